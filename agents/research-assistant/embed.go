@@ -1,5 +1,5 @@
-// Package researchassistant contains a declared example: four agents and a workflow that answers questions
-// about a folder of documents. It needs no API key and no network.
+// Package researchassistant contains a declarative example: four agents and a workflow that answer questions about
+// a folder of documents. It needs no API key and no network.
 package researchassistant
 
 import "embed"

@@ -20,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// The script of a turn: the model asks for the tool so many times, then it answers.
+// The script of a turn: the model calls the tool a fixed number of times and then answers.
 const (
 	prompt      = "What does it say?"
 	instruction = "Use echo, then answer."
@@ -35,9 +35,9 @@ type echo struct {
 // turn runs one scripted turn and returns its answer.
 type turn func(ctx context.Context) (string, error)
 
-// BenchmarkLoop reports ns and allocations for each iteration of a turn, which is one call of
-// the model with its tool round, the last call included. The numbers of Troupe also as parts of
-// what ADK-Go took in the same run.
+// BenchmarkLoop reports the time in nanoseconds and the allocations of each iteration. An iteration is one model
+// call with its tool round, and the final call counts as one. For Troupe it also reports the ratio to ADK-Go in
+// the same run.
 func BenchmarkLoop(b *testing.B) {
 	for _, rounds := range []int{1, 10} {
 		b.Run(fmt.Sprintf("rounds=%d", rounds), func(b *testing.B) {
@@ -51,7 +51,7 @@ func BenchmarkLoop(b *testing.B) {
 // cost is per iteration.
 type cost struct{ time, allocs, bytes float64 }
 
-// measure runs turns and reports what an iteration of them cost; then nil when they did not run.
+// measure runs turns and reports the cost per iteration. It returns nil if the benchmark did not run.
 func measure(b *testing.B, name string, rounds int, run turn, against *cost) *cost {
 	var c *cost
 	b.Run(name, func(b *testing.B) {
@@ -86,10 +86,10 @@ func measure(b *testing.B, name string, rounds int, run turn, against *cost) *co
 	return c
 }
 
-// newLoop is a turn of package loop alone.
+// newLoop returns a turn that runs package loop alone.
 func newLoop(b *testing.B, rounds int) turn {
-	m := &ourModel{rounds: rounds}
-	set, err := tool.NewSet(ourEcho(b))
+	m := &troupeModel{rounds: rounds}
+	set, err := tool.NewSet(newTroupeEcho(b))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -112,11 +112,11 @@ func newLoop(b *testing.B, rounds int) turn {
 	}
 }
 
-// newAgent is a step of a whole agent.
+// newAgent returns a turn that runs one step of a whole agent.
 func newAgent(b *testing.B, rounds int) turn {
-	m := &ourModel{rounds: rounds}
+	m := &troupeModel{rounds: rounds}
 	a, err := agent.New(agent.Config{
-		Name: "echo", Instructions: instruction, Model: m, Tools: []tool.Tool{ourEcho(b)}, MaxIterations: rounds + 1,
+		Name: "echo", Instructions: instruction, Model: m, Tools: []tool.Tool{newTroupeEcho(b)}, MaxIterations: rounds + 1,
 	})
 	if err != nil {
 		b.Fatal(err)

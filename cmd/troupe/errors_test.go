@@ -17,7 +17,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// rejectingMesh is a server that validates requests like the real API and stores nothing.
+// rejectingMesh rejects every turn as the real API rejects an unknown target. It stores nothing, so an erasure
+// removes nothing.
 type rejectingMesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	troupev1.UnimplementedSessionServiceServer
@@ -64,9 +65,9 @@ func TestErase_UnknownUserPrintsEmptyReceipt(t *testing.T) {
 
 // The error suggests `troupe dev` only when nothing listens at the default address.
 func TestServer_SuggestsDevOnlyForDefaultAddress(t *testing.T) {
-	refused := failure.New(failure.SystemNetwork, "test", "away").Because(errors.New(`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:7400: connect: connection refused"`))
+	unreachable := failure.New(failure.SystemNetwork, "test", "away").Because(errors.New(`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:7400: connect: connection refused"`))
 	lost := failure.New(failure.SystemNetwork, "test", "away").Because(errors.New("error reading from server: EOF"))
-	require.EqualError(t, remote.Server{Addr: "127.0.0.1:7400"}.Explain(refused), "cannot reach a mesh at 127.0.0.1:7400: connection refused; start one with: troupe dev")
-	require.EqualError(t, remote.Server{Addr: "mesh:7400"}.Explain(refused), "cannot reach a mesh at mesh:7400: connection refused")
-	require.EqualError(t, remote.Server{Addr: "127.0.0.1:7400"}.Explain(lost), "the mesh at 127.0.0.1:7400 went away")
+	require.EqualError(t, remote.Server{Addr: "127.0.0.1:7400"}.ExplainError(unreachable), "cannot reach a mesh at 127.0.0.1:7400: connection refused; start one with: troupe dev")
+	require.EqualError(t, remote.Server{Addr: "mesh:7400"}.ExplainError(unreachable), "cannot reach a mesh at mesh:7400: connection refused")
+	require.EqualError(t, remote.Server{Addr: "127.0.0.1:7400"}.ExplainError(lost), "the mesh at 127.0.0.1:7400 went away")
 }

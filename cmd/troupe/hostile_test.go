@@ -19,7 +19,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// hostile is put into every string of every response. It has an escape sequence, a tab, a line break and a
+// hostile is the text in every string of every response. It contains an escape sequence, a tab, a line break and a
 // bidirectional override.
 const (
 	hostile = "x\x1b[31m\ttroupe\r\nFORGED \u202ey"
@@ -74,16 +74,16 @@ func hostileMesh(t *testing.T) string {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	server := grpc.NewServer(grpc.UnknownServiceHandler(answerHostile))
+	server := grpc.NewServer(grpc.UnknownServiceHandler(hostileResponse))
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(lis) }()
 	t.Cleanup(func() { server.Stop(); require.NoError(t, <-ended) })
 	return lis.Addr().String()
 }
 
-// answerHostile returns the response of a method with hostile text in every field. For a trace it returns one
-// event of each kind.
-func answerHostile(_ any, stream grpc.ServerStream) error {
+// hostileResponse returns the response of a method with the hostile text in every field. For a trace it returns
+// one event of each kind.
+func hostileResponse(_ any, stream grpc.ServerStream) error {
 	name, _ := grpc.MethodFromServerStream(stream)
 	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(strings.ReplaceAll(name[1:], "/", ".")))
 	if err != nil {
@@ -131,7 +131,7 @@ func newMessage(of protoreflect.MessageDescriptor) protoreflect.Message {
 	return made.New()
 }
 
-// fillMessage sets every field of a message, with one item in each list.
+// fillMessage sets every field of a message. Each list gets one item.
 func fillMessage(m protoreflect.Message, depth int) {
 	if depth > 6 || m.Descriptor().FullName().Parent() == "google.protobuf" {
 		return

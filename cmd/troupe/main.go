@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-// cli holds all commands in groups.
+// cli holds all commands, in groups for the help text.
 type cli struct {
 	Interact interact.Commands `embed:"" group:"Talk to the mesh"`
 	Inspect  inspect.Commands  `embed:"" group:"Look at the mesh"`

@@ -18,16 +18,16 @@ import (
 // quarantinedMesh is an orchestrator with one quarantined agent.
 type quarantinedMesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
-	asked []string
+	requests []string
 }
 
 func (s *quarantinedMesh) QuarantineAgent(_ context.Context, req *troupev1.QuarantineAgentRequest) (*troupev1.QuarantineAgentResponse, error) {
-	s.asked = append(s.asked, req.GetAgent()+": "+req.GetReason())
+	s.requests = append(s.requests, req.GetAgent()+": "+req.GetReason())
 	return &troupev1.QuarantineAgentResponse{}, nil
 }
 
 func (s *quarantinedMesh) ReleaseAgent(_ context.Context, req *troupev1.ReleaseAgentRequest) (*troupev1.ReleaseAgentResponse, error) {
-	s.asked = append(s.asked, "release "+req.GetAgent())
+	s.requests = append(s.requests, "release "+req.GetAgent())
 	return &troupev1.ReleaseAgentResponse{}, nil
 }
 
@@ -62,7 +62,7 @@ func TestQuarantine_IsSetAndPrinted(t *testing.T) {
 	require.Contains(t, told(0, "quarantine", "research", "--reason", "it misbehaves"), "is that its name?")
 	require.Contains(t, told(2, "quarantine", "research"), "--reason")
 	told(0, "release", "research")
-	require.Equal(t, []string{"research: it misbehaves", "release research"}, s.asked)
+	require.Equal(t, []string{"research: it misbehaves", "release research"}, s.requests)
 	require.Contains(t, told(0, "get", "agents"), "quarantined for 0s: it misbehaves")
 	require.Contains(t, told(0, "get", "instances"), "ready, quarantined, unproven")
 	text := told(0, "describe", "instance", "r-1")

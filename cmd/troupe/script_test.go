@@ -39,13 +39,13 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"exits": requireExitCode, "waitready": waitReady, "sigterm": sigterm, "occupy": occupyPort,
-			"capture": capture, "events": requireEvents, "nothingleft": requireNoProcesses,
+			"exits": requireExitCode, "waitready": awaitReady, "sigterm": sendSIGTERM, "occupy": occupyPort,
+			"capture": captureOutput, "events": requireEvents, "nothingleft": requireNoProcesses,
 		},
 	})
 }
 
-// patience bounds every wait of a script. No wait comes close to it unless a test fails.
+// patience bounds every wait of a script. A passing test never waits nearly as long.
 const patience = time.Minute
 
 // requireExitCode implements the script command `exits CODE ARG…`. It runs troupe and requires the exit code.
@@ -64,8 +64,9 @@ func requireExitCode(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// waitReady implements `waitready ADDR`. It waits until the readiness probe at the address succeeds.
-func waitReady(ts *testscript.TestScript, _ bool, args []string) {
+// awaitReady implements the script command `waitready ADDR`. It waits until the readiness probe at the address
+// succeeds.
+func awaitReady(ts *testscript.TestScript, _ bool, args []string) {
 	probe := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
@@ -87,14 +88,16 @@ func waitReady(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// sigterm implements `sigterm`. It sends SIGTERM to every background command, as a cluster does.
-func sigterm(ts *testscript.TestScript, _ bool, _ []string) {
+// sendSIGTERM implements the script command `sigterm`. It sends SIGTERM to every background command, as a cluster
+// does to stop a process.
+func sendSIGTERM(ts *testscript.TestScript, _ bool, _ []string) {
 	for _, cmd := range ts.BackgroundCmds() {
 		ts.Check(cmd.Process.Signal(syscall.SIGTERM))
 	}
 }
 
-// occupyPort implements `occupy NAME`. It listens on a port until the script ends, and sets NAME to its address.
+// occupyPort implements the script command `occupy NAME`. It listens on a port until the script ends, and sets
+// NAME to its address.
 func occupyPort(ts *testscript.TestScript, _ bool, args []string) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	ts.Check(err)
@@ -102,8 +105,9 @@ func occupyPort(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], lis.Addr().String())
 }
 
-// capture implements `capture NAME PATTERN`. It sets NAME to the first group of the pattern in the last output.
-func capture(ts *testscript.TestScript, _ bool, args []string) {
+// captureOutput implements the script command `capture NAME PATTERN`. It sets NAME to the first group that the
+// pattern matches in the last output.
+func captureOutput(ts *testscript.TestScript, _ bool, args []string) {
 	found := regexp.MustCompile(args[1]).FindStringSubmatch(ts.ReadFile("stdout"))
 	if found == nil {
 		ts.Fatalf("nothing matches %s", args[1])
@@ -111,8 +115,9 @@ func capture(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], found[1])
 }
 
-// requireEvents implements `events FIRST`. It checks that each line of the last output is an event in protobuf JSON. The sequences must continue
-// from FIRST without a gap, and the last event must be the turn result.
+// requireEvents implements the script command `events FIRST`. It checks that each line of the last output is an
+// event in protobuf JSON. The sequences must continue from FIRST without a gap, and the last event must be the
+// turn result.
 func requireEvents(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.ParseUint(args[0], 10, 64)
 	ts.Check(err)
@@ -135,14 +140,15 @@ func requireEvents(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// requireNoProcesses implements `nothingleft`. It checks that no process of the script is still running.
+// requireNoProcesses implements the script command `nothingleft`. It checks that no process of the script is still
+// running.
 func requireNoProcesses(ts *testscript.TestScript, _ bool, _ []string) {
 	work := ts.Getenv("WORK")
 	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	ts.Check(err)
 	for _, file := range commands {
 		line, err := os.ReadFile(file)
-		if err == nil && strings.Contains(string(line), work) { // on an error it has just ended
+		if err == nil && strings.Contains(string(line), work) { // an error means that the process has just ended
 			ts.Fatalf("still there: %s", fmt.Sprintf("%q", line))
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-// A user who trusts the wrong CA sees the TLS error without details of gRPC.
+// A user who trusts the wrong CA sees the TLS error without internal details of gRPC.
 func TestServer_ExplainsTLSErrors(t *testing.T) {
 	files := func() identity.Config {
 		ca, err := identity.OpenCA(t.TempDir())
@@ -45,7 +45,7 @@ func TestServer_ExplainsTLSErrors(t *testing.T) {
 		require.NotContains(t, told.String(), "rpc error")
 		require.NotContains(t, told.String(), `\"`)
 
-		// The TLS handshake failed, so no turn can have started, and the command does not wait for one.
+		// Because the TLS handshake failed, no turn can have started, and the command does not wait for one.
 		began := time.Now()
 		told.Reset()
 		require.Equal(t, process.ExitError, run(t.Context(), []string{"ask", "--addr", addr, "--tls-ca", ours.CA, "hello"}, console.Terminal{Out: &told, Err: &told}))

@@ -20,11 +20,11 @@ import (
 // tokenRecorder is an orchestrator that records the tokens of its callers.
 type tokenRecorder struct {
 	troupev1.UnimplementedOrchestratorServiceServer
-	last []string
+	lastTokens []string
 }
 
 func (s *tokenRecorder) ListAgents(ctx context.Context, _ *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
-	s.last = metadata.ValueFromIncomingContext(ctx, "authorization")
+	s.lastTokens = metadata.ValueFromIncomingContext(ctx, "authorization")
 	return &troupev1.ListAgentsResponse{}, nil
 }
 
@@ -39,18 +39,18 @@ func TestServer_SendsTokenFromFileOrEnvironment(t *testing.T) {
 	}
 	code, told := ask("--addr", addr)
 	require.Equal(t, process.ExitOK, code, told)
-	require.Empty(t, s.last)
+	require.Empty(t, s.lastTokens)
 	t.Setenv("TROUPE_TOKEN", "tr_oftheenvironment")
 	code, told = ask("--addr", addr)
 	require.Equal(t, process.ExitOK, code, told)
-	require.Equal(t, []string{"Bearer tr_oftheenvironment"}, s.last)
+	require.Equal(t, []string{"Bearer tr_oftheenvironment"}, s.lastTokens)
 	code, told = ask("--addr", addr, "--token-file", file)
 	require.Equal(t, process.ExitOK, code, told)
-	require.Equal(t, []string{"Bearer tr_ofthefile"}, s.last)
+	require.Equal(t, []string{"Bearer tr_ofthefile"}, s.lastTokens)
 	t.Setenv("TROUPE_TOKEN_FILE", file)
 	code, told = ask("--addr", addr)
 	require.Equal(t, process.ExitOK, code, told)
-	require.Equal(t, []string{"Bearer tr_ofthefile"}, s.last)
+	require.Equal(t, []string{"Bearer tr_ofthefile"}, s.lastTokens)
 
 	code, told = ask("--addr", "192.0.2.1:7400")
 	require.Equal(t, process.ExitUsage, code)

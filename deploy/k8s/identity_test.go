@@ -51,7 +51,7 @@ type issuer struct {
 	} `json:"spec"`
 }
 
-func (m *mesh) certify(t *testing.T, kind string, text []byte) {
+func (m *mesh) addCertificateOrIssuer(t *testing.T, kind string, text []byte) {
 	t.Helper()
 	switch kind {
 	case "Certificate":
@@ -68,7 +68,8 @@ func (m *mesh) certify(t *testing.T, kind string, text []byte) {
 	}
 }
 
-// Every program has a certificate with its own id, from the one CA of the mesh, at the path of its settings.
+// Every program has a certificate with its own identity. The mesh's only CA issues it, and it is mounted where the
+// settings expect it.
 func TestPods_HaveCertificates(t *testing.T) {
 	forEachOverlay(t, func(t *testing.T, m mesh) {
 		seen := 0
@@ -106,7 +107,8 @@ func TestPods_HaveCertificates(t *testing.T) {
 	})
 }
 
-// mountedCertificate returns the certificate of the Secret that is mounted at the paths of the settings with that prefix.
+// mountedCertificate returns the certificate whose Secret is mounted at the paths in the settings with the given
+// prefix.
 func (m *mesh) mountedCertificate(t *testing.T, w workload, prefix string) certificate {
 	t.Helper()
 	env := environment(t, w)
@@ -126,8 +128,8 @@ func (m *mesh) mountedCertificate(t *testing.T, w workload, prefix string) certi
 	return m.certificates[volumes[j].Secret.SecretName]
 }
 
-// Clients are identified by the tokens of a Secret that no manifest contains. Only the overlay for development
-// runs without tokens.
+// Clients authenticate with tokens from a Secret that no manifest contains. Only the development overlay requires
+// no tokens.
 func TestPods_IdentifyClientsByToken(t *testing.T) {
 	forEachOverlay(t, func(t *testing.T, m mesh) {
 		for _, w := range m.workloads {

@@ -1,4 +1,4 @@
-// Package k8s_test renders every overlay and checks the rules for all of them.
+// Package k8s_test renders every overlay and checks the rules that all overlays must follow.
 package k8s_test
 
 import (
@@ -36,7 +36,7 @@ func (w workload) container(t *testing.T) corev1.Container {
 	return w.pod.Spec.Containers[0]
 }
 
-// mesh is a rendered overlay.
+// mesh holds the objects of a rendered overlay.
 type mesh struct {
 	namespaces []*corev1.Namespace
 	workloads  []workload
@@ -46,11 +46,11 @@ type mesh struct {
 	budgets    []*policyv1.PodDisruptionBudget
 	policies   []*networkingv1.NetworkPolicy
 
-	certificates map[string]certificate // by the Secret that holds them
+	certificates map[string]certificate // keyed by the name of their Secret
 	issuers      map[string]issuer
 }
 
-// forEachOverlay runs the check on every overlay.
+// forEachOverlay runs the check as a subtest for every overlay.
 func forEachOverlay(t *testing.T, check func(*testing.T, mesh)) {
 	t.Helper()
 	overlays, err := filepath.Glob("overlays/*")
@@ -78,17 +78,17 @@ func render(t *testing.T, overlay string) mesh {
 		text, err := r.AsYAML()
 		require.NoError(t, err)
 		if r.GetGvk().Group == "cert-manager.io" {
-			m.certify(t, r.GetKind(), text)
+			m.addCertificateOrIssuer(t, r.GetKind(), text)
 			continue
 		}
 		object, _, err := strict.Decode(text, nil, nil)
 		require.NoError(t, err, "%s %s", r.GetKind(), r.GetName())
-		m.add(t, object)
+		m.addObject(t, object)
 	}
 	return m
 }
 
-func (m *mesh) add(t *testing.T, object runtime.Object) {
+func (m *mesh) addObject(t *testing.T, object runtime.Object) {
 	t.Helper()
 	switch o := object.(type) {
 	case *corev1.Namespace:
@@ -112,8 +112,8 @@ func (m *mesh) add(t *testing.T, object runtime.Object) {
 	}
 }
 
-// matches reports whether the selector selects the pods of the workload.
-func matches(t *testing.T, s *metav1.LabelSelector, w workload) bool {
+// selectsPodsOf reports whether the selector selects the pods of the workload.
+func selectsPodsOf(t *testing.T, s *metav1.LabelSelector, w workload) bool {
 	t.Helper()
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	require.NoError(t, err)
@@ -140,19 +140,19 @@ func TestOverlays_SelectorsMatchOneWorkload(t *testing.T) {
 	forEachOverlay(t, func(t *testing.T, m mesh) {
 		for _, of := range m.workloads {
 			for _, other := range m.workloads {
-				require.Equal(t, of.name == other.name, matches(t, of.selector, other), "%s takes %s", of.name, other.name)
+				require.Equal(t, of.name == other.name, selectsPodsOf(t, of.selector, other), "%s takes %s", of.name, other.name)
 			}
 		}
 		for _, s := range m.services {
 			require.Equal(t, corev1.ClusterIPNone, s.Spec.ClusterIP, "%s: a gRPC connection through a ClusterIP stays on one pod", s.Name)
 			for _, w := range m.workloads {
-				require.Equal(t, s.Name == w.name, matches(t, &metav1.LabelSelector{MatchLabels: s.Spec.Selector}, w), "%s takes %s", s.Name, w.name)
+				require.Equal(t, s.Name == w.name, selectsPodsOf(t, &metav1.LabelSelector{MatchLabels: s.Spec.Selector}, w), "%s takes %s", s.Name, w.name)
 			}
 		}
 		require.Len(t, m.budgets, len(m.workloads))
 		for _, b := range m.budgets {
 			for _, w := range m.workloads {
-				require.Equal(t, b.Name == w.name, matches(t, b.Spec.Selector, w), "%s takes %s", b.Name, w.name)
+				require.Equal(t, b.Name == w.name, selectsPodsOf(t, b.Spec.Selector, w), "%s takes %s", b.Name, w.name)
 			}
 		}
 	})
@@ -182,15 +182,15 @@ func TestOverlays_MountTheAgentsOfTheRepository(t *testing.T) {
 					continue
 				}
 				readers++
-				require.Equal(t, want, m.files(t, v.Projected), w.name)
+				require.Equal(t, want, m.projectedFiles(t, v.Projected), w.name)
 			}
 		}
 		require.Equal(t, 6, readers, "the orchestrator, four workers, and the job that makes users of etcd")
 	})
 }
 
-// files returns the files of a projected volume, by path.
-func (m *mesh) files(t *testing.T, v *corev1.ProjectedVolumeSource) map[string]string {
+// projectedFiles returns the files of a projected volume, keyed by path.
+func (m *mesh) projectedFiles(t *testing.T, v *corev1.ProjectedVolumeSource) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, source := range v.Sources {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// A connection must be allowed by the policies of its source and of its target.
+// A connection is possible only if the policies of both its source and its target allow it.
 func TestNetwork_AllowsOnlyListedConnections(t *testing.T) {
 	want := []string{
 		"orchestrator -> memory:7401", "orchestrator -> redis:6379", "orchestrator -> etcd:2379",
@@ -25,7 +25,7 @@ func TestNetwork_AllowsOnlyListedConnections(t *testing.T) {
 		for _, from := range m.workloads {
 			for _, to := range m.workloads {
 				for _, p := range to.container(t).Ports {
-					if m.maySend(t, from, to, p.ContainerPort) && m.mayReceive(t, from, to, p.ContainerPort) {
+					if m.isEgressAllowed(t, from, to, p.ContainerPort) && m.isIngressAllowed(t, from, to, p.ContainerPort) {
 						got = append(got, fmt.Sprintf("%s -> %s:%d", from.name, to.name, p.ContainerPort))
 					}
 				}
@@ -46,7 +46,7 @@ func TestNetwork_DeniesByDefault(t *testing.T) {
 	})
 }
 
-// Clients in other namespaces need a label, and reach only the orchestrator.
+// Clients in other namespaces need a label and can reach only the orchestrator.
 func TestNetwork_ClientsReachOnlyTheOrchestrator(t *testing.T) {
 	forEachOverlay(t, func(t *testing.T, m mesh) {
 		for _, p := range m.policies {
@@ -66,20 +66,20 @@ func TestNetwork_ClientsReachOnlyTheOrchestrator(t *testing.T) {
 	})
 }
 
-func (m *mesh) maySend(t *testing.T, from, to workload, port int32) bool {
+func (m *mesh) isEgressAllowed(t *testing.T, from, to workload, port int32) bool {
 	t.Helper()
 	return slices.ContainsFunc(m.policies, func(p *networkingv1.NetworkPolicy) bool {
-		return matches(t, &p.Spec.PodSelector, from) && slices.ContainsFunc(p.Spec.Egress, func(r networkingv1.NetworkPolicyEgressRule) bool {
-			return allowsPort(r.Ports, port) && admits(t, r.To, to)
+		return selectsPodsOf(t, &p.Spec.PodSelector, from) && slices.ContainsFunc(p.Spec.Egress, func(r networkingv1.NetworkPolicyEgressRule) bool {
+			return allowsPort(r.Ports, port) && matchesPeer(t, r.To, to)
 		})
 	})
 }
 
-func (m *mesh) mayReceive(t *testing.T, from, to workload, port int32) bool {
+func (m *mesh) isIngressAllowed(t *testing.T, from, to workload, port int32) bool {
 	t.Helper()
 	return slices.ContainsFunc(m.policies, func(p *networkingv1.NetworkPolicy) bool {
-		return matches(t, &p.Spec.PodSelector, to) && slices.ContainsFunc(p.Spec.Ingress, func(r networkingv1.NetworkPolicyIngressRule) bool {
-			return allowsPort(r.Ports, port) && admits(t, r.From, from)
+		return selectsPodsOf(t, &p.Spec.PodSelector, to) && slices.ContainsFunc(p.Spec.Ingress, func(r networkingv1.NetworkPolicyIngressRule) bool {
+			return allowsPort(r.Ports, port) && matchesPeer(t, r.From, from)
 		})
 	})
 }
@@ -90,14 +90,14 @@ func allowsPort(ports []networkingv1.NetworkPolicyPort, port int32) bool {
 	})
 }
 
-// admits reports whether the peers, seen from the namespace of the mesh, include the workload. No peers include
-// everything.
-func admits(t *testing.T, peers []networkingv1.NetworkPolicyPeer, w workload) bool {
+// matchesPeer reports whether the peers, as seen from the namespace of the mesh, include the workload. An empty
+// list includes every workload.
+func matchesPeer(t *testing.T, peers []networkingv1.NetworkPolicyPeer, w workload) bool {
 	t.Helper()
 	return len(peers) == 0 || slices.ContainsFunc(peers, func(p networkingv1.NetworkPolicyPeer) bool {
 		if p.NamespaceSelector != nil && len(p.NamespaceSelector.MatchLabels) > 0 {
-			return false // another namespace, by name
+			return false // selects a different namespace by name
 		}
-		return p.PodSelector == nil || matches(t, p.PodSelector, w)
+		return p.PodSelector == nil || selectsPodsOf(t, p.PodSelector, w)
 	})
 }

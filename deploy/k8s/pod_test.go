@@ -51,8 +51,8 @@ func TestPods_HaveLimitsAndTimeToStop(t *testing.T) {
 	})
 }
 
-// Readiness depends on the dependencies. Liveness and startup must not, or an outage of a store would restart
-// the whole mesh.
+// Readiness depends on the stores and services that a program needs. Liveness and startup do not, because an
+// outage of a store would otherwise restart the whole mesh.
 func TestPods_HaveProbes(t *testing.T) {
 	forEachOverlay(t, func(t *testing.T, m mesh) {
 		for _, w := range m.workloads {
@@ -70,7 +70,8 @@ func TestPods_HaveProbes(t *testing.T) {
 	})
 }
 
-// Every variable belongs to a setting of the program, and the program accepts all of them.
+// Every environment variable of a container belongs to a setting of its program, and the program accepts all
+// values.
 func TestPods_ConfigureTheirProgram(t *testing.T) {
 	forEachOverlay(t, func(t *testing.T, m mesh) {
 		for _, w := range m.workloads {
@@ -81,8 +82,8 @@ func TestPods_ConfigureTheirProgram(t *testing.T) {
 				c := w.container(t)
 				config := map[string]any{
 					"memory": &memory.Config{}, "orchestrator": &orchestrator.Config{}, "worker": &worker.Config{},
-				}[w.service(t)]
-				require.NotNil(t, config, "troupe serves no %s", w.service(t))
+				}[w.serviceName(t)]
+				require.NotNil(t, config, "troupe serves no %s", w.serviceName(t))
 				parser, err := kong.New(config)
 				require.NoError(t, err)
 				known := map[string]bool{}
@@ -93,7 +94,7 @@ func TestPods_ConfigureTheirProgram(t *testing.T) {
 				}
 				env := environment(t, w)
 				for _, name := range slices.Sorted(maps.Keys(env)) {
-					require.True(t, known[name] || !strings.HasPrefix(name, "TROUPE_"), "%s has no setting %s", w.service(t), name)
+					require.True(t, known[name] || !strings.HasPrefix(name, "TROUPE_"), "%s has no setting %s", w.serviceName(t), name)
 					t.Setenv(name, env[name])
 				}
 				_, err = parser.Parse(nil)
@@ -105,8 +106,8 @@ func TestPods_ConfigureTheirProgram(t *testing.T) {
 	})
 }
 
-// service returns the name of the service that the container runs. The image has one program for all of them.
-func (w workload) service(t *testing.T) string {
+// serviceName returns the name of the service that the container runs. One program in the image runs all services.
+func (w workload) serviceName(t *testing.T) string {
 	t.Helper()
 	command := w.container(t).Command
 	require.Len(t, command, 3)
@@ -114,8 +115,9 @@ func (w workload) service(t *testing.T) string {
 	return command[2]
 }
 
-// An empty variable counts as unset: an empty path is not the working directory.
-func TestPods_TreatAnEmptyPathAsUnset(t *testing.T) {
+// An empty environment variable counts as unset. In particular, an empty path does not select the working
+// directory.
+func TestPrograms_TreatAnEmptyPathAsUnset(t *testing.T) {
 	for name, config := range map[string]any{"memory": &memory.Config{}, "orchestrator": &orchestrator.Config{}, "worker": &worker.Config{}} {
 		t.Run(name, func(t *testing.T) {
 			parser, err := kong.New(config)
@@ -134,7 +136,7 @@ func TestPods_TreatAnEmptyPathAsUnset(t *testing.T) {
 	}
 }
 
-// environment returns the environment that the kubelet would set.
+// environment returns the environment that the kubelet would set for the container.
 func environment(t *testing.T, w workload) map[string]string {
 	t.Helper()
 	all := map[string]string{}

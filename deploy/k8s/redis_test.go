@@ -18,8 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/test/loopback"
 )
 
-// redisPod runs the Redis container of the manifests as a process on this machine, with its mounts in a
-// folder.
+// redisPod runs the Redis container of the manifests as a local process. Its mounted volumes are in a folder.
 type redisPod struct {
 	t       *testing.T
 	mesh    mesh
@@ -37,19 +36,19 @@ func newRedisPod(t *testing.T) *redisPod {
 	require.NoError(t, err)
 	for name, data := range p.mesh.configMaps {
 		if strings.HasPrefix(name, "redis-acl-") {
-			p.write("etc/users/users.acl", data.Data["users.acl"])
+			p.writeMountedFile("etc/users/users.acl", data.Data["users.acl"])
 		}
 	}
-	p.write("etc/passwords/memory", `a/b&c>"d`)
-	p.write("etc/passwords/orchestrator", "other\n")
-	p.write("run/keep", "")
+	p.writeMountedFile("etc/passwords/memory", `a/b&c>"d`)
+	p.writeMountedFile("etc/passwords/orchestrator", "other\n")
+	p.writeMountedFile("run/keep", "")
 	p.renewCertificate()
 	t.Cleanup(p.stop)
 	return p
 }
 
-// write writes a file where it is mounted, read-only as there.
-func (p *redisPod) write(name, text string) {
+// writeMountedFile writes a read-only file at the place where it is mounted.
+func (p *redisPod) writeMountedFile(name, text string) {
 	p.t.Helper()
 	file := filepath.Join(p.dir, name)
 	require.NoError(p.t, os.MkdirAll(filepath.Dir(file), 0o700))
@@ -59,7 +58,7 @@ func (p *redisPod) write(name, text string) {
 	require.NoError(p.t, os.WriteFile(file, []byte(text), 0o440))
 }
 
-// renewCertificate writes a new certificate of Redis into the folder of its Secret.
+// renewCertificate writes a new Redis certificate into the folder of its Secret.
 func (p *redisPod) renewCertificate() {
 	p.t.Helper()
 	made, err := p.ca.WriteServerFiles(p.t.TempDir(), "redis")
@@ -67,12 +66,12 @@ func (p *redisPod) renewCertificate() {
 	for name, file := range map[string]string{"tls.crt": made.Cert, "tls.key": made.Key, "ca.crt": made.CA} {
 		text, err := os.ReadFile(file)
 		require.NoError(p.t, err)
-		p.write("etc/tls/"+name, string(text))
+		p.writeMountedFile("etc/tls/"+name, string(text))
 	}
 }
 
-// localPaths replaces the paths and the port of the container by those on this machine.
-func (p *redisPod) localPaths(text string) string {
+// toLocalPaths replaces the paths and the port of the container with local ones.
+func (p *redisPod) toLocalPaths(text string) string {
 	return strings.NewReplacer("/etc/redis", p.dir+"/etc", "/run/redis", p.dir+"/run", "/data", p.dir, "6379", p.address[len("127.0.0.1:"):],
 		"redis-cli ", "redis-cli -p "+p.address[len("127.0.0.1:"):]+" ").Replace(text)
 }
@@ -84,21 +83,21 @@ func (p *redisPod) start() {
 	c := p.container()
 	var args []string
 	for _, a := range slices.Concat(c.Command[1:], c.Args) {
-		args = append(args, p.localPaths(a))
+		args = append(args, p.toLocalPaths(a))
 	}
 	p.server = exec.Command(c.Command[0], append(args, "--bind", "127.0.0.1", "--logfile", filepath.Join(p.dir, "log"))...)
 	require.NoError(p.t, p.server.Start())
-	require.Eventually(p.t, func() bool { return p.probe(c.ReadinessProbe) }, 20*time.Second, 20*time.Millisecond)
+	require.Eventually(p.t, func() bool { return p.runLivenessProbe(c.ReadinessProbe) }, 20*time.Second, 20*time.Millisecond)
 }
 
 func (p *redisPod) stop() { _ = p.server.Process.Kill(); _ = p.server.Wait() }
 
-func (p *redisPod) probe(by *corev1.Probe) bool {
-	return exec.Command("sh", "-c", p.localPaths(by.Exec.Command[2])).Run() == nil
+func (p *redisPod) runLivenessProbe(by *corev1.Probe) bool {
+	return exec.Command("sh", "-c", p.toLocalPaths(by.Exec.Command[2])).Run() == nil
 }
 
-// ask sends a command with the Redis user of a service and the certificate of a process.
-func (p *redisPod) ask(service, process identity.Role, agent string, command ...any) error {
+// sendCommand sends a command as the Redis user of a service, with the certificate of a process.
+func (p *redisPod) sendCommand(service, process identity.Role, agent string, command ...any) error {
 	p.t.Helper()
 	files, err := p.ca.WriteFiles(process, agent)
 	require.NoError(p.t, err)
@@ -112,39 +111,39 @@ func (p *redisPod) ask(service, process identity.Role, agent string, command ...
 }
 
 // The Redis container creates its users with the given passwords, which may contain any character. It rejects
-// clients without a certificate of the mesh or without a password.
+// clients that lack a certificate of the mesh or a password.
 func TestRedis_StartsWithTheUsers(t *testing.T) {
 	p := newRedisPod(t)
 	p.start()
-	require.NoError(t, p.ask(identity.Memory, identity.Memory, "", "HSET", "m:x", "a", "b"))
-	require.NoError(t, p.ask(identity.Orchestrator, identity.Orchestrator, "", "HSET", "o:x", "a", "b"))
-	require.ErrorContains(t, p.ask(identity.Orchestrator, identity.Orchestrator, "", "HSET", "m:x", "a", "b"), "NOPERM")
+	require.NoError(t, p.sendCommand(identity.Memory, identity.Memory, "", "HSET", "m:x", "a", "b"))
+	require.NoError(t, p.sendCommand(identity.Orchestrator, identity.Orchestrator, "", "HSET", "o:x", "a", "b"))
+	require.ErrorContains(t, p.sendCommand(identity.Orchestrator, identity.Orchestrator, "", "HSET", "m:x", "a", "b"), "NOPERM")
 
-	plain, err := exec.Command("sh", "-c", p.localPaths("redis-cli -t 2 --user memory ping")).CombinedOutput()
+	plain, err := exec.Command("sh", "-c", p.toLocalPaths("redis-cli -t 2 --user memory ping")).CombinedOutput()
 	require.Error(t, err, "%s", plain)
 	with := "redis-cli --tls --cacert " + p.dir + "/etc/tls/ca.crt "
-	none, err := exec.Command("sh", "-c", p.localPaths(with+"ping")).CombinedOutput()
+	none, err := exec.Command("sh", "-c", p.toLocalPaths(with+"ping")).CombinedOutput()
 	require.Error(t, err, "%s", none)
 	own := "--cert " + p.dir + "/etc/tls/tls.crt --key " + p.dir + "/etc/tls/tls.key "
-	unknown, _ := exec.Command("sh", "-c", p.localPaths(with+own+"ping")).CombinedOutput()
+	unknown, _ := exec.Command("sh", "-c", p.toLocalPaths(with+own+"ping")).CombinedOutput()
 	require.Contains(t, string(unknown), "NOAUTH")
 
-	p.write("etc/passwords/memory", "guess")
-	require.Error(t, p.ask(identity.Memory, identity.Worker, "research", "HGETALL", "m:x"))
+	p.writeMountedFile("etc/passwords/memory", "guess")
+	require.Error(t, p.sendCommand(identity.Memory, identity.Worker, "research", "HGETALL", "m:x"))
 }
 
-// Redis reads its certificate at its start. After a renewal the liveness probe fails, so the kubelet restarts
-// the container, which keeps its data.
+// Redis reads its certificate only when it starts. After a renewal the liveness probe fails, so the kubelet
+// restarts the container. The data survives the restart.
 func TestRedis_RestartsAfterCertificateRenewal(t *testing.T) {
 	p := newRedisPod(t)
 	p.start()
 	alive := p.container().LivenessProbe
-	require.NoError(t, p.ask(identity.Memory, identity.Memory, "", "HSET", "m:x", "a", "b"))
-	require.True(t, p.probe(alive))
+	require.NoError(t, p.sendCommand(identity.Memory, identity.Memory, "", "HSET", "m:x", "a", "b"))
+	require.True(t, p.runLivenessProbe(alive))
 	p.renewCertificate()
-	require.False(t, p.probe(alive))
+	require.False(t, p.runLivenessProbe(alive))
 	p.stop()
 	p.start()
-	require.True(t, p.probe(alive))
-	require.NoError(t, p.ask(identity.Memory, identity.Memory, "", "HGET", "m:x", "a"))
+	require.True(t, p.runLivenessProbe(alive))
+	require.NoError(t, p.sendCommand(identity.Memory, identity.Memory, "", "HGET", "m:x", "a"))
 }

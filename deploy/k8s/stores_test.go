@@ -17,8 +17,8 @@ func (m mesh) workload(t *testing.T, name string) workload {
 	return all[i]
 }
 
-// etcd rejects clients without a certificate, has a certificate with its name, and only one job has the
-// certificate of root.
+// etcd rejects clients without a certificate and has a certificate with its own name. Only one job has the root
+// certificate.
 func TestEtcd_AuthenticatesClients(t *testing.T) {
 	forEachOverlay(t, func(t *testing.T, m mesh) {
 		etcd := m.workload(t, "etcd")
@@ -46,7 +46,7 @@ func TestEtcd_AuthenticatesClients(t *testing.T) {
 	})
 }
 
-// Redis accepts only TLS connections. Its certificate does not identify a process of the mesh.
+// Redis accepts only TLS connections. Its certificate does not identify it as a process of the mesh.
 func TestRedis_AcceptsOnlyTLS(t *testing.T) {
 	forEachOverlay(t, func(t *testing.T, m mesh) {
 		redis := m.workload(t, "redis")

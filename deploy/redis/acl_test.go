@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// allowedCommands returns the commands of a user in the file.
+// allowedCommands returns the commands that users.acl allows to a user.
 func allowedCommands(t *testing.T, user string) map[string]bool {
 	t.Helper()
 	file, err := os.ReadFile("users.acl")
@@ -30,7 +30,7 @@ func allowedCommands(t *testing.T, user string) map[string]bool {
 	return commands
 }
 
-// Every Redis command in a service's Lua scripts is allowed to the user of that service.
+// Every service's Redis user may run all commands in the Lua scripts of that service.
 func TestUsers_MayRunTheirScripts(t *testing.T) {
 	call := regexp.MustCompile(`redis\.p?call\('([A-Z]+)'`)
 	for user, scripts := range map[string]string{

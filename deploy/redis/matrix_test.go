@@ -9,14 +9,14 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// On a real Redis, each service can access only its own keys. No other user can run any command: an agent has
-// a certificate but no password.
+// On a real Redis, each service can access only its own keys. Other users can run no command: an agent has a
+// certificate but no password.
 func TestUsers_AccessOnlyTheirOwnKeys(t *testing.T) {
-	server := redistest.Guarded(t)
+	server := redistest.StartGuarded(t)
 	own := map[string]string{"memory": "m:", "orchestrator": "o:"}
 	keys := []string{"m:{default/s1}:meta", "m:store:0", "o:{default/t1}:rec", "o:open:01", "x", "M:x", ""}
 	for user, prefix := range own {
-		url := redistest.URL(user, server.Addr)
+		url := redistest.UserURL(user, server.Addr)
 		for _, key := range keys {
 			mine := len(key) > 2 && key[:2] == prefix
 			for _, command := range [][]any{
@@ -30,16 +30,16 @@ func TestUsers_AccessOnlyTheirOwnKeys(t *testing.T) {
 			}
 		}
 	}
-	for _, url := range []string{"redis://" + server.Addr, "redis://default:default@" + server.Addr, "redis://memory@" + server.Addr, redistest.URL("worker/a", server.Addr)} {
+	for _, url := range []string{"redis://" + server.Addr, "redis://default:default@" + server.Addr, "redis://memory@" + server.Addr, redistest.UserURL("worker/a", server.Addr)} {
 		for _, key := range keys {
 			require.False(t, redistest.MayRun(t, url, "HGETALL", key), "%s %s", url, key)
 		}
 	}
 }
 
-// Only an administrator may run commands that affect more than single keys.
+// Only an administrator may run commands that affect more than single keys, such as FLUSHALL.
 func TestUsers_HaveNoAdminCommands(t *testing.T) {
-	server := redistest.Guarded(t)
+	server := redistest.StartGuarded(t)
 	for _, user := range []string{"memory", "orchestrator"} {
 		for _, command := range [][]any{
 			{"CONFIG", "SET", "appendonly", "no"},
@@ -70,7 +70,7 @@ func TestUsers_HaveNoAdminCommands(t *testing.T) {
 			{"EVAL", "return redis.call('FLUSHALL')", 0},
 			{"EVAL", "return redis.call('CONFIG', 'SET', 'save', '')", 0},
 		} {
-			require.False(t, redistest.MayRun(t, redistest.URL(user, server.Addr), command...), "%s %s", user, fmt.Sprint(command...))
+			require.False(t, redistest.MayRun(t, redistest.UserURL(user, server.Addr), command...), "%s %s", user, fmt.Sprint(command...))
 		}
 	}
 }

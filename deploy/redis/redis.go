@@ -1,4 +1,4 @@
-// Package redis provides users.acl, the Redis users of a mesh.
+// Package redis provides users.acl, which defines the Redis users of a mesh.
 package redis
 
 import (
@@ -12,9 +12,9 @@ import (
 //go:embed users.acl
 var users string
 
-// Users returns users.acl with the given password for each named user. A user without a password cannot log
-// in. A name that is not in the file is an error.
-func Users(passwords map[string]string) (string, error) {
+// UsersACL returns users.acl with the given password for each named user. A user without a password cannot log in.
+// It fails if a name is not in the file.
+func UsersACL(passwords map[string]string) (string, error) {
 	var file strings.Builder
 	left := maps.Clone(passwords)
 	for line := range strings.Lines(users) {

@@ -11,24 +11,24 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-func TestUsers_GetPasswords(t *testing.T) {
-	file, err := acl.Users(map[string]string{"memory": "secret"})
+func TestUsersACL_SetsPasswords(t *testing.T) {
+	file, err := acl.UsersACL(map[string]string{"memory": "secret"})
 	require.NoError(t, err)
 	lines := strings.Split(strings.TrimSpace(file), "\n")
 	require.Len(t, lines, 3)
 	require.Equal(t, "user default reset off ~* &* +@all", lines[0])
 	require.Regexp(t, "^user memory .* >secret$", lines[1])
 	require.NotContains(t, lines[2], ">")
-	_, err = acl.Users(map[string]string{"nobody": "secret"})
+	_, err = acl.UsersACL(map[string]string{"nobody": "secret"})
 	require.ErrorContains(t, err, `no users ["nobody"]`)
 }
 
-// Redis replays its append-only file as the user default, and skips commands that this user may not run. So
-// default has all rights, but is off and cannot log in.
+// Redis replays its append-only file as the user default, and skips commands that this user may not run. The user
+// default therefore has all rights, but is disabled and cannot log in.
 func TestUsers_DataSurvivesARestart(t *testing.T) {
-	server := redistest.Guarded(t)
+	server := redistest.StartGuarded(t)
 	for user, key := range map[string]string{"memory": "m:x", "orchestrator": "o:x"} {
-		require.True(t, redistest.MayRun(t, redistest.URL(user, server.Addr),
+		require.True(t, redistest.MayRun(t, redistest.UserURL(user, server.Addr),
 			"EVAL", "redis.call('HSET', KEYS[1], 'a', 1) return redis.call('HSET', KEYS[1], 'b', 2)", 1, key))
 	}
 	server.Kill()

@@ -31,11 +31,11 @@ import (
 	"github.com/troupe-dev/troupe/test/loopback"
 )
 
-// patience bounds every wait. It is far above what any should take.
+// patience bounds every wait. It is far longer than any passing test waits.
 const patience = time.Minute
 
-// startNode runs the worker; stop sends SIGTERM, and it must end with code 0.
-func startNode(t *testing.T, env []string, args ...string) (stop func()) {
+// startNodeWorker runs the worker. stop sends SIGTERM and requires exit code 0.
+func startNodeWorker(t *testing.T, env []string, args ...string) (stop func()) {
 	t.Helper()
 	var said strings.Builder
 	cmd := exec.Command("node", append([]string{"dist/src/main.js"}, args...)...)
@@ -77,7 +77,7 @@ func await(t *testing.T, what string, holds func() bool) {
 
 func TestWorker_Conforms(t *testing.T) {
 	address := loopback.Address(t)
-	stop := startNode(t, nil, "--conformance", "--grpc-addr", address, "--http-addr", "127.0.0.1:0")
+	stop := startNodeWorker(t, nil, "--conformance", "--grpc-addr", address, "--http-addr", "127.0.0.1:0")
 	await(t, "it serves", func() bool {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {
@@ -110,7 +110,7 @@ func TestWorker_TakesTurnsInAMesh(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	c := client.New(conn)
-	var address string // of the worker
+	var address string // address of the worker
 	registered := func() int {
 		resp, err := c.ListInstances(t.Context(), &troupev1.ListInstancesRequest{Agent: "words"})
 		require.NoError(t, err)
@@ -129,7 +129,7 @@ func TestWorker_TakesTurnsInAMesh(t *testing.T) {
 	own, err := ca.WriteFiles(identity.Worker, "words")
 	require.NoError(t, err)
 	require.NoError(t, etcdauth.ProvisionWithDevCA(t.Context(), mesh.DevCA, mesh.Etcd, "words"))
-	stop := startNode(t, []string{
+	stop := startNodeWorker(t, []string{
 		"TROUPE_ETCD=" + strings.Join(mesh.Etcd, ","), "TROUPE_MEMORY=" + mesh.Memory,
 		"TROUPE_TLS_CERT=" + own.Cert, "TROUPE_TLS_KEY=" + own.Key, "TROUPE_TLS_CA=" + own.CA,
 	},

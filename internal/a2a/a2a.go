@@ -68,7 +68,7 @@ func New(cfg Config) *Bridge {
 // keepAlive is the interval between keep-alive messages on an idle stream.
 const keepAlive = 15 * time.Second
 
-// maxBodyBytesBytes limits the body of a request. It leaves room for 256 KiB of text in JSON and 3 MiB of files in
+// maxBodyBytes limits the body of a request. It leaves room for 256 KiB of text in JSON and 3 MiB of files in
 // base64.
 const maxBodyBytes = 6 << 20
 

@@ -125,15 +125,15 @@ func TestRejectCrossSite_RejectsWebPages(t *testing.T) {
 		local, host, origin, method string
 		status                      int
 	}{
-		"a program":                                      {"127.0.0.1:7410", "127.0.0.1:7410", "", http.MethodPost, http.StatusOK},
-		"a program, by name":                             {"127.0.0.1:7410", "localhost:7410", "", http.MethodPost, http.StatusOK},
-		"a program, by IPv6":                             {"[::1]:7410", "[::1]:7410", "", http.MethodPost, http.StatusOK},
-		"a proxy":                                        {"127.0.0.1:7410", "agents.example.com", "", http.MethodPost, http.StatusOK},
-		"page of another origin":                         {"127.0.0.1:7410", "127.0.0.1:7410", "http://evil.example", http.MethodPost, http.StatusForbidden},
-		"page after DNS rebinding":                       {"127.0.0.1:7410", "evil.example:7410", "http://evil.example:7410", http.MethodPost, http.StatusForbidden},
-		"page after DNS rebinding that only reads":       {"127.0.0.1:7410", "evil.example:7410", "", http.MethodGet, http.StatusForbidden},
-		"bridge not on loopback":                         {"10.0.0.1:7410", "mesh.example:7410", "", http.MethodPost, http.StatusOK},
-		"bridge not on loopback, page of another origin": {"10.0.0.1:7410", "mesh.example:7410", "http://evil.example", http.MethodPost, http.StatusForbidden},
+		"a program":                             {"127.0.0.1:7410", "127.0.0.1:7410", "", http.MethodPost, http.StatusOK},
+		"a program, by name":                    {"127.0.0.1:7410", "localhost:7410", "", http.MethodPost, http.StatusOK},
+		"a program, by IPv6":                    {"[::1]:7410", "[::1]:7410", "", http.MethodPost, http.StatusOK},
+		"a proxy":                               {"127.0.0.1:7410", "agents.example.com", "", http.MethodPost, http.StatusOK},
+		"a page of another origin":              {"127.0.0.1:7410", "127.0.0.1:7410", "http://evil.example", http.MethodPost, http.StatusForbidden},
+		"a page after DNS rebinding":            {"127.0.0.1:7410", "evil.example:7410", "http://evil.example:7410", http.MethodPost, http.StatusForbidden},
+		"a page after DNS rebinding, GET":       {"127.0.0.1:7410", "evil.example:7410", "", http.MethodGet, http.StatusForbidden},
+		"a public bridge":                       {"10.0.0.1:7410", "mesh.example:7410", "", http.MethodPost, http.StatusOK},
+		"page of another origin, public bridge": {"10.0.0.1:7410", "mesh.example:7410", "http://evil.example", http.MethodPost, http.StatusForbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
 			local, err := net.ResolveTCPAddr("tcp", tc.local)

@@ -108,7 +108,7 @@ func (b *Bridge) GetTask(ctx context.Context, req *a2a.GetTaskRequest) (*a2a.Tas
 	return task, nil
 }
 
-// cancelTimeoutout is how long a cancel request waits for the turn to end.
+// cancelTimeout is how long a cancel request waits for the turn to end.
 const cancelTimeout = 5 * time.Second
 
 // CancelTask implements a2asrv.RequestHandler. The turn is cancelled even if the client disconnects in the

@@ -9,7 +9,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// ExtensionURIURI identifies the A2A extension of the bridge. It is also the metadata key of the EventMetadata in
+// ExtensionURI identifies the A2A extension of the bridge. It is also the metadata key of the EventMetadata in
 // each event of a task.
 const ExtensionURI = "https://troupe.dev/a2a/events/v1"
 

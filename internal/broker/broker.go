@@ -54,7 +54,7 @@ type Key struct {
 	Expires time.Time
 }
 
-// maxInstanceIDBytesIDBytes limits the length of an instance id.
+// maxInstanceIDBytes limits the length of an instance id.
 const maxInstanceIDBytes = 128
 
 // New returns the broker of an instance. The instance id becomes a part of each key's id, unless it is invalid.

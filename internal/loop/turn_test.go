@@ -165,7 +165,7 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 }
 
 // Req: LP-33
-func TestTurn_FailsAfterThreeFailuresInARow(t *testing.T) {
+func TestTurn_FailsAfterThreeToolFailuresInARow(t *testing.T) {
 	failing := func(replies ...scripted.Reply) *watchedTurn {
 		return runWatchedTurn(t, agent.Config{Model: scripted.New(replies...), Tools: newWatchedTools(t, nil)}, agent.Invocation{}, nil)
 	}

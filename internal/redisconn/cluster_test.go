@@ -75,7 +75,7 @@ func connect(t *testing.T, cfg Config) *Conn {
 
 // In a Cluster, too, a write whose connection breaks is executed only once.
 func TestConn_NeverRetriesAWriteInACluster(t *testing.T) {
-	at := redistest.Cluster(t)
+	at := redistest.StartCluster(t)
 	for name, cfg := range map[string]Config{"alone": {URL: singleNodeURL(t, at)}, "cluster": {URL: at}} {
 		t.Run(name, func(t *testing.T) {
 			conn, sound := connect(t, cfg), connect(t, Config{URL: at})
@@ -121,7 +121,7 @@ func pipelined(t *testing.T, conn *Conn, key string) error {
 
 // Shards returns one key for each master, and the same keys every time.
 func TestConn_ReturnsAShardForEachMaster(t *testing.T) {
-	at := redistest.Cluster(t)
+	at := redistest.StartCluster(t)
 	conn := connect(t, Config{URL: at})
 	shares, err := conn.Shards(t.Context(), "k")
 	require.NoError(t, err)
@@ -145,7 +145,7 @@ func TestConn_ReturnsAShardForEachMaster(t *testing.T) {
 func TestConn_CallsOnConnectBeforeDataCommands(t *testing.T) {
 	var mu sync.Mutex
 	met := map[string]int{} // by port
-	conn := connect(t, Config{URL: redistest.Cluster(t), OnConnect: func(ctx context.Context, conn *redis.Conn) error {
+	conn := connect(t, Config{URL: redistest.StartCluster(t), OnConnect: func(ctx context.Context, conn *redis.Conn) error {
 		port, err := conn.ConfigGet(ctx, "port").Result()
 		mu.Lock()
 		defer mu.Unlock()

@@ -83,7 +83,7 @@ func startRedisWithTLS(t *testing.T, a *authority) string {
 	_, port, err := net.SplitHostPort(addr)
 	require.NoError(t, err)
 	require.NoError(t, lis.Close())
-	redistest.New(t, "--tls-port", port, "--tls-cert-file", a.file("server.pem"), "--tls-key-file", a.file("server.key"),
+	redistest.StartServer(t, "--tls-port", port, "--tls-cert-file", a.file("server.pem"), "--tls-key-file", a.file("server.key"),
 		"--tls-ca-cert-file", a.file("ca.pem"), "--tls-auth-clients", "yes", "--requirepass", "hunter2")
 	return "rediss://default@" + addr + "/0"
 }
@@ -133,7 +133,7 @@ func TestConn_UsesTLSWithTheCertificatesOfTheMesh(t *testing.T) {
 	server, err := ca.WriteServerFiles(t.TempDir(), "redis")
 	require.NoError(t, err)
 	port := loopback.Address(t)[len("127.0.0.1:"):]
-	redistest.Guarded(t, "--tls-port", port, "--tls-cert-file", server.Cert, "--tls-key-file", server.Key,
+	redistest.StartGuarded(t, "--tls-port", port, "--tls-cert-file", server.Cert, "--tls-key-file", server.Key,
 		"--tls-ca-cert-file", server.CA, "--tls-auth-clients", "yes")
 	ask := func(user string, role identity.Role, agent string) error {
 		files, err := ca.WriteFiles(role, agent)

@@ -36,10 +36,10 @@ func allowCommands(t *testing.T, client *redis.Client, rule ...any) {
 }
 
 func TestConn_ServesUsersWithTheNeededPermissions(t *testing.T) {
-	server := redistest.Guarded(t)
+	server := redistest.StartGuarded(t)
 	needs := Permissions{Prefix: "m:", Commands: []string{"hset", "xadd", "eval", "rename", "time", "unlink"}}
 	at := func(url string) *Conn { return connect(t, Config{URL: url}) }
-	conn, can := at(redistest.URL("memory", server.Addr)), adminClient(t, server.Addr)
+	conn, can := at(redistest.UserURL("memory", server.Addr)), adminClient(t, server.Addr)
 	require.NoError(t, conn.CheckServing(t.Context(), needs))
 
 	for _, c := range []struct{ rule, back, want string }{
@@ -59,7 +59,7 @@ func TestConn_ServesUsersWithTheNeededPermissions(t *testing.T) {
 
 	long := Permissions{Prefix: "m:", Commands: slices.Repeat(needs.Commands, 3)}
 	require.NoError(t, conn.CheckServing(t.Context(), long))
-	err := at(redistest.URL("orchestrator", server.Addr)).CheckServing(t.Context(), needs)
+	err := at(redistest.UserURL("orchestrator", server.Addr)).CheckServing(t.Context(), needs)
 	require.Contains(t, boardReason(t, err), "use scripts on keys m:*")
 	for _, url := range []string{"redis://memory:hunter2@" + server.Addr, "redis://memory@" + server.Addr, "redis://" + server.Addr} {
 		err = at(url).CheckServing(t.Context(), long)
@@ -69,7 +69,7 @@ func TestConn_ServesUsersWithTheNeededPermissions(t *testing.T) {
 }
 
 func TestConn_CheckServingWritesNothing(t *testing.T) {
-	server := redistest.New(t)
+	server := redistest.StartServer(t)
 	conn := connect(t, Config{URL: "redis://" + server.Addr, Replicas: 1}) // the check needs no confirmation by the replica
 	changes := func() string {
 		info, err := conn.InfoMap(t.Context(), "persistence").Result()
@@ -82,19 +82,19 @@ func TestConn_CheckServingWritesNothing(t *testing.T) {
 }
 
 func TestConn_IsNotServingWhileItCannotWrite(t *testing.T) {
-	master := redistest.New(t, "--repl-diskless-sync-delay", "0")
+	master := redistest.StartServer(t, "--repl-diskless-sync-delay", "0")
 	host, port, err := net.SplitHostPort(master.Addr)
 	require.NoError(t, err)
-	replica := connect(t, Config{URL: "redis://" + redistest.New(t, "--replicaof", host+" "+port, "--appendonly", "no").Addr})
+	replica := connect(t, Config{URL: "redis://" + redistest.StartServer(t, "--replicaof", host+" "+port, "--appendonly", "no").Addr})
 	require.Equal(t, "does not serve: READONLY", boardReason(t, replica.CheckServing(t.Context(), Permissions{Prefix: "m:"})))
-	lonely := connect(t, Config{URL: "redis://" + redistest.New(t, "--min-replicas-to-write", "1").Addr})
+	lonely := connect(t, Config{URL: "redis://" + redistest.StartServer(t, "--min-replicas-to-write", "1").Addr})
 	require.Equal(t, "does not serve: NOREPLICAS", boardReason(t, lonely.CheckServing(t.Context(), Permissions{Prefix: "m:"})))
 }
 
 // Redis is serving only when every master permits what is needed, because each node of a Cluster has its own
 // users.
 func TestConn_ServesWhenEachMasterDoes(t *testing.T) {
-	conn := connect(t, Config{URL: redistest.Cluster(t)})
+	conn := connect(t, Config{URL: redistest.StartCluster(t)})
 	needs := Permissions{Prefix: "m:", Commands: []string{"hset"}}
 	require.NoError(t, conn.CheckServing(t.Context(), needs))
 	shares, err := conn.Shards(t.Context(), "m:probe")

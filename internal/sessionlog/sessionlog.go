@@ -4,8 +4,7 @@
 //
 // The files, all under Config.Folder:
 //
-// logs/AGENT.log                 the plain log
-//
+//	logs/AGENT.log                 the plain log
 //	evals/AGENT/SLUG.yaml          a session log: its turns
 //	evals/AGENT/SLUG/run_N.yaml    a run of it: its settings and messages
 //

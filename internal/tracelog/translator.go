@@ -60,8 +60,10 @@ func (t *Translator) eventsFromPayload(e *troupev1.Event) []structured.Event {
 			"decision_type": lowerEnumName(c.GetType().String(), "DECISION_TYPE_"), "confidence": c.GetConfidence(),
 		})
 	case *troupev1.Event_ToolCallStarted:
-		return singleEvent(structured.ToolCallStart, "a tool call started", map[string]any{"tool": p.ToolCallStarted.GetTool(),
-			"call_id": p.ToolCallStarted.GetCallId()})
+		return singleEvent(structured.ToolCallStart, "a tool call started", map[string]any{
+			"tool":    p.ToolCallStarted.GetTool(),
+			"call_id": p.ToolCallStarted.GetCallId(),
+		})
 	case *troupev1.Event_ToolCallFinished:
 		return toolEndedEvents(p.ToolCallFinished)
 	case *troupev1.Event_ToolCallPending:
@@ -69,8 +71,10 @@ func (t *Translator) eventsFromPayload(e *troupev1.Event) []structured.Event {
 	case *troupev1.Event_StepFinished:
 		events := t.budgetUpdatedEvents()
 		if s := p.StepFinished.GetResult().GetSequence(); s > 0 && p.StepFinished.GetResult().GetFailure() == nil {
-			events = append(events, structured.Event{Name: structured.MemoryStore, Message: "the messages of a step were committed",
-				Data: map[string]any{"sequence": s}})
+			events = append(events, structured.Event{
+				Name: structured.MemoryStore, Message: "the messages of a step were committed",
+				Data: map[string]any{"sequence": s},
+			})
 		}
 		if n := len(p.StepFinished.GetResult().GetTasks()); n > 0 {
 			events = append(events, structured.Event{Name: structured.PlanCreated, Message: "a planner created tasks", Data: map[string]any{"steps_count": n}})

@@ -101,8 +101,10 @@ func waitingAgent(entries int) func(context.Context, agent.Invocation) iter.Seq2
 				inv.Step.Journal.Record(execution.Entry{Number: n + 1, Phase: execution.Done, Reply: conversation.Assistant("a", "so")})
 			}
 			yield(event.Event{Payload: event.TurnResult{Reason: event.InputRequired, Result: execution.Result{
-				Text: "It waits.", InputRequired: true, Pending: []execution.Pending{{ID: "1-1-1", Tool: "act", Arguments: "{}",
-					Needs: execution.NeedApproval}},
+				Text: "It waits.", InputRequired: true, Pending: []execution.Pending{{
+					ID: "1-1-1", Tool: "act", Arguments: "{}",
+					Needs: execution.NeedApproval,
+				}},
 			}}}, nil)
 		}
 	}

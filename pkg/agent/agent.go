@@ -34,15 +34,15 @@ type Agent struct {
 	handlers     *hook.Set
 	tools        *tool.Set
 	state        *ownership.AgentState
-	shared       *ownership.Config
-	log          *sessionlog.Log // (nil writes none)
+	sharedConfig *ownership.Config
+	sessionLog   *sessionlog.Log // (nil writes none)
 	isFlow       bool            // its function only runs its children
 	broker       *broker.Broker  // of its sessions in this process
 
-	mu      sync.Mutex
-	running bool
-	closed  bool           // and its plugins with it
-	started []tool.Starter // in order
+	mu           sync.Mutex
+	running      bool
+	closed       bool           // and its plugins with it
+	startedTools []tool.Starter // in order
 }
 
 // New returns the agent that c describes. The modes of its errors are agent_validation, and the modes of a model that
@@ -53,7 +53,7 @@ func New(c Config) (*Agent, error) {
 	if wrong := c.check(); len(wrong) > 0 {
 		return nil, c.invalid(strings.Join(wrong, "; "))
 	}
-	a := &Agent{config: c, shared: ownership.NewConfig(c.Name, c.Config), broker: broker.New("")}
+	a := &Agent{config: c, sharedConfig: ownership.NewConfig(c.Name, c.Config), broker: broker.New("")}
 	a.state = ownership.NewAgentState(c.Name, c.Owns, func(key string) {
 		c.Log.Warn("a key of state that no rule names is taken as the agent's own; declare it in Owns", zap.String("agent", c.Name), zap.String("key", key))
 	})
@@ -65,7 +65,7 @@ func New(c Config) (*Agent, error) {
 	if a.instructions, err = instructions.Load(source); err != nil {
 		return nil, c.invalid("Instructions: " + failure.Plain(err)).Because(err)
 	}
-	if a.log, err = openLog(c, a.instructions.Text()); err != nil {
+	if a.sessionLog, err = openLog(c, a.instructions.Text()); err != nil {
 		return nil, err
 	}
 	if err := a.build(); err != nil {
@@ -152,7 +152,7 @@ func (a *Agent) CredentialBroker(session string) execution.CredentialBroker {
 }
 
 // Config returns the agent's configuration (the SHARED tier), which its worker loads and stores.
-func (a *Agent) Config() *ownership.Config { return a.shared }
+func (a *Agent) Config() *ownership.Config { return a.sharedConfig }
 
 // Tools returns the names of the agent's tools, in order.
 func (a *Agent) Tools() []string { return a.tools.Names() }
@@ -177,7 +177,8 @@ func (a *Agent) Toolbox() []ToolInfo {
 				i = len(all)
 				at[name], all = i, append(all, ToolInfo{Name: name})
 			}
-			// New has checked each list. In a flow, the lists of two tools with one name may be too long together.
+			// New has checked the capabilities of the tools of each agent. Those of two tools with one name, in a
+			// flow, may exceed the limit together.
 			all[i].Capabilities = slices.Concat(all[i].Capabilities, a.config.ToolCapabilities[name])
 			slices.Sort(all[i].Capabilities)
 			all[i].Capabilities = slices.Compact(all[i].Capabilities)
@@ -215,9 +216,9 @@ func (a *Agent) Start(ctx context.Context) error {
 	if a.running {
 		return nil
 	}
-	if a.log == nil { // it was closed
+	if a.sessionLog == nil { // it was closed
 		var err error
-		if a.log, err = openLog(a.config, a.instructions.Text()); err != nil {
+		if a.sessionLog, err = openLog(a.config, a.instructions.Text()); err != nil {
 			return err
 		}
 	}
@@ -231,7 +232,7 @@ func (a *Agent) Start(ctx context.Context) error {
 				"tool %s of agent %s did not start: %s", t.Spec().Name, a.Name(), failure.Plain(err))
 			return failed.Because(errors.Join(err, a.closeAll()))
 		}
-		a.started = append(a.started, s)
+		a.startedTools = append(a.startedTools, s)
 	}
 	for _, sub := range a.config.Agents {
 		if err := sub.Start(ctx); err != nil {
@@ -263,11 +264,11 @@ func (a *Agent) Close() error {
 }
 
 func (a *Agent) closeLog() error {
-	if a.log == nil {
+	if a.sessionLog == nil {
 		return nil
 	}
-	log := a.log
-	a.log = nil
+	log := a.sessionLog
+	a.sessionLog = nil
 	return log.Close()
 }
 
@@ -276,9 +277,9 @@ func (a *Agent) closeAll() error {
 	for _, sub := range slices.Backward(a.config.Agents) {
 		failed = append(failed, sub.Close())
 	}
-	for _, s := range slices.Backward(a.started) {
+	for _, s := range slices.Backward(a.startedTools) {
 		failed = append(failed, s.Close())
 	}
-	a.started = nil
+	a.startedTools = nil
 	return errors.Join(failed...)
 }

@@ -33,18 +33,18 @@ type output struct {
 	messages []conversation.Message
 }
 
-// forgives reports whether an error of the agent still leads to a result. An agent that asks the user always has a
+// isForgivable reports whether an error of the agent still leads to a result. An agent that asks the user always has a
 // question (RA-13). An error of a handler is never forgiven, nor an error of a step that another attempt has taken
 // over.
-func (t *turn) forgives(err error) bool {
+func (t *turn) isForgivable(err error) bool {
 	if errors.Is(err, errUnread) || hookerror.Is(err) || failure.IsSuperseded(err) || len(t.inv.Step.Routes) > 0 {
 		return false
 	}
-	return t.agent.config.makesResultOfFailure()
+	return t.agent.config.hasResultOnFailure()
 }
 
-// makesResultOfFailure reports whether a failed step has a result.
-func (c *Config) makesResultOfFailure() bool { return c.AsksUser || c.OnFailure == Degrade }
+// hasResultOnFailure reports whether a failed step has a result.
+func (c *Config) hasResultOnFailure() bool { return c.AsksUser || c.OnFailure == Degrade }
 
 // conclude makes the result of the answer, or of a failure that the agent forgives.
 func (t *turn) conclude(cause error) error {
@@ -56,7 +56,7 @@ func (t *turn) conclude(cause error) error {
 	}
 	if cause == nil && strings.TrimSpace(t.answer.text) == "" && !t.control.Progress.Ended() && len(t.answer.tasks) == 0 {
 		cause = failure.Newf(failure.AgentLogic, "agent.Run", "agent %s gave an empty answer", t.agent.Name())
-		if !t.agent.config.makesResultOfFailure() {
+		if !t.agent.config.hasResultOnFailure() {
 			return cause
 		}
 	}
@@ -69,7 +69,7 @@ func (t *turn) conclude(cause error) error {
 	if t.answer.text == "" {
 		return nil
 	}
-	if err := t.say(t.answer.text); err != nil {
+	if err := t.addReply(t.answer.text); err != nil {
 		return err
 	}
 	t.answer.text = t.output.messages[0].Text
@@ -157,10 +157,10 @@ func (t *turn) storeAnswer() error {
 	return t.control.Turn().Memory().Set(key, text)
 }
 
-// wait makes the result of a step with pending calls, even if the step chooses a route. It is not an answer, so
+// concludeWaiting makes the result of a step with pending calls, even if the step chooses a route. It is not an answer, so
 // the handlers after the agent do not run. The turn that continues repeats its observations, messages and changes
 // of state.
-func (t *turn) wait(ctx context.Context) error {
+func (t *turn) concludeWaiting(ctx context.Context) error {
 	text, err := result.WaitingText(t.answer.pending)
 	if err != nil {
 		return err
@@ -180,9 +180,9 @@ func (t *turn) wait(ctx context.Context) error {
 	return nil
 }
 
-// say adds the agent's text to the messages to store, and to the agent's own copy of the conversation unless it is
+// addReply adds the agent's text to the messages to store, and to the agent's own copy of the conversation unless it is
 // there already (CO-28).
-func (t *turn) say(text string) error {
+func (t *turn) addReply(text string) error {
 	t.control.Conversation.AddMessageSources() // results that no model has read count as observed
 	m := conversation.Assistant(t.agent.Name(), text)
 	m.Untrusted = t.control.Turn().Untrusted()
@@ -203,8 +203,8 @@ func (t *turn) say(text string) error {
 	return nil
 }
 
-// outcome returns the last event: the result of the turn, or the error with which it failed.
-func (t *turn) outcome(err error) event.TurnResult {
+// lastEvent returns the last event: the result of the turn, or the error with which it failed.
+func (t *turn) lastEvent(err error) event.TurnResult {
 	t.control.Conversation.AddMessageSources()
 	r := t.output.result
 	r.Untrusted = t.control.Turn().Untrusted()

@@ -50,7 +50,7 @@ type turnLog struct {
 	written bool            // the turn, as a whole
 }
 
-func newTurnLog(a *Agent) *turnLog { return &turnLog{agent: a, log: a.log} }
+func newTurnLog(a *Agent) *turnLog { return &turnLog{agent: a, log: a.sessionLog} }
 
 // writeEvent writes an event to the plain log (CO-56).
 func (l *turnLog) writeEvent(t *turn, e event.Event) {
@@ -83,7 +83,7 @@ func (l *turnLog) writeTurn(t *turn, err error) {
 		return
 	}
 	l.written = true
-	done := t.outcome(err)
+	done := t.lastEvent(err)
 	l.warn(l.log.WriteTurn(sessionlog.Turn{
 		Session: t.inv.Step.SessionID, Number: t.inv.Step.Turn, Input: briefing.UserPrompt(t.inv.Step), Model: l.agent.Model(),
 		Started: t.started, Duration: time.Since(t.started), Usage: done.Result.Usage, ToolsCalled: t.control.Turn().ToolsCalled(),

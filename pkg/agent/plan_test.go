@@ -181,7 +181,7 @@ func TestAgent_ContinuesThePlanOfALostAttempt(t *testing.T) {
 	require.Empty(t, j.clashes)
 }
 
-func TestAgent_APlannerCannotHaveAToolOfThatName(t *testing.T) {
+func TestAgent_PlanningRejectsAToolNamedAddTask(t *testing.T) {
 	own, err := tool.Func(agent.AddTask, "Something else.", func(context.Context, struct{}) (string, error) { return "", nil })
 	require.NoError(t, err)
 	a := build(t, agent.Config{Model: scripted.New(scripted.Say("Hi.")), Tools: []tool.Tool{own}})

@@ -47,7 +47,7 @@ func (a *Agent) Run(ctx context.Context, inv Invocation) iter.Seq2[event.Event, 
 			return
 		}
 		t.log.writeTurn(t, err)
-		if done := t.control.Events.Emit(t.outcome(err)); done == nil && err != nil {
+		if done := t.control.Events.Emit(t.lastEvent(err)); done == nil && err != nil {
 			yield(event.Event{}, err)
 		}
 	}
@@ -120,7 +120,7 @@ func (a *Agent) newTurn(ctx context.Context, inv Invocation, yield func(event.Ev
 		return nil
 	}
 	t.control = hook.New(hook.Start{
-		Info: inv.info(a), Handlers: a.handlers, Messages: briefing.History(inv.Step, a.roundTokens()), State: a.state, Config: a.shared,
+		Info: inv.info(a), Handlers: a.handlers, Messages: briefing.History(inv.Step, a.roundTokens()), State: a.state, Config: a.sharedConfig,
 		Memory: inv.scope.Memory, Trace: inv.Trace, Numbers: inv.scope.Numbers,
 		Emit: t.emit,
 	})
@@ -182,11 +182,11 @@ func (t *turn) runPhases(limited, ctx context.Context) error {
 	if refused := t.inv.Step.Budget.Rejection(); refused != nil && ctx.Err() == nil && !errors.Is(err, errUnread) {
 		return refused
 	}
-	if err != nil && (ctx.Err() != nil || !t.forgives(err)) {
+	if err != nil && (ctx.Err() != nil || !t.isForgivable(err)) {
 		return err
 	}
 	if err == nil && len(t.answer.pending) > 0 {
-		return t.wait(limited)
+		return t.concludeWaiting(limited)
 	}
 	if err := t.conclude(err); err != nil {
 		return err
@@ -235,7 +235,7 @@ func (t *turn) after(ctx context.Context) error {
 		return err
 	}
 	if reply != "" && len(t.inv.Step.Routes) == 0 {
-		if err := t.say(reply); err != nil {
+		if err := t.addReply(reply); err != nil {
 			return err
 		}
 	}

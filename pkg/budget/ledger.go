@@ -21,7 +21,7 @@ type Ledger struct {
 	warned    map[Kind]bool
 }
 
-// New returns the ledger of a turn at a level. Level 0 is a turn that no other turn asked for.
+// New returns the ledger of a turn at a nesting depth. Depth 0 is a turn that no other turn started.
 func New(limits Limits, level int) *Ledger {
 	return &Ledger{limits: limits, depth: level, warned: map[Kind]bool{}}
 }

@@ -23,7 +23,8 @@ func calls(n int64, policy budget.Policy) budget.Limits {
 	return l
 }
 
-// The budget part of OC-29 in numbers. The tests of the loop show that a rejection comes before the call.
+// The default limits equal the numbers in OC-29. The tests of the loop show that a rejection comes before the
+// call.
 // Req: OC-29
 func TestDefault_MatchesTheContract(t *testing.T) {
 	limits := budget.Default()

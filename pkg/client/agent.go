@@ -178,8 +178,10 @@ func (r *remoteTurn) cancelUnwanted(ctx context.Context, c *Client, inv agent.In
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer cancel()
 	// An error is ignored, because the remote turn ends by its own timeout at the latest.
-	_, _ = c.CancelTrace(turnctx.WithOutgoingCredential(ctx), &troupev1.CancelTraceRequest{TraceId: r.trace,
-		Reason: "the agent that asked " + r.target + " was stopped"})
+	_, _ = c.CancelTrace(turnctx.WithOutgoingCredential(ctx), &troupev1.CancelTraceRequest{
+		TraceId: r.trace,
+		Reason:  "the agent that asked " + r.target + " was stopped",
+	})
 }
 
 // Bounds of the timeout of a turn.
@@ -321,8 +323,10 @@ func payloadFromProto(e *troupev1.Event) event.Payload {
 	case *troupev1.Event_TextDelta:
 		return event.TextDelta{Text: p.TextDelta.GetText()}
 	case *troupev1.Event_TextRetracted:
-		return event.Warning{Reason: ReasonRestarted,
-			Message: "the worker of agent " + e.GetAgent() + " was lost; what it said so far is void, and another goes on"}
+		return event.Warning{
+			Reason:  ReasonRestarted,
+			Message: "the worker of agent " + e.GetAgent() + " was lost; what it said so far is void, and another goes on",
+		}
 	case *troupev1.Event_ModelCall:
 		m := p.ModelCall
 		return event.ModelCall{

@@ -92,5 +92,5 @@ func (c *Control) MissingLogin(call *Call) *execution.Login { return call.wait.L
 // SetWait tells a call, before its handlers run, whether it may wait, whether it waited or ran earlier, and which
 // answer this turn has for it.
 func (c *Control) SetWait(call *Call, allowed, passed bool, answer execution.Answer) {
-	call.wait = callWait{Allowed: allowed, Passed: passed, Answer: answer}
+	call.wait = callWait{CanContinue: allowed, WaitedOrRan: passed, Answer: answer}
 }

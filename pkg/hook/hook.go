@@ -145,15 +145,15 @@ func run[F any](t *Turn, all []boundHandler[F], call func(F) error) error {
 		if t.progress.Ended() {
 			return nil
 		}
-		if err := t.contained(func() error { return call(h.fn) }); err != nil {
-			return h.failed(err)
+		if err := t.recoverPanic(func() error { return call(h.fn) }); err != nil {
+			return h.wrapError(err)
 		}
 	}
 	return nil
 }
 
-// failed returns the error of a handler with the same mode and facts, and names the handler in it.
-func (n handlerName) failed(err error) error {
+// wrapError returns the error of a handler with the same mode and facts, and names the handler in it.
+func (n handlerName) wrapError(err error) error {
 	of := n.event
 	if n.plugin != "" {
 		of += " of plugin " + n.plugin
@@ -169,9 +169,9 @@ func (n handlerName) failed(err error) error {
 	return named
 }
 
-// contained turns a panic of a handler into its error. It does not recover a panic of the consumer of an event
+// recoverPanic turns a panic of a handler into its error. It does not recover a panic of the consumer of an event
 // that the handler emitted.
-func (t *Turn) contained(call func() error) (err error) {
+func (t *Turn) recoverPanic(call func() error) (err error) {
 	defer func() {
 		if t.events.IsDelivering() {
 			return

@@ -217,7 +217,7 @@ func (m *Memory) apply(changes map[string]json.RawMessage) {
 // fails with user_invalid_input; other errors are those of memory.PutArtifact.
 func (m *Memory) SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (int, error) {
 	if m.store == nil {
-		return 0, m.isMissing("artifacts")
+		return 0, m.missingError("artifacts")
 	}
 	version, err := m.store.SaveArtifact(ctx, name, mediaType, bytes.Clone(content))
 	if err != nil {
@@ -235,7 +235,7 @@ func (m *Memory) SaveArtifact(ctx context.Context, name, mediaType string, conte
 // LoadArtifact returns a version of an artifact (0 means the latest).
 func (m *Memory) LoadArtifact(ctx context.Context, name string, version int) (content []byte, mediaType string, err error) {
 	if m.store == nil {
-		return nil, "", m.isMissing("artifacts")
+		return nil, "", m.missingError("artifacts")
 	}
 	return m.store.LoadArtifact(ctx, name, version)
 }
@@ -267,7 +267,7 @@ func (m *Memory) load(ctx context.Context) (map[string]json.RawMessage, error) {
 	return state, nil
 }
 
-func (m *Memory) isMissing(what string) error {
+func (m *Memory) missingError(what string) error {
 	return failure.Newf(failure.AgentState, "hook.Memory", "there are no %s here: the agent runs without a memory service", what)
 }
 

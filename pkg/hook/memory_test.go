@@ -145,7 +145,7 @@ func TestMemory_ErrorNamesAnInvalidValue(t *testing.T) {
 	require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err)
 }
 
-// A handler gets copies: changing them does not change the state.
+// Memory returns copies: a handler that changes a returned value does not change the state.
 func TestMemory_ReturnsCopies(t *testing.T) {
 	s := &store{state: map[string]json.RawMessage{"a": json.RawMessage(`"old"`)}}
 	m := hook.NewMemory(s, "test")

@@ -23,9 +23,9 @@ func (r *runner) turn(ctx context.Context, all []boundHandler[turnFunc]) error {
 func (r *runner) reply(ctx context.Context, all []boundHandler[replyFunc]) (text string, err error) {
 	before := r.t.memory.snapshot()
 	for _, h := range all {
-		if err := r.t.contained(func() (err error) { text, err = h.fn(ctx, r.t); return err }); err != nil {
+		if err := r.t.recoverPanic(func() (err error) { text, err = h.fn(ctx, r.t); return err }); err != nil {
 			r.t.memory.revert(before)
-			return "", h.failed(err)
+			return "", h.wrapError(err)
 		}
 		if text != "" || r.t.progress.Ended() {
 			break
@@ -120,7 +120,7 @@ func (r *runner) BeforeEachTool(ctx context.Context, call *Call) error {
 	})
 }
 
-// AfterEachTool runs its handlers, after those of OnError when the tool failed.
+// AfterEachTool runs its handlers. If the tool failed, the handlers of OnError run first.
 func (r *runner) AfterEachTool(ctx context.Context, call *Call) error {
 	return r.orEventError(run(r.t, r.set.tools.afterEach, func(fn callFunc) error { return fn(ctx, call) }))
 }

@@ -10,7 +10,7 @@ import (
 
 // CanWait reports whether the call can wait for external input. The turn needs a journal for that, so that another
 // turn can continue it. A call cannot wait where an agent runs without a session, nor outside of a turn.
-func (c *Call) CanWait() bool { return c.wait.Allowed }
+func (c *Call) CanWait() bool { return c.wait.CanContinue }
 
 // Wait suspends the call until an external answer allows it (AD-32). The call does not run, and the turn ends with
 // it. Reason is one sentence for the person who is asked. An answer after until counts as a denial; the zero time
@@ -20,13 +20,13 @@ func (c *Call) CanWait() bool { return c.wait.Allowed }
 // When the turn continues, the handlers run again and call Wait again. An allowed call then proceeds, and a denied
 // one does not run. So a handler needs to store nothing. A call that cannot wait is refused.
 func (c *Call) Wait(reason string, until time.Time) {
-	if c.Status == event.ToolWaiting && c.wait.Login != nil && c.Text == "" && !c.wait.Passed && !c.wait.Proceeds() {
+	if c.Status == event.ToolWaiting && c.wait.Login != nil && c.Text == "" && !c.wait.WaitedOrRan && !c.wait.Proceeds() {
 		c.Text, c.Until = reason, until // one answer covers the login and the approval
 		return
 	}
 	switch {
-	case c.Status != "" || c.wait.Passed || c.wait.Proceeds():
-	case !c.wait.Allowed:
+	case c.Status != "" || c.wait.WaitedOrRan || c.wait.Proceeds():
+	case !c.wait.CanContinue:
 		c.Refuse("Not run: " + c.Name + " needs an approval, and nobody can be asked for it.")
 	default:
 		c.Status, c.Text, c.Until = event.ToolWaiting, reason, until
@@ -41,7 +41,7 @@ func (c *Call) Wait(reason string, until time.Time) {
 // When the turn continues, the handlers run again. They and the tool find the credential, and nothing else does. A
 // tool declares what it needs with tool.WithLogin.
 func (c *Call) Login(ctx context.Context, login execution.Login) {
-	if c.Status != "" && c.Status != event.ToolWaiting || c.wait.Passed || c.wait.Login != nil {
+	if c.Status != "" && c.Status != event.ToolWaiting || c.wait.WaitedOrRan || c.wait.Login != nil {
 		return
 	}
 	if _, ok := execution.Credential(ctx, login.Name); ok {

@@ -76,8 +76,8 @@ func (b *boundedTransport) CloseIdleConnections() { b.next.CloseIdleConnections(
 // RoundTrip implements http.RoundTripper.
 func (b *boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, give := context.WithCancelCause(req.Context())
-	whole := time.AfterFunc(b.bounds.Read, func() { give(errTooSlow("the whole answer", b.bounds.Read)) })
-	first := time.AfterFunc(b.bounds.Connect+b.bounds.FirstByte, func() { give(errTooSlow("the first byte", b.bounds.FirstByte)) })
+	whole := time.AfterFunc(b.bounds.Read, func() { give(newTooSlowError("the whole answer", b.bounds.Read)) })
+	first := time.AfterFunc(b.bounds.Connect+b.bounds.FirstByte, func() { give(newTooSlowError("the first byte", b.bounds.FirstByte)) })
 	res, err := b.next.RoundTrip(req.WithContext(ctx))
 	first.Stop()
 	if err != nil {
@@ -86,11 +86,11 @@ func (b *boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 		give(nil)
 		return nil, err
 	}
-	idle := time.AfterFunc(b.bounds.Idle, func() { give(errTooSlow("the next piece", b.bounds.Idle)) })
+	idle := time.AfterFunc(b.bounds.Idle, func() { give(newTooSlowError("the next piece", b.bounds.Idle)) })
 	idle.Stop()
 	res.Body = &boundedBody{
 		ReadCloser: res.Body, because: func(err error) error { return causeOf(ctx, err) },
-		give: give, idle: idle, whole: whole, bound: b.bounds.Idle,
+		cancel: give, idle: idle, whole: whole, bound: b.bounds.Idle,
 	}
 	return res, nil
 }
@@ -99,7 +99,7 @@ func (b *boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 type boundedBody struct {
 	io.ReadCloser
 	because     func(error) error // says why a read failed
-	give        context.CancelCauseFunc
+	cancel      context.CancelCauseFunc
 	idle, whole *time.Timer
 	bound       time.Duration
 	ended       bool // all was read, or it failed
@@ -133,7 +133,7 @@ func (b *boundedBody) Close() error {
 	err := b.ReadCloser.Close()
 	b.idle.Stop()
 	b.whole.Stop()
-	b.give(nil)
+	b.cancel(nil)
 	return err
 }
 
@@ -145,6 +145,6 @@ func causeOf(ctx context.Context, err error) error {
 	return err
 }
 
-func errTooSlow(what string, bound time.Duration) error {
+func newTooSlowError(what string, bound time.Duration) error {
 	return fmt.Errorf("%s did not come within %s", what, bound)
 }

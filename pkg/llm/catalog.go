@@ -58,9 +58,9 @@ func (c *Catalog) Model(name string) (Model, error) {
 		p, ok := c.providers[prefix]
 		switch {
 		case !ok:
-			return nil, c.unknown("model %q: no provider has the prefix %q", name, prefix)
+			return nil, c.newUnknownModelError("model %q: no provider has the prefix %q", name, prefix)
 		case rest == "":
-			return nil, c.unknown("model %q: put the name of a model after the slash", name)
+			return nil, c.newUnknownModelError("model %q: put the name of a model after the slash", name)
 		}
 		return p.Open(name)
 	}
@@ -69,10 +69,10 @@ func (c *Catalog) Model(name string) (Model, error) {
 			return p.Open(p.Prefix + "/" + name)
 		}
 	}
-	return nil, c.unknown("model %q: no provider is known for it; put the prefix of one before it", name)
+	return nil, c.newUnknownModelError("model %q: no provider is known for it; put the prefix of one before it", name)
 }
 
-func (c *Catalog) unknown(format string, args ...any) error {
+func (c *Catalog) newUnknownModelError(format string, args ...any) error {
 	return failure.Newf(failure.UserInvalidInput, "llm.Model", format+"; there are %s", append(args, strings.Join(c.Prefixes(), ", "))...)
 }
 

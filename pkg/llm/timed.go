@@ -52,5 +52,5 @@ func (m timed) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error
 // timeoutError returns the error for a model that took too long, or the error of ctx if it has ended.
 func (m timed) timeoutError(ctx context.Context) error {
 	provider, _, _ := strings.Cut(m.Name(), "/")
-	return Source{Provider: provider, Model: m.Name()}.Broken(ctx, errTooSlow("the first word", m.first))
+	return Source{Provider: provider, Model: m.Name()}.Broken(ctx, newTooSlowError("the first word", m.first))
 }

@@ -48,7 +48,7 @@ type client struct {
 
 func (c *client) Spec() llm.ToolSpec { return c.spec }
 
-// Scope implements Scoper: the client's screen or files may contain text of others.
+// Scope implements Scoper: the client's screen or files may contain third-party text.
 func (c *client) Scope() Scope { return Scope{Untrusted: true} }
 
 // Call never runs the tool.

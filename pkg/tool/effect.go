@@ -33,7 +33,7 @@ func With(effect execution.Effect, t Tool) Tool {
 
 func wrapped(w decorated, t Tool) Tool {
 	if s, ok := t.(Starter); ok {
-		return &startingWith{w, s}
+		return &decoratedStarter{w, s}
 	}
 	return &w
 }
@@ -52,8 +52,8 @@ func (w *decorated) Effect() execution.Effect {
 	return w.effect
 }
 
-// startingWith is decorated for a tool that is a Starter.
-type startingWith struct {
+// decoratedStarter is a decorated tool that also implements Starter.
+type decoratedStarter struct {
 	decorated
 	Starter
 }

@@ -43,23 +43,23 @@ func Func[In, Out any](name, description string, fn func(context.Context, In) (O
 	if err != nil {
 		return nil, invalid(err.Error()).Because(err)
 	}
-	return &typed[In, Out]{
+	return &funcTool[In, Out]{
 		spec:   llm.ToolSpec{Name: name, Description: description, Schema: text},
 		schema: schema,
 		fn:     fn,
 	}, nil
 }
 
-// typed is a Tool that calls a function.
-type typed[In, Out any] struct {
+// funcTool is a Tool that calls a function.
+type funcTool[In, Out any] struct {
 	spec   llm.ToolSpec
 	schema *Schema
 	fn     func(context.Context, In) (Out, error)
 }
 
-func (t *typed[In, Out]) Spec() llm.ToolSpec { return t.spec }
+func (t *funcTool[In, Out]) Spec() llm.ToolSpec { return t.spec }
 
-func (t *typed[In, Out]) Call(ctx context.Context, args json.RawMessage) (Result, error) {
+func (t *funcTool[In, Out]) Call(ctx context.Context, args json.RawMessage) (Result, error) {
 	in, err := t.decode(args)
 	if err != nil {
 		return Result{}, err
@@ -76,7 +76,7 @@ func (t *typed[In, Out]) Call(ctx context.Context, args json.RawMessage) (Result
 }
 
 // encode returns a result as the JSON that the model reads.
-func (t *typed[In, Out]) encode(out Out) (string, error) {
+func (t *funcTool[In, Out]) encode(out Out) (string, error) {
 	var text strings.Builder
 	to := json.NewEncoder(&text)
 	to.SetEscapeHTML(false)
@@ -88,7 +88,7 @@ func (t *typed[In, Out]) encode(out Out) (string, error) {
 }
 
 // decode checks the arguments against the schema.
-func (t *typed[In, Out]) decode(args json.RawMessage) (In, error) {
+func (t *funcTool[In, Out]) decode(args json.RawMessage) (In, error) {
 	var in In
 	args, err := t.schema.Check(t.spec.Name, args)
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 	GuardOff Guard = "off"
 )
 
-// strengthOrder orders the guards. The empty one leaves the choice to others.
+// strengthOrder orders the guards from weakest to strictest. The empty guard leaves the choice to others.
 var strengthOrder = map[Guard]int{"": 0, GuardOff: 1, GuardAsk: 2, GuardStrict: 3}
 
 // IsKnown reports whether g is one of the guards, or empty.

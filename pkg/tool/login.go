@@ -28,7 +28,7 @@ func LoginOf(t Tool) (execution.Login, bool) {
 	switch t := t.(type) {
 	case *decorated:
 		w = t
-	case *startingWith:
+	case *decoratedStarter:
 		w = &t.decorated
 	default:
 		return execution.Login{}, false

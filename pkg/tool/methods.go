@@ -44,7 +44,7 @@ func method(v any, name, doc string) (Tool, error) {
 	}
 	fn := value.MethodByName(name)
 	if !fn.IsValid() {
-		return nil, invalid("there is none; " + has(value.Type()))
+		return nil, invalid("there is none; " + listMethods(value.Type()))
 	}
 	if !callable(fn.Type()) {
 		return nil, invalid("its form is " + fn.Type().String() + "; want func(context.Context, a struct) (anything, error)")
@@ -62,7 +62,7 @@ func method(v any, name, doc string) (Tool, error) {
 	if err != nil {
 		return nil, invalid(err.Error()).Because(err)
 	}
-	return &typed[json.RawMessage, any]{
+	return &funcTool[json.RawMessage, any]{
 		spec:   llm.ToolSpec{Name: snake, Description: description, Schema: text},
 		schema: schema,
 		fn: func(ctx context.Context, args json.RawMessage) (any, error) {
@@ -87,8 +87,8 @@ func callable(t reflect.Type) bool {
 	return t.NumIn() == 2 && t.In(0) == contextType && t.In(1).Kind() == reflect.Struct && t.NumOut() == 2 && t.Out(1) == errorType
 }
 
-// has lists the methods with similar names, for an error.
-func has(t reflect.Type) string {
+// listMethods lists the methods with similar names, for an error.
+func listMethods(t reflect.Type) string {
 	var names []string
 	for m := range t.Methods() {
 		names = append(names, m.Name)

@@ -31,7 +31,7 @@ func NewSchema(text json.RawMessage) (*Schema, error) {
 	if err := errors.Join(json.Unmarshal(text, &s), json.Unmarshal(text, &parts)); err != nil {
 		return nil, fmt.Errorf("the schema cannot be read: %w", err)
 	}
-	if err := (&walk{root: parts}).visit(parts); err != nil {
+	if err := (&schemaWalk{root: parts}).visit(parts); err != nil {
 		return nil, err
 	}
 	resolved, err := s.Resolve(nil)
@@ -41,14 +41,14 @@ func NewSchema(text json.RawMessage) (*Schema, error) {
 	return &Schema{resolved}, nil
 }
 
-// walk follows all paths through a schema.
-type walk struct {
-	root    any
-	under   []string // references that are being followed
-	visited int
+// schemaWalk follows all paths through a schema.
+type schemaWalk struct {
+	root           any
+	openReferences []string // references that are being followed
+	visited        int
 }
 
-func (w *walk) visit(part any) error {
+func (w *schemaWalk) visit(part any) error {
 	if w.visited++; w.visited > maxSchema {
 		return fmt.Errorf("the schema has more than %d parts", maxSchema)
 	}
@@ -77,12 +77,12 @@ func (w *walk) visit(part any) error {
 	return nil
 }
 
-func (w *walk) follow(ref string) error {
+func (w *schemaWalk) follow(ref string) error {
 	path, ok := strings.CutPrefix(ref, "#")
 	if !ok || path != "" && path[0] != '/' {
 		return fmt.Errorf("the schema refers to %q, and only references such as #/$defs/name are followed", ref)
 	}
-	if slices.Contains(w.under, ref) {
+	if slices.Contains(w.openReferences, ref) {
 		return fmt.Errorf("the schema holds itself, at %q", ref)
 	}
 	target := w.root
@@ -101,9 +101,9 @@ func (w *walk) follow(ref string) error {
 			return fmt.Errorf("the schema refers to %q, which is not there", ref)
 		}
 	}
-	w.under = append(w.under, ref)
+	w.openReferences = append(w.openReferences, ref)
 	err := w.visit(target)
-	w.under = w.under[:len(w.under)-1]
+	w.openReferences = w.openReferences[:len(w.openReferences)-1]
 	return err
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 // Scope says whose text a tool may return and who may see its arguments, other than the user and the author of the
-// agent (guarantees S14). With the zero Scope, the results contain only text of these two, and the arguments reach
+// agent (guarantee S14). With the zero Scope, the results contain only text of these two, and the arguments reach
 // only them.
 type Scope struct {
 	// Untrusted means that its results hold what others wrote, such as pages, mails or tickets. Such words may try
@@ -37,7 +37,7 @@ func ScopeOf(t Tool) (Scope, bool) {
 	switch t := t.(type) {
 	case *decorated:
 		return t.within()
-	case *startingWith:
+	case *decoratedStarter:
 		return t.within()
 	default:
 		return Scope{}, false

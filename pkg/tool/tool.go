@@ -31,15 +31,15 @@ type Result struct {
 
 // AskUser returns the error of a tool that cannot continue without the user. The other tools of the round still
 // run. Then the turn ends with the question, and the next turn of the session answers it (LP-16).
-func AskUser(question string) error { return &asks{question} }
+func AskUser(question string) error { return &questionError{question} }
 
-type asks struct{ question string }
+type questionError struct{ question string }
 
-func (a *asks) Error() string { return "the user is asked: " + a.question }
+func (a *questionError) Error() string { return "the user is asked: " + a.question }
 
 // Question returns the question of a tool to the user, and whether there is one.
 func Question(err error) (string, bool) {
-	if a, ok := errors.AsType[*asks](err); ok {
+	if a, ok := errors.AsType[*questionError](err); ok {
 		return a.question, true
 	}
 	return "", false

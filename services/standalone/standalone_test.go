@@ -149,7 +149,7 @@ func TestRun_KeepsItsDataOverARestart(t *testing.T) {
 // the mesh when it stops.
 // Req: LC-23
 func TestRun_GoAgentJoinsAndLeavesTheMesh(t *testing.T) {
-	programs, err := gobuild.Programs("", "../../examples/hello-agent")
+	programs, err := gobuild.Build("", "../../examples/hello-agent")
 	require.NoError(t, err)
 	m := runMesh(t, testConfig(t))
 	require.Zero(t, m.readyInstances(t, "hello"))
@@ -224,10 +224,14 @@ func TestRun_FailsWhenAnAgentDoesNotStart(t *testing.T) {
 
 func TestRun_ReportsInvalidAgents(t *testing.T) {
 	for name, c := range map[string]struct{ manifest, want string }{
-		"none": {"apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: w}\nspec: {entry: a, steps: {a: {agent: a, end: true}}}\n",
-			"declares no agent"},
-		"typo": {"apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: a}\nspec:\n  modle: builtin/extractive\n",
-			`a.yaml:5: unknown field "modle"; did you mean "model"?`},
+		"none": {
+			"apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: w}\nspec: {entry: a, steps: {a: {agent: a, end: true}}}\n",
+			"declares no agent",
+		},
+		"typo": {
+			"apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: a}\nspec:\n  modle: builtin/extractive\n",
+			`a.yaml:5: unknown field "modle"; did you mean "model"?`,
+		},
 		"prefix": {"apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: a}\nspec:\n  model: none/such\n", "builtin/"},
 	} {
 		t.Run(name, func(t *testing.T) {

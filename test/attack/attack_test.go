@@ -1,5 +1,5 @@
-// Package attack attacks the ports of a mesh with raw bytes, malformed frames, and malformed input to every
-// method (guarantees S20 and 3.6).
+// Package attack attacks the ports of a mesh with raw bytes, malformed frames, and invalid input to every method
+// (guarantees S20 and 3.6).
 package attack
 
 import (
@@ -26,10 +26,10 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start")) // started by the Gemini SDK
 }
 
-// patience bounds every wait, with room for a busy machine.
+// patience bounds every wait. It is long enough for a busy machine.
 const patience = 30 * time.Second
 
-// rawCodec sends arbitrary bytes.
+// rawCodec is a gRPC codec that sends and receives arbitrary bytes.
 type rawCodec struct{}
 
 func (rawCodec) Name() string { return "proto" }
@@ -45,8 +45,8 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 
 var _ encoding.CodecV2 = rawCodec{}
 
-// call sends one message of arbitrary bytes, and reads answers until the end.
-func call(ctx context.Context, conn *grpc.ClientConn, method string, body []byte, opts ...grpc.CallOption) (answers int, err error) {
+// sendBytes calls a method with one message of arbitrary bytes and reads responses until the call ends.
+func sendBytes(ctx context.Context, conn *grpc.ClientConn, method string, body []byte, opts ...grpc.CallOption) (answers int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
@@ -54,7 +54,7 @@ func call(ctx context.Context, conn *grpc.ClientConn, method string, body []byte
 	if err != nil {
 		return 0, err
 	}
-	_ = stream.SendMsg(&body) // the answer contains the error
+	_ = stream.SendMsg(&body) // the response contains the error
 	_ = stream.CloseSend()
 	for {
 		var answer []byte
@@ -65,16 +65,16 @@ func call(ctx context.Context, conn *grpc.ClientConn, method string, body []byte
 	}
 }
 
-// goodClient is a client that makes valid calls all the time.
+// goodClient makes valid calls continuously while the mesh is attacked.
 type goodClient struct {
 	conn        *grpc.ClientConn
 	stop        context.CancelFunc
-	calling     sync.WaitGroup
+	running     sync.WaitGroup
 	calls, fail int
 	lastErr     error
 }
 
-// startClient starts a client that lists the agents, one call after the other, until end.
+// startClient starts a client that lists the agents repeatedly until finish is called.
 func startClient(t testing.TB, m *rig.Mesh) *goodClient {
 	t.Helper()
 	conn, err := rpc.Dial(m.Address(rig.Orchestrator), telemetry.Discard())
@@ -83,7 +83,7 @@ func startClient(t testing.TB, m *rig.Mesh) *goodClient {
 	g := &goodClient{conn: conn, stop: stop}
 	client := troupev1.NewOrchestratorServiceClient(conn)
 	began := make(chan struct{})
-	g.calling.Go(func() {
+	g.running.Go(func() {
 		pace := time.NewTicker(time.Millisecond) // slower than the rate limit of one caller
 		defer pace.Stop()
 		for ctx.Err() == nil {
@@ -104,17 +104,17 @@ func startClient(t testing.TB, m *rig.Mesh) *goodClient {
 	return g
 }
 
-// end stops the client, and returns how many calls it made.
-func (g *goodClient) end(t testing.TB) int {
+// finish stops the client and returns how many calls it made.
+func (g *goodClient) finish(t testing.TB) int {
 	t.Helper()
 	g.stop()
-	g.calling.Wait()
+	g.running.Wait()
 	require.NoError(t, g.conn.Close())
 	require.Zero(t, g.fail, "calls of a good client failed, the last one with %v", g.lastErr)
 	return g.calls
 }
 
-// requireTurnSucceeds runs one turn, which must succeed.
+// requireTurnSucceeds runs one turn and requires that it succeeds.
 func requireTurnSucceeds(t testing.TB, m *rig.Mesh) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience) //nolint:usetesting // also for what runs behind a test

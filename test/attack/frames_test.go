@@ -12,22 +12,22 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// peer speaks HTTP/2 frame by frame.
-type peer struct {
+// http2Peer is an HTTP/2 client that writes single frames.
+type http2Peer struct {
 	net.Conn
 	*http2.Framer
 	block bytes.Buffer
 	coder *hpack.Encoder
 }
 
-// connect opens a connection, and sends the client preface.
-func connect(t testing.TB, addr string, settings ...http2.Setting) *peer {
+// connect opens a connection and sends the HTTP/2 client preface.
+func connect(t testing.TB, addr string, settings ...http2.Setting) *http2Peer {
 	t.Helper()
-	return newPeer(t, dial(t, addr), settings...)
+	return newHTTP2Peer(t, dial(t, addr), settings...)
 }
 
-// dial connects from an address of its own, separate from the good client, because limits apply per address.
-// Linux has all of 127.0.0.0/8.
+// dial connects from its own loopback address, which the good client does not use, because limits apply per
+// address. On Linux every address in 127.0.0.0/8 is local.
 func dial(t testing.TB, addr string) net.Conn {
 	t.Helper()
 	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
@@ -36,30 +36,30 @@ func dial(t testing.TB, addr string) net.Conn {
 	return conn
 }
 
-func newPeer(t testing.TB, conn net.Conn, settings ...http2.Setting) *peer {
+func newHTTP2Peer(t testing.TB, conn net.Conn, settings ...http2.Setting) *http2Peer {
 	t.Helper()
 	t.Cleanup(func() { _ = conn.Close() })
 	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
 	_, err := conn.Write([]byte(http2.ClientPreface))
 	require.NoError(t, err)
-	p := &peer{Conn: conn, Framer: http2.NewFramer(conn, conn)}
+	p := &http2Peer{Conn: conn, Framer: http2.NewFramer(conn, conn)}
 	p.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	p.coder = hpack.NewEncoder(&p.block)
 	require.NoError(t, p.WriteSettings(settings...))
 	return p
 }
 
-// connectTLS is connect over TLS with a certificate of the mesh.
-func connectTLS(t testing.TB, addr string, config *tls.Config) *peer {
+// connectTLS works like connect, over TLS with a certificate of the mesh.
+func connectTLS(t testing.TB, addr string, config *tls.Config) *http2Peer {
 	t.Helper()
 	config.NextProtos = []string{"h2"}
 	conn, err := tls.Dial("tcp", addr, config)
 	require.NoError(t, err)
-	return newPeer(t, conn)
+	return newHTTP2Peer(t, conn)
 }
 
-// headerBlock returns the header block of a call.
-func (p *peer) headerBlock(path string, more ...hpack.HeaderField) []byte {
+// headerBlock returns the encoded request headers of a call.
+func (p *http2Peer) headerBlock(path string, more ...hpack.HeaderField) []byte {
 	p.block.Reset()
 	for _, f := range append([]hpack.HeaderField{
 		{Name: ":method", Value: "POST"},
@@ -69,25 +69,25 @@ func (p *peer) headerBlock(path string, more ...hpack.HeaderField) []byte {
 		{Name: "content-type", Value: "application/grpc"},
 		{Name: "te", Value: "trailers"},
 	}, more...) {
-		_ = p.coder.WriteField(f) // into memory
+		_ = p.coder.WriteField(f) // writes to memory and cannot fail
 	}
 	return bytes.Clone(p.block.Bytes())
 }
 
 // openStream begins a call.
-func (p *peer) openStream(stream uint32, path string, more ...hpack.HeaderField) error {
+func (p *http2Peer) openStream(stream uint32, path string, more ...hpack.HeaderField) error {
 	return p.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: p.headerBlock(path, more...), EndHeaders: true})
 }
 
-// grpcFrame is a request as gRPC frames it.
+// grpcFrame returns a request with the length prefix that gRPC puts before each message.
 func grpcFrame(body []byte) []byte {
 	n := len(body)
 	return append([]byte{0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}, body...)
 }
 
-// status reads until a stream ends, and returns its grpc-status (empty when the server closes the connection or
-// resets the stream).
-func (p *peer) status(stream uint32) string {
+// status reads until a stream ends and returns its grpc-status. It returns an empty string if the server closes
+// the connection or resets the stream.
+func (p *http2Peer) status(stream uint32) string {
 	for {
 		f, err := p.ReadFrame()
 		if err != nil {
@@ -109,8 +109,8 @@ func (p *peer) status(stream uint32) string {
 	}
 }
 
-// awaitGoAway reads until the server closes the connection, and returns the debug data of its GOAWAY.
-func (p *peer) awaitGoAway() (code http2.ErrCode, told bool) {
+// awaitGoAway reads until the server closes the connection and returns the debug data of its GOAWAY frame.
+func (p *http2Peer) awaitGoAway() (code http2.ErrCode, told bool) {
 	for {
 		f, err := p.ReadFrame()
 		if err != nil {

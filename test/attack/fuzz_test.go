@@ -25,9 +25,10 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// methods are the methods of all services, sorted, so that a seed keeps its meaning. Shutdown, which would end
-// the fuzzed server, has a target in pkg/worker, and the conformance service is in no mesh.
-func methods() (all []string) {
+// allMethods returns the methods of all services. They are sorted, so that a seed always selects the same method.
+// Shutdown is left out because it would end the fuzzed server; pkg/worker fuzzes it. No mesh serves the
+// conformance service.
+func allMethods() (all []string) {
 	protoregistry.GlobalFiles.RangeFilesByPackage("troupe.v1", func(file protoreflect.FileDescriptor) bool {
 		for i := range file.Services().Len() {
 			service := file.Services().Get(i)
@@ -59,7 +60,7 @@ func findMethod(method string) (protoreflect.MethodDescriptor, bool) {
 	return m, ok && err == nil
 }
 
-// seedRequest are nearly valid requests: one for each method, with each text field set to a valid id.
+// seedRequest returns an almost valid request for a method, with every text field set to a valid id.
 func seedRequest(method string) []byte {
 	m, ok := findMethod(method)
 	if !ok {
@@ -76,7 +77,7 @@ func seedRequest(method string) []byte {
 	return body
 }
 
-// populatedMessage returns a message with all fields set, a few levels deep.
+// populatedMessage returns a message with all fields set, down to a fixed depth.
 func populatedMessage(d protoreflect.MessageDescriptor, depth int) protoreflect.Message {
 	typ, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
 	if err != nil || depth == 0 {
@@ -109,7 +110,7 @@ func populatedMessage(d protoreflect.MessageDescriptor, depth int) protoreflect.
 	return m
 }
 
-// unlimitedRates is a rate file without effective limits, so that the content of every call is checked.
+// unlimitedRates writes a rates file without effective limits, so that no fuzzed call is rejected for its rate.
 func unlimitedRates(f *testing.F) string {
 	var text strings.Builder
 	for _, class := range slices.Sorted(maps.Keys(rate.Defaults())) {
@@ -120,16 +121,16 @@ func unlimitedRates(f *testing.F) string {
 	return file
 }
 
-// Arbitrary bytes to any method of any service are answered: no server crashes or hangs, and no answer contains
-// what belongs only in the log.
+// Every method of every service answers arbitrary bytes. No server crashes or hangs, and no response contains
+// details that belong only in the log.
 func FuzzPorts(f *testing.F) {
-	all := methods()
+	all := allMethods()
 	for n, method := range all {
 		f.Add(uint8(n), []byte(nil))
 		f.Add(uint8(n), seedRequest(method))
 	}
 	f.Add(uint8(0), []byte{0xff})
-	m := rig.InProcess(f, rig.Config{RouteWait: time.Second, Rates: unlimitedRates(f)})
+	m := rig.StartInProcess(f, rig.Config{RouteWait: time.Second, RatesFile: unlimitedRates(f)})
 	worker := rig.Worker(rig.Agents[0])
 	conns := map[string]*grpc.ClientConn{
 		"OrchestratorService": m.Conn, "SessionService": m.Conn,
@@ -147,7 +148,7 @@ func FuzzPorts(f *testing.F) {
 		for _, conn := range at {
 			ctx, cancel := context.WithTimeout(t.Context(), callTimeout(method))
 			began := time.Now()
-			_, err := call(ctx, conn, method, body)
+			_, err := sendBytes(ctx, conn, method, body)
 			cancel()
 			require.Less(t, time.Since(began), patience, "%s does not end with its caller", method)
 			code := status.Code(err)

@@ -10,12 +10,12 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// BenchmarkGoodput measures which share of its calls a good client still gets answered during an attack (1
-// means all). The attacks reset 10,000 streams a second, send as many pings, never read their responses, or
-// leave handshakes incomplete. The good client makes at most 1,000 calls a second. The clients and the mesh
-// share one machine.
+// BenchmarkGoodput measures the share of its calls that a good client still completes during an attack (1 means
+// all). The attacks are 10,000 stream resets a second, as many pings, responses that are never read, and
+// incomplete handshakes. The good client makes at most 1,000 calls a second. The clients and the mesh share one
+// machine.
 func BenchmarkGoodput(b *testing.B) {
-	m := rig.InProcess(b, rig.Config{})
+	m := rig.StartInProcess(b, rig.Config{})
 	for _, a := range []struct {
 		name string
 		make func(context.Context, *testing.B, *rig.Mesh)
@@ -34,8 +34,8 @@ func BenchmarkGoodput(b *testing.B) {
 	}
 }
 
-// repeatAttack repeats an attack on a new connection whenever the server closes one.
-func repeatAttack(attack func(context.Context, *peer)) func(context.Context, *testing.B, *rig.Mesh) {
+// repeatAttack starts the attack again on a new connection whenever the server closes the old one.
+func repeatAttack(attack func(context.Context, *http2Peer)) func(context.Context, *testing.B, *rig.Mesh) {
 	return func(ctx context.Context, b *testing.B, m *rig.Mesh) {
 		for ctx.Err() == nil {
 			attack(ctx, connect(b, m.Address(rig.Orchestrator), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
@@ -43,18 +43,18 @@ func repeatAttack(attack func(context.Context, *peer)) func(context.Context, *te
 	}
 }
 
-// measureGoodput returns how many calls of a good client are answered per second while something else runs.
+// measureGoodput returns the completed calls per second of a good client while an attack runs.
 func measureGoodput(b *testing.B, m *rig.Mesh, other func(context.Context)) int {
 	ctx, cancel := context.WithTimeout(b.Context(), time.Second)
 	defer cancel()
 	g := startClient(b, m)
 	other(ctx)
 	<-ctx.Done()
-	return g.end(b)
+	return g.finish(b)
 }
 
 // resetStreams opens and resets streams until the connection ends.
-func resetStreams(ctx context.Context, p *peer) {
+func resetStreams(ctx context.Context, p *http2Peer) {
 	defer func() { _ = p.Close() }()
 	go p.awaitGoAway()
 	pace := time.NewTicker(10 * time.Millisecond)
@@ -69,8 +69,8 @@ func resetStreams(ctx context.Context, p *peer) {
 	}
 }
 
-// floodPings floods until the connection ends.
-func floodPings(ctx context.Context, p *peer) {
+// floodPings sends pings until the connection ends.
+func floodPings(ctx context.Context, p *http2Peer) {
 	defer func() { _ = p.Close() }()
 	go p.awaitGoAway()
 	pace := time.NewTicker(10 * time.Millisecond)
@@ -82,8 +82,8 @@ func floodPings(ctx context.Context, p *peer) {
 	}
 }
 
-// stallStreams requests as many streams as a connection may have, and never opens their windows.
-func stallStreams(ctx context.Context, p *peer) {
+// stallStreams opens as many streams as a connection may have and never opens their flow control windows.
+func stallStreams(ctx context.Context, p *http2Peer) {
 	defer func() { _ = p.Close() }()
 	go p.awaitGoAway()
 	for n := range uint32(256) {
@@ -94,14 +94,14 @@ func stallStreams(ctx context.Context, p *peer) {
 	<-ctx.Done()
 }
 
-// holdHandshakes holds as many connections as one address may have at the memory service and the orchestrator, each
-// with half a handshake.
+// holdHandshakes opens as many connections to the memory service and the orchestrator as one address may have.
+// Each connection completes only half of its handshake.
 func holdHandshakes(ctx context.Context, b *testing.B, m *rig.Mesh) {
 	for range 32 {
 		for at, first := range map[rig.Part]string{rig.Memory: "\x16\x03\x01\x02\x00\x01", rig.Orchestrator: http2.ClientPreface[:10]} {
 			conn := dial(b, m.Address(at))
 			defer func() { _ = conn.Close() }()
-			_, _ = conn.Write([]byte(first)) // it may be one too many
+			_, _ = conn.Write([]byte(first)) // fails for the connection beyond the limit
 		}
 	}
 	<-ctx.Done()

@@ -34,14 +34,14 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/gate"
 )
 
-// compromisedWorker is a worker under the control of an attacker. It has its own certificate and collects the
-// turn credentials of its steps.
+// compromisedWorker is a worker that an attacker controls. It has its own certificate and collects the turn
+// credentials of its steps.
 type compromisedWorker struct {
 	credentials chan stolenCredential
-	endSteps    chan struct{} // its steps end when it is closed
+	endSteps    chan struct{} // closing it ends the steps
 }
 
-// stolenCredential is a credential with its content.
+// stolenCredential is a turn credential with the values that it contains.
 type stolenCredential struct {
 	text                 string
 	Session, Turn, Trace string
@@ -50,8 +50,8 @@ type stolenCredential struct {
 	Budget               budget.Limits
 }
 
-// compromise replaces the worker of the agent research by compromised instances with the given ids.
-func compromise(t *testing.T, m *rig.Mesh, instances ...string) *compromisedWorker {
+// compromiseWorker replaces the worker of the agent research with compromised instances that have the given ids.
+func compromiseWorker(t *testing.T, m *rig.Mesh, instances ...string) *compromisedWorker {
 	t.Helper()
 	m.Stop(rig.Worker("research"))
 	w := &compromisedWorker{make(chan stolenCredential, 8), make(chan struct{})}
@@ -64,10 +64,10 @@ func compromise(t *testing.T, m *rig.Mesh, instances ...string) *compromisedWork
 
 func hostAgent(t *testing.T, m *rig.Mesh, name, id string, cfg agent.Config) {
 	t.Helper()
-	m.Host(rig.Part(id), rig.Program{Instance: id, Agent: name, Drain: 100 * time.Millisecond, Make: func() (*agent.Agent, error) { return agent.New(cfg) }})
+	m.HostWorker(rig.Part(id), rig.Program{Instance: id, Agent: name, DrainTimeout: 100 * time.Millisecond, NewAgent: func() (*agent.Agent, error) { return agent.New(cfg) }})
 }
 
-// awaitReady waits until an agent has so many ready instances.
+// awaitReady waits until an agent has the given number of ready instances.
 func awaitReady(t *testing.T, m *rig.Mesh, name string, instances int) {
 	t.Helper()
 	m.Await(name+" is ready", func() bool {
@@ -100,13 +100,13 @@ func (w *compromisedWorker) Generate(ctx context.Context, _ llm.Request) iter.Se
 	}
 }
 
-// withCredential returns a context whose calls carry it.
+// withCredential returns a context whose calls carry the stolen credential.
 func (s stolenCredential) withCredential(t *testing.T) context.Context {
 	t.Helper()
 	return metadata.AppendToOutgoingContext(t.Context(), turnctx.CredentialKey, s.text)
 }
 
-// childRequest requests a child turn of the turn in the credential, as the SDK does.
+// childRequest requests a child turn of the credential's turn, as the SDK does.
 func (s stolenCredential) childRequest(target string) *troupev1.OrchestrateRequest {
 	share := s.Budget
 	share.FanOut = budget.Unlimited
@@ -116,7 +116,7 @@ func (s stolenCredential) childRequest(target string) *troupev1.OrchestrateReque
 	}
 }
 
-// runTurn returns how a turn of a client ended, with the credential in ctx.
+// runTurn runs a turn as a client, with the credential in ctx, and returns its outcome.
 func runTurn(ctx context.Context, m *rig.Mesh, req *troupev1.OrchestrateRequest) (*troupev1.TurnResult, error) {
 	stream, err := m.Orchestrate(ctx, req)
 	for err == nil {
@@ -128,15 +128,15 @@ func runTurn(ctx context.Context, m *rig.Mesh, req *troupev1.OrchestrateRequest)
 	return nil, grpcfailure.FromStatus("test", err)
 }
 
-// outcome runs a request to its end and returns the outcome of the turn.
-type outcome struct {
+// turnOutcome is the result of a turn, or the error that ended its stream.
+type turnOutcome struct {
 	result *troupev1.TurnResult
 	err    error
 }
 
-func startTurn(ctx context.Context, m *rig.Mesh, req *troupev1.OrchestrateRequest) <-chan outcome {
-	done := make(chan outcome, 1)
-	go func() { result, err := runTurn(ctx, m, req); done <- outcome{result, err} }()
+func startTurn(ctx context.Context, m *rig.Mesh, req *troupev1.OrchestrateRequest) <-chan turnOutcome {
+	done := make(chan turnOutcome, 1)
+	go func() { result, err := runTurn(ctx, m, req); done <- turnOutcome{result, err} }()
 	return done
 }
 
@@ -161,9 +161,9 @@ func approvalInput(p *troupev1.PendingCall) *troupev1.OrchestrateRequest_Answers
 	}}
 }
 
-// victim is the next agent after the compromised one: when released, it calls only the tool "ask", which needs
-// an approval.
-type victim struct {
+// victimModel is the model of the agent whose step follows the compromised one. When the test releases it, it
+// calls only the tool "ask", which needs an approval.
+type victimModel struct {
 	called  chan struct{}
 	release chan struct{}
 
@@ -172,10 +172,10 @@ type victim struct {
 }
 
 // Name implements llm.Model.
-func (*victim) Name() string { return "test/victim" }
+func (*victimModel) Name() string { return "test/victim" }
 
 // Generate implements llm.Model.
-func (v *victim) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+func (v *victimModel) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		if last := req.Messages[len(req.Messages)-1]; last.Role == conversation.RoleTool {
 			yield(llm.Delta{Text: "Done: " + last.Text}, nil)
@@ -190,7 +190,7 @@ func (v *victim) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.De
 	}
 }
 
-func (v *victim) tool(t *testing.T, name string) tool.Tool {
+func (v *victimModel) tool(t *testing.T, name string) tool.Tool {
 	t.Helper()
 	made, err := tool.Func(name, "Does something.", func(context.Context, struct{}) (string, error) {
 		v.mu.Lock()
@@ -202,15 +202,15 @@ func (v *victim) tool(t *testing.T, name string) tool.Tool {
 	return tool.With(execution.AtMostOnce, made)
 }
 
-// An agent whose step has ended can act neither as the agent of the next step nor for itself. Both share one
-// turn and one epoch. It cannot commit as the other agent, and it can neither write nor read the other agent's
-// journal. At the orchestrator it cannot start, read or cancel turns. The result of the turn contains only the
-// work of the other agent (guarantees S6, S16).
+// An agent whose step has ended cannot act as the agent of the next step, nor any longer as itself. Both steps
+// share one turn and one epoch. The first agent cannot commit for the other agent, and cannot read or write the
+// other agent's journal. At the orchestrator it cannot start, read or cancel turns. The result of the turn
+// contains only the other agent's work (guarantees S6, S16).
 func TestWorker_CannotImpersonateAnotherAgent(t *testing.T) {
-	m := rig.InProcess(t, rig.Config{TestWorkflows: true})
-	research := compromise(t, m, "taken")
+	m := rig.StartInProcess(t, rig.Config{TestWorkflows: true})
+	research := compromiseWorker(t, m, "taken")
 	close(research.endSteps)
-	v := &victim{called: make(chan struct{}, 4), release: make(chan struct{})}
+	v := &victimModel{called: make(chan struct{}, 4), release: make(chan struct{})}
 	asks, err := approval.New(approval.Config{Never: []string{"wire"}})
 	require.NoError(t, err)
 	hostAgent(t, m, "clerk", "clerk-1", agent.Config{
@@ -220,7 +220,7 @@ func TestWorker_CannotImpersonateAnotherAgent(t *testing.T) {
 	session := uuid.NewString()
 	first := startTurn(t.Context(), m, &troupev1.OrchestrateRequest{Input: textInput("go"), SessionId: session})
 	s := receive(t, research.credentials)
-	receive(t, v.called) // step 2 runs, and step 1 is over
+	receive(t, v.called) // step 2 runs, so step 1 has ended
 
 	memory := troupev1.NewMemoryServiceClient(m.DialAs(identity.ID{Role: identity.Worker, Name: "research"}, rig.Memory))
 	ctx := s.withCredential(t)
@@ -280,11 +280,11 @@ func TestWorker_CannotImpersonateAnotherAgent(t *testing.T) {
 	require.Equal(t, []string{"ask"}, v.ran)
 }
 
-// A worker that lost its step to another worker is fenced at the orchestrator, as it is at the memory service.
-// Its credential is still valid by then (guarantee S6).
+// The orchestrator fences a worker that lost its step to another worker, as the memory service does. The worker's
+// credential has not expired by then (guarantee S6).
 func TestWorker_IsFencedAtTheOrchestratorAfterTakeover(t *testing.T) {
-	m := rig.InProcess(t, rig.Config{})
-	research := compromise(t, m, "one", "two")
+	m := rig.StartInProcess(t, rig.Config{})
+	research := compromiseWorker(t, m, "one", "two")
 	request := &troupev1.OrchestrateRequest{Input: textInput("go"), SessionId: uuid.NewString(), RequestId: uuid.NewString(), Target: "research"}
 	ended := startTurn(t.Context(), m, request)
 	old := receive(t, research.credentials)
@@ -317,13 +317,13 @@ func TestWorker_IsFencedAtTheOrchestratorAfterTakeover(t *testing.T) {
 	require.Equal(t, "I found something.", done.result.GetText(), "%v", done.result)
 }
 
-// A worker calls another agent, whose tool waits for an approval. The worker cannot approve it; only the
+// A worker calls another agent, whose tool waits for an approval. The worker cannot approve that call; only the
 // original caller can (guarantee S14).
 func TestWorker_CannotApproveItsOwnCalls(t *testing.T) {
-	m := rig.InProcess(t, rig.Config{TestWorkflows: true})
-	research, gate := compromise(t, m, "taken"), gate.New(t)
+	m := rig.StartInProcess(t, rig.Config{TestWorkflows: true})
+	research, gate := compromiseWorker(t, m, "taken"), gate.New(t)
 	p, program := rig.InputWorker(gate, "clerk", 1)
-	m.Host(p, program)
+	m.HostWorker(p, program)
 	awaitReady(t, m, "clerk", 1)
 	above := startTurn(t.Context(), m, &troupev1.OrchestrateRequest{
 		Input: textInput("go"), SessionId: uuid.NewString(), RequestId: uuid.NewString(), Target: "research",
@@ -336,7 +336,7 @@ func TestWorker_CannotApproveItsOwnCalls(t *testing.T) {
 	require.Len(t, waits.GetPending(), 1, "%v", waits)
 
 	answers := s.childRequest("clerk")
-	answers.Target = "" // answers go to the turn that waits
+	answers.Target = "" // answers need no target, because they go to the waiting turn
 	answers.Input, answers.Auth = approvalInput(waits.GetPending()[0]), &troupev1.Auth{Actor: "ann"}
 	_, err = runTurn(s.withCredential(t), m, answers)
 	require.True(t, failure.Is(err, failure.PolicySecurity), "%v", err)

@@ -16,12 +16,12 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// A compromised worker can write anything into its own keys in etcd. Turns of other agents continue, operators
-// see the instances, and quarantined agents stay quarantined.
+// A compromised worker can write anything into its own keys in etcd. Even so, turns of other agents continue,
+// operators see the instances, and quarantined agents stay quarantined.
 // Req: S9 S18
-func TestRegistration_ByACompromisedWorkerIsHarmless(t *testing.T) {
-	m := rig.InProcess(t, rig.Config{})
-	etcd := m.Stores.Etcd.As("worker/research")
+func TestMesh_SurvivesHostileRegistrations(t *testing.T) {
+	m := rig.StartInProcess(t, rig.Config{})
+	etcd := m.Stores.Etcd.ClientAs("worker/research")
 	granted, err := etcd.Grant(t.Context(), 60)
 	require.NoError(t, err)
 	put := func(id, value string, opts ...clientv3.OpOption) {
@@ -31,14 +31,14 @@ func TestRegistration_ByACompromisedWorkerIsHarmless(t *testing.T) {
 	}
 	leased := clientv3.WithLease(granted.ID)
 	const paused = `{"address":"127.0.0.1:1","state":"INSTANCE_STATE_PAUSED","capacity":1}`
-	put("", paused, leased)                                    // as if it were the desired state of the whole agent
-	put("\xff\xfe\x1b[31m", paused, leased)                    // no message can hold it
-	put("stays", paused)                                       // it would outlive its worker
+	put("", paused, leased)                                    // the key of the whole agent's desired state
+	put("\xff\xfe\x1b[31m", paused, leased)                    // not valid UTF-8, so no message can contain it
+	put("stays", paused)                                       // has no lease, so it would outlive its worker
 	put("a/b", paused, leased)                                 //
-	for n, capacity := range []int{-1 << 31, -79, 1<<31 - 1} { // admission is computed from it
+	for n, capacity := range []int{-1 << 31, -79, 1<<31 - 1} { // admission limits are computed from the capacity
 		put(fmt.Sprint("neg", n), fmt.Sprintf(`{"address":"127.0.0.1:1","state":"INSTANCE_STATE_READY","capacity":%d}`, capacity), leased)
 	}
-	// The watch is ordered: when this key has arrived, the others have been read.
+	// The watch delivers changes in order. When this key has arrived, the orchestrator has read the others.
 	last := registrytest.NewInstance("research", "last")
 	value, err := instancewire.MarshalInstance(last)
 	require.NoError(t, err)

@@ -25,47 +25,47 @@ const (
 	orchestrate = "/troupe.v1.OrchestratorService/Orchestrate"
 	watchTrace  = "/troupe.v1.OrchestratorService/WatchTrace"
 	getSession  = "/troupe.v1.SessionService/GetSession"
-	commitStep  = "troupe.v1.MemoryService/CommitStep" // without its slash
+	commitStep  = "troupe.v1.MemoryService/CommitStep" // without its leading slash
 )
 
-// attacks are made on one mesh, while a good client makes calls.
+// attacks lists the attacks that run against one mesh while a good client makes calls.
 var attacks = []struct {
 	name string
 	make func(t *testing.T, m *rig.Mesh)
 }{
-	{"a path without a slash", missingSlash},
-	{"10,000 streams that are reset at once", rapidReset},
-	{"a flood of pings", pingFlood},
-	{"a reader that takes nothing", windowStall},
-	{"a handshake that does not end", halfOpen},
-	{"headers of 1 MiB", hugeHeaders},
-	{"a message of 4 MiB and a byte", oversized},
-	{"frames that end early", truncated},
-	{"100,000 unknown fields", unknownFields},
-	{"10,000 levels", nested},
-	{"text that is no UTF-8", notUTF8},
-	{"1 MiB that becomes 1 GiB", gzipBomb},
-	{"more connections than an address may have", manyConnections},
+	{"a path without a slash", sendPathWithoutSlash},
+	{"10,000 streams that are reset at once", resetStreamsRapidly},
+	{"a flood of pings", floodWithPings},
+	{"a reader that takes nothing", stallWindow},
+	{"a handshake that does not end", holdIncompleteHandshakes},
+	{"headers of 1 MiB", sendHugeHeaders},
+	{"a message of 4 MiB and a byte", sendOversizedMessage},
+	{"frames that end early", sendTruncatedFrames},
+	{"100,000 unknown fields", sendUnknownFields},
+	{"10,000 levels", sendNestedMessage},
+	{"text that is no UTF-8", sendInvalidUTF8},
+	{"1 MiB that becomes 1 GiB", sendGzipBomb},
+	{"more connections than an address may have", openManyConnections},
 }
 
-// During each attack a good client gets all of its answers. Afterwards the mesh works, and uses no more memory
-// than before.
+// During each attack all calls of a good client succeed. Afterwards the mesh works and uses no more memory than
+// before.
 func TestMesh_SurvivesMalformedTraffic(t *testing.T) {
-	m := rig.InProcess(t, rig.Config{})
+	m := rig.StartInProcess(t, rig.Config{})
 	requireTurnSucceeds(t, m)
 	before := heapInUse()
 	for _, a := range attacks {
 		t.Run(a.name, func(t *testing.T) {
 			g := startClient(t, m)
 			a.make(t, m)
-			require.Positive(t, g.end(t))
+			require.Positive(t, g.finish(t))
 		})
 	}
 	requireTurnSucceeds(t, m)
 	require.Less(t, heapInUse(), before+64<<20)
 }
 
-// heapInUse returns how many bytes are in use.
+// heapInUse returns the number of heap bytes in use after a garbage collection.
 func heapInUse() uint64 {
 	runtime.GC()
 	var stats runtime.MemStats
@@ -73,8 +73,9 @@ func heapInUse() uint64 {
 	return stats.HeapAlloc
 }
 
-// A path without its slash names no method, also in the comparisons of interceptors (CVE-2026-33186).
-func missingSlash(t *testing.T, m *rig.Mesh) {
+// A path without its leading slash names no method. Interceptors that compare paths must not let it pass
+// (CVE-2026-33186).
+func sendPathWithoutSlash(t *testing.T, m *rig.Mesh) {
 	for _, path := range []string{
 		"troupe.v1.SessionService/DeleteSession", "//troupe.v1.SessionService/DeleteSession",
 		"troupe.v1.OrchestratorService/ListAgents", "", "/", "*",
@@ -86,27 +87,27 @@ func missingSlash(t *testing.T, m *rig.Mesh) {
 		require.NoError(t, p.Close())
 	}
 	for _, id := range []identity.ID{{Role: identity.Orchestrator}, {Role: identity.Worker, Name: rig.Agents[0]}} {
-		_, err := call(t.Context(), m.DialAs(id, rig.Memory), "/"+commitStep, nil)
+		_, err := sendBytes(t.Context(), m.DialAs(id, rig.Memory), "/"+commitStep, nil)
 		require.Contains(t, []codes.Code{codes.PermissionDenied, codes.InvalidArgument, codes.Unauthenticated}, status.Code(err), "%s with a slash: %v", id.Role, err)
 	}
-	p := connectTLS(t, m.Address(rig.Memory), m.Credentials.TLS(identity.Orchestrator))
+	p := connectTLS(t, m.Address(rig.Memory), m.Credentials.TLSConfig(identity.Orchestrator))
 	require.NoError(t, p.openStream(1, commitStep))
 	require.NoError(t, p.WriteData(1, true, grpcFrame(nil)))
 	require.Equal(t, "12", p.status(1))
 }
 
-func rapidReset(t *testing.T, m *rig.Mesh) {
+func resetStreamsRapidly(t *testing.T, m *rig.Mesh) {
 	p := connect(t, m.Address(rig.Orchestrator))
 	go func() { p.awaitGoAway() }()
 	for n := range 10_000 {
 		stream := uint32(2*n + 1)
 		if p.openStream(stream, watchTrace) != nil || p.WriteRSTStream(stream, http2.ErrCodeCancel) != nil {
-			return // the server has ended it, which it may
+			return // the server may close the connection
 		}
 	}
 }
 
-func pingFlood(t *testing.T, m *rig.Mesh) {
+func floodWithPings(t *testing.T, m *rig.Mesh) {
 	p := connect(t, m.Address(rig.Orchestrator))
 	go func() {
 		for p.WritePing(false, [8]byte{}) == nil {
@@ -118,8 +119,8 @@ func pingFlood(t *testing.T, m *rig.Mesh) {
 	}
 }
 
-// The flow control window of a stream without a reader is soon full. That blocks only this stream.
-func windowStall(t *testing.T, m *rig.Mesh) {
+// A client that never reads soon fills the flow control window of its stream. Only this stream may block.
+func stallWindow(t *testing.T, m *rig.Mesh) {
 	for range 20 {
 		p := connect(t, m.Address(rig.Orchestrator), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		for n := range 20 {
@@ -130,8 +131,9 @@ func windowStall(t *testing.T, m *rig.Mesh) {
 	requireTurnSucceeds(t, m)
 }
 
-// A client that does not complete a handshake, or sends it byte by byte, is disconnected after 5 seconds.
-func halfOpen(t *testing.T, m *rig.Mesh) {
+// The server disconnects a client after 5 seconds if the client does not complete its handshake, or sends it byte
+// by byte.
+func holdIncompleteHandshakes(t *testing.T, m *rig.Mesh) {
 	began := time.Now()
 	var conns []net.Conn
 	for _, c := range []struct {
@@ -163,7 +165,7 @@ func halfOpen(t *testing.T, m *rig.Mesh) {
 	}
 }
 
-func hugeHeaders(t *testing.T, m *rig.Mesh) {
+func sendHugeHeaders(t *testing.T, m *rig.Mesh) {
 	p := connect(t, m.Address(rig.Orchestrator))
 	block := p.headerBlock(listAgents, hpack.HeaderField{Name: "x", Value: strings.Repeat("\x01", 1<<20)})
 	const piece = 16 << 10
@@ -176,19 +178,19 @@ func hugeHeaders(t *testing.T, m *rig.Mesh) {
 	require.NotEqual(t, "0", p.status(1))
 }
 
-func oversized(t *testing.T, m *rig.Mesh) {
+func sendOversizedMessage(t *testing.T, m *rig.Mesh) {
 	body := protowire.AppendTag(nil, 1, protowire.BytesType)
 	body = protowire.AppendBytes(body, make([]byte, 4<<20+1-5))
 	require.Len(t, body, 4<<20+1)
 	for _, method := range []string{orchestrate, getSession} {
-		_, err := call(t.Context(), m.Conn, method, body)
+		_, err := sendBytes(t.Context(), m.Conn, method, body)
 		require.Equal(t, codes.ResourceExhausted, status.Code(err), "%v", err)
 	}
-	_, err := call(t.Context(), m.DialAs(identity.ID{Role: identity.Orchestrator}, rig.Memory), "/troupe.v1.MemoryService/BeginTurn", make([]byte, 16<<20+1))
+	_, err := sendBytes(t.Context(), m.DialAs(identity.ID{Role: identity.Orchestrator}, rig.Memory), "/troupe.v1.MemoryService/BeginTurn", make([]byte, 16<<20+1))
 	require.Equal(t, codes.ResourceExhausted, status.Code(err), "%v", err)
 }
 
-func truncated(t *testing.T, m *rig.Mesh) {
+func sendTruncatedFrames(t *testing.T, m *rig.Mesh) {
 	for _, body := range [][]byte{{0, 0, 0, 1, 0, 'a'}, {0, 0xff, 0xff, 0xff, 0xff}, {0, 0}, {9, 0, 0, 0, 0}, {1, 0, 0, 0, 1, 'a'}} {
 		p := connect(t, m.Address(rig.Orchestrator))
 		require.NoError(t, p.openStream(1, getSession))
@@ -202,16 +204,16 @@ func truncated(t *testing.T, m *rig.Mesh) {
 	require.NoError(t, p.Close())
 }
 
-func unknownFields(t *testing.T, m *rig.Mesh) {
+func sendUnknownFields(t *testing.T, m *rig.Mesh) {
 	var body []byte
 	for n := range 100_000 {
 		body = protowire.AppendVarint(protowire.AppendTag(body, protowire.Number(1000+n), protowire.VarintType), 1)
 	}
-	answers, err := call(t.Context(), m.Conn, listAgents, body)
+	answers, err := sendBytes(t.Context(), m.Conn, listAgents, body)
 	require.Equal(t, 1, answers, "%v", err)
 }
 
-func nested(t *testing.T, m *rig.Mesh) {
+func sendNestedMessage(t *testing.T, m *rig.Mesh) {
 	var group []byte
 	for range 20_000 {
 		group = protowire.AppendTag(group, 1000, protowire.StartGroupType)
@@ -219,7 +221,7 @@ func nested(t *testing.T, m *rig.Mesh) {
 	for range 20_000 {
 		group = protowire.AppendTag(group, 1000, protowire.EndGroupType)
 	}
-	_, err := call(t.Context(), m.Conn, listAgents, group)
+	_, err := sendBytes(t.Context(), m.Conn, listAgents, group)
 	require.Equal(t, codes.Internal, status.Code(err), "%v", err)
 	message := []byte{}
 	for range 10_000 {
@@ -228,17 +230,17 @@ func nested(t *testing.T, m *rig.Mesh) {
 			break
 		}
 	}
-	_, err = call(t.Context(), m.Conn, orchestrate, message)
+	_, err = sendBytes(t.Context(), m.Conn, orchestrate, message)
 	require.NotEqual(t, codes.OK, status.Code(err))
 }
 
-func notUTF8(t *testing.T, m *rig.Mesh) {
-	_, err := call(t.Context(), m.Conn, getSession, protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "\xff\xfe"))
+func sendInvalidUTF8(t *testing.T, m *rig.Mesh) {
+	_, err := sendBytes(t.Context(), m.Conn, getSession, protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "\xff\xfe"))
 	require.Equal(t, codes.Internal, status.Code(err), "%v", err)
 }
 
-// Compressed messages are not unpacked beyond the size limit.
-func gzipBomb(t *testing.T, m *rig.Mesh) {
+// The server does not decompress a message beyond the size limit.
+func sendGzipBomb(t *testing.T, m *rig.Mesh) {
 	var zeros bytes.Buffer
 	z := gzip.NewWriter(&zeros)
 	_, err := z.Write(make([]byte, 1<<20))
@@ -253,7 +255,7 @@ func gzipBomb(t *testing.T, m *rig.Mesh) {
 	before := stats.TotalAlloc
 	p := connect(t, m.Address(rig.Orchestrator))
 	require.NoError(t, p.openStream(1, listAgents, hpack.HeaderField{Name: "grpc-encoding", Value: "gzip"}))
-	go func() { // the window opens as the server reads
+	go func() { // the flow control window opens as the server reads
 		for len(framed) > 0 {
 			n := min(16<<10, len(framed))
 			if p.WriteData(1, n == len(framed), framed[:n]) != nil {
@@ -267,8 +269,8 @@ func gzipBomb(t *testing.T, m *rig.Mesh) {
 	require.Less(t, stats.TotalAlloc-before, uint64(256<<20))
 }
 
-// Further connections are closed without an answer, and existing ones stay.
-func manyConnections(t *testing.T, m *rig.Mesh) {
+// The server closes connections beyond the limit without an answer and keeps the existing ones.
+func openManyConnections(t *testing.T, m *rig.Mesh) {
 	open := 0
 	for range 64 {
 		conn := dial(t, m.Address(rig.Orchestrator))

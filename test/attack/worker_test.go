@@ -28,8 +28,8 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/gate"
 )
 
-// rogue is a worker that does not use the SDK. The test decides how it handles a step.
-type rogue struct {
+// rogueWorker is a worker that does not use the SDK. Each test decides how it handles a step.
+type rogueWorker struct {
 	troupev1.UnimplementedAgentServiceServer
 	troupev1.UnimplementedLifecycleServiceServer
 
@@ -37,12 +37,12 @@ type rogue struct {
 }
 
 // ExecuteStep implements troupev1.AgentServiceServer.
-func (r *rogue) ExecuteStep(req *troupev1.ExecuteStepRequest, s troupev1.AgentService_ExecuteStepServer) error {
+func (r *rogueWorker) ExecuteStep(req *troupev1.ExecuteStepRequest, s troupev1.AgentService_ExecuteStepServer) error {
 	return errors.Join(s.SendHeader(nil), r.handle(req, s))
 }
 
-// replaceWorker replaces the worker of the agent research by a rogue.
-func (r *rogue) replaceWorker(t *testing.T, m *rig.Mesh) {
+// replaceWorker replaces the worker of the agent research with a rogue worker.
+func (r *rogueWorker) replaceWorker(t *testing.T, m *rig.Mesh) {
 	t.Helper()
 	const agent = "research"
 	m.Stop(rig.Worker(agent))
@@ -54,7 +54,7 @@ func (r *rogue) replaceWorker(t *testing.T, m *rig.Mesh) {
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(lis) })
 	t.Cleanup(func() { server.Stop(); serving.Wait() })
-	etcd := m.Stores.Etcd.As("worker/" + agent)
+	etcd := m.Stores.Etcd.ClientAs("worker/" + agent)
 	granted, err := etcd.Grant(t.Context(), 600)
 	require.NoError(t, err)
 	_, err = etcd.Put(t.Context(), "/troupe/v1/reg/"+agent+"/rogue",
@@ -74,8 +74,8 @@ func awaitSingleInstance(t *testing.T, m *rig.Mesh, agent string) {
 	})
 }
 
-// ask runs a turn of an agent, and returns how it ended.
-func ask(t *testing.T, m *rig.Mesh, agent string, on func(*troupev1.Event)) *troupev1.TurnResult {
+// runAgentTurn runs a turn of an agent and returns its outcome.
+func runAgentTurn(t *testing.T, m *rig.Mesh, agent string, on func(*troupev1.Event)) *troupev1.TurnResult {
 	t.Helper()
 	var last *troupev1.Event
 	for e, err := range m.Turn(t.Context(), &troupev1.OrchestrateRequest{
@@ -90,11 +90,11 @@ func ask(t *testing.T, m *rig.Mesh, agent string, on func(*troupev1.Event)) *tro
 
 func ignoreEvent(*troupev1.Event) {}
 
-// A worker cannot exhaust the orchestrator's memory, flood the lists of its tenant, understate what its turn
-// used, or bypass the admission controller.
+// A worker cannot exhaust the orchestrator's memory, flood its tenant's lists, report less usage than its turn
+// had, or bypass the admission controller.
 func TestMesh_SurvivesAMaliciousWorker(t *testing.T) {
-	m := rig.InProcess(t, rig.Config{MaxTurns: 1})
-	var rogue rogue
+	m := rig.StartInProcess(t, rig.Config{MaxTurns: 1})
+	var rogue rogueWorker
 	rogue.replaceWorker(t, m)
 	event := func(s troupev1.AgentService_ExecuteStepServer, e *troupev1.Event) error {
 		return s.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: e}})
@@ -105,7 +105,7 @@ func TestMesh_SurvivesAMaliciousWorker(t *testing.T) {
 	}
 	broken := &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC, Op: "rogue", Message: "no"}
 
-	t.Run("what events hide", func(t *testing.T) {
+	t.Run("events hidden from the orchestrator", func(t *testing.T) {
 		hidden := protowire.AppendBytes(protowire.AppendTag(nil, 15000, protowire.BytesType), make([]byte, 4<<20))
 		measured := make(chan struct{})
 		rogue.handle = func(_ *troupev1.ExecuteStepRequest, s troupev1.AgentService_ExecuteStepServer) error {
@@ -121,7 +121,7 @@ func TestMesh_SurvivesAMaliciousWorker(t *testing.T) {
 			return errors.Join(err, result(s, &troupev1.StepResult{Failure: broken}))
 		}
 		before, during := heapInUse(), uint64(0)
-		ask(t, m, "research", func(e *troupev1.Event) {
+		runAgentTurn(t, m, "research", func(e *troupev1.Event) {
 			if e.GetWarning().GetReason() == "SENT" {
 				during = heapInUse()
 				close(measured)
@@ -136,7 +136,7 @@ func TestMesh_SurvivesAMaliciousWorker(t *testing.T) {
 			}})
 		}
 		for range 2 {
-			got := ask(t, m, "research", ignoreEvent).GetFailure()
+			got := runAgentTurn(t, m, "research", ignoreEvent).GetFailure()
 			require.Equal(t, broken.GetMode(), got.GetMode(), "the mode of the step: %v", got.GetMessage())
 			require.Equal(t, "y", got.GetFacts()["small"])
 		}
@@ -145,7 +145,7 @@ func TestMesh_SurvivesAMaliciousWorker(t *testing.T) {
 	})
 	t.Run("usage below zero", func(t *testing.T) {
 		memory := troupev1.NewMemoryServiceClient(m.DialAs(identity.ID{Role: identity.Worker, Name: "research"}, rig.Memory))
-		refused := make(chan error, 1)
+		commitErr := make(chan error, 1)
 		rogue.handle = func(req *troupev1.ExecuteStepRequest, s troupev1.AgentService_ExecuteStepServer) error {
 			r := &troupev1.StepResult{Step: 1, Agent: "research", Text: "hi", Usage: &troupev1.Usage{InputTokens: -1 << 40}}
 			_, err := memory.CommitStep(metadata.AppendToOutgoingContext(s.Context(), turnctx.CredentialKey, req.GetCredential()), &troupev1.CommitStepRequest{
@@ -156,18 +156,18 @@ func TestMesh_SurvivesAMaliciousWorker(t *testing.T) {
 				}},
 				Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, Result: r,
 			})
-			refused <- err
+			commitErr <- err
 			return result(s, r)
 		}
-		got := ask(t, m, "research", ignoreEvent)
-		err := grpcfailure.FromStatus("test", <-refused)
+		got := runAgentTurn(t, m, "research", ignoreEvent)
+		err := grpcfailure.FromStatus("test", <-commitErr)
 		require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
 		require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_CONTRACT, got.GetFailure().GetMode())
 		require.GreaterOrEqual(t, got.GetUsage().GetInputTokens(), int64(0))
 	})
 	t.Run("200 turns below one", func(t *testing.T) {
 		gate := gate.New(t)
-		m.Host(rig.SlowWorker(gate, 1))
+		m.HostWorker(rig.SlowWorker(gate, 1))
 		awaitSingleInstance(t, m, "slow")
 		var begun, full atomic.Int64
 		rogue.handle = func(req *troupev1.ExecuteStepRequest, s troupev1.AgentService_ExecuteStepServer) error {
@@ -197,14 +197,14 @@ func TestMesh_SurvivesAMaliciousWorker(t *testing.T) {
 			ended.Wait()
 			return result(s, &troupev1.StepResult{Failure: broken})
 		}
-		ask(t, m, "research", ignoreEvent)
+		runAgentTurn(t, m, "research", ignoreEvent)
 		require.EqualValues(t, 16, begun.Load())
 		require.EqualValues(t, 184, full.Load())
 	})
-	require.Nil(t, ask(t, m, "synthesis", ignoreEvent).GetFailure(), "the mesh works")
+	require.Nil(t, runAgentTurn(t, m, "synthesis", ignoreEvent).GetFailure(), "the mesh works")
 }
 
-// childRequestOf returns a request for a child turn, made by the worker of a step with its credential.
+// childRequestOf returns a request for a child turn, as a worker makes it with the credential of its step.
 func childRequestOf(req *troupev1.ExecuteStepRequest, n int) *troupev1.OrchestrateRequest {
 	var said struct {
 		Root string `json:"root"`

@@ -20,7 +20,7 @@ import (
 // clarification agent: one model call, no tool. The three-step workload runs the whole research assistant:
 // four model calls and one search. The model answers instantly, so the benchmark measures the mesh.
 func BenchmarkOrchestrate(b *testing.B) {
-	m := rig.InProcess(b, rig.Config{})
+	m := rig.StartInProcess(b, rig.Config{})
 	for _, turn := range []struct{ name, target, text string }{
 		{"one-step", "clarification", "Tell me about it"},
 		{"three-step", "research-assistant", "What may an agent write?"},
@@ -49,7 +49,7 @@ func ask(b *testing.B, m *rig.Mesh, target, text string) error {
 	return nil
 }
 
-// measure shares b.N turns between clients and reports turns a second and latencies.
+// measure distributes b.N turns over the clients and reports turns per second and latencies.
 func measure(b *testing.B, clients int, turn func() error) {
 	b.Helper()
 	latencies := make([]time.Duration, b.N)

@@ -17,15 +17,15 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// BenchmarkGuarded runs the same turns on two meshes, batch by batch: one with authentication everywhere, and
-// one without. Guarded has mutual TLS from files, the authorization table, turn credentials, a client with a
-// token over TLS, users in Redis, users and TLS in etcd, rate limits and an audit log. Plain has only the
-// table, which then allows every caller. The reported ratio compares the medians. cpu-ratio compares CPU time
-// without Redis, and is more reliable on a busy machine.
+// BenchmarkGuarded runs the same turns on two meshes in alternating batches: one with authentication everywhere,
+// and one without. The guarded mesh has mutual TLS from files, the authorization table, turn credentials, and
+// client tokens over TLS. It also has users in Redis, users and TLS in etcd, rate limits and an audit log. The
+// plain mesh has only the table, which then allows every caller. The reported ratio compares the medians.
+// cpu-ratio compares CPU time without Redis, and is more reliable on a busy machine.
 func BenchmarkGuarded(b *testing.B) {
 	meshes := [2]*rig.Mesh{
-		rig.InProcess(b, rig.Config{Plain: true, Rates: unlimitedRates(b)}),
-		rig.InProcess(b, rig.Config{CertificateLife: time.Hour, AuditLogs: b.TempDir()}),
+		rig.StartInProcess(b, rig.Config{Unauthenticated: true, RatesFile: unlimitedRates(b)}),
+		rig.StartInProcess(b, rig.Config{CertificateLifetime: time.Hour, AuditLogs: b.TempDir()}),
 	}
 	for _, turn := range []struct{ name, target, text string }{
 		{"one-step", "clarification", "Tell me about it"},
@@ -37,7 +37,7 @@ func BenchmarkGuarded(b *testing.B) {
 				var spent [2]time.Duration
 				for n := 0; b.Loop(); n++ {
 					for i := range meshes {
-						i = (i + n) % len(meshes) // so that neither is always first
+						i = (i + n) % len(meshes) // neither mesh always runs first
 						before := cpuTime(b)
 						took[i] = append(took[i], runBatch(b, clients, func() error { return ask(b, meshes[i], turn.target, turn.text) })...)
 						spent[i] += cpuTime(b) - before
@@ -55,7 +55,7 @@ func BenchmarkGuarded(b *testing.B) {
 	}
 }
 
-// runBatch returns the durations of turns, of which each client requests a few, one after the other.
+// runBatch runs turns and returns their durations. Each client runs a few turns, one after the other.
 func runBatch(b *testing.B, clients int, turn func() error) []time.Duration {
 	const each = 4
 	took := make([]time.Duration, clients*each)
@@ -83,7 +83,7 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// unlimitedRates writes a file of rates without limits.
+// unlimitedRates writes a rates file that sets no limits.
 func unlimitedRates(b *testing.B) string {
 	var text strings.Builder
 	for class := range rate.Defaults() {

@@ -18,33 +18,32 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// BenchmarkOverload measures the capacity of the mesh with as many callers as it has permits, and then offers
-// five times that rate. The load is open loop: callers do not wait for an answer before the next request. It
-// reports the rate of finished turns, its ratio to the capacity, and the latency of rejections. The callers
-// share the machine.
+// BenchmarkOverload first measures the capacity of the mesh with one caller per permit. It then offers five times
+// that rate, without waiting for an answer before the next request. It reports the rate of finished turns, its
+// ratio to the capacity, and the latency of rejections. The callers share the machine.
 func BenchmarkOverload(b *testing.B) {
 	const clients, during = 64, 3 * time.Second
-	m := rig.InProcess(b, rig.Config{})
+	m := rig.StartInProcess(b, rig.Config{})
 	for range b.N {
 		peak := measureCapacity(b, m, clients, during)
-		good, refusals, failed := offerLoad(b, m, 5*peak, during)
+		good, rejections, failed := offerLoad(b, m, 5*peak, during)
 		if failed > 0 {
 			b.Errorf("%d turns that were admitted failed", failed)
 		}
-		slices.Sort(refusals)
+		slices.Sort(rejections)
 		b.ReportMetric(peak, "peak-turns/s")
 		b.ReportMetric(good, "turns/s")
 		b.ReportMetric(100*good/peak, "%-of-peak")
-		b.ReportMetric(float64(len(refusals))/during.Seconds(), "refusals/s")
-		if n := len(refusals); n > 0 {
-			b.ReportMetric(float64(refusals[n/2].Microseconds())/1000, "refusal-p50-ms")
-			b.ReportMetric(float64(refusals[n*99/100].Microseconds())/1000, "refusal-p99-ms")
+		b.ReportMetric(float64(len(rejections))/during.Seconds(), "rejections/s")
+		if n := len(rejections); n > 0 {
+			b.ReportMetric(float64(rejections[n/2].Microseconds())/1000, "rejection-p50-ms")
+			b.ReportMetric(float64(rejections[n*99/100].Microseconds())/1000, "rejection-p99-ms")
 		}
 	}
 }
 
-// measureCapacity returns how many turns a second the given number of clients completes, each running one turn
-// at a time.
+// measureCapacity returns the turns per second that the given number of clients completes. Each client runs one
+// turn at a time.
 func measureCapacity(b *testing.B, m *rig.Mesh, clients int, during time.Duration) float64 {
 	b.Helper()
 	var done atomic.Int64
@@ -65,7 +64,7 @@ func measureCapacity(b *testing.B, m *rig.Mesh, clients int, during time.Duratio
 }
 
 // offerLoad sends requests at a fixed rate and counts their outcomes.
-func offerLoad(b *testing.B, m *rig.Mesh, rate float64, during time.Duration) (good float64, refusals []time.Duration, failed int) {
+func offerLoad(b *testing.B, m *rig.Mesh, rate float64, during time.Duration) (good float64, rejections []time.Duration, failed int) {
 	b.Helper()
 	var mu sync.Mutex
 	done := 0
@@ -82,7 +81,7 @@ func offerLoad(b *testing.B, m *rig.Mesh, rate float64, during time.Duration) (g
 			case err == nil && time.Since(began) <= during:
 				done++
 			case failure.Is(err, failure.Overloaded):
-				refusals = append(refusals, time.Since(asked))
+				rejections = append(rejections, time.Since(asked))
 			case err != nil:
 				b.Log(err)
 				failed++
@@ -90,10 +89,10 @@ func offerLoad(b *testing.B, m *rig.Mesh, rate float64, during time.Duration) (g
 		})
 	}
 	wg.Wait()
-	return float64(done) / during.Seconds(), refusals, failed
+	return float64(done) / during.Seconds(), rejections, failed
 }
 
-// sendOnce sends a request once, without a retry when it is rejected.
+// sendOnce sends a request once and does not retry if it is rejected.
 func sendOnce(ctx context.Context, m *rig.Mesh) error {
 	s, err := m.Orchestrate(ctx, &troupev1.OrchestrateRequest{
 		Input:  &troupev1.OrchestrateRequest_Text{Text: "Tell me about it"},

@@ -25,12 +25,12 @@ import (
 // once, which shows the whole overhead. The other waits 20 ms, which shows what the mesh cannot do while the
 // model works.
 func BenchmarkFirstToken(b *testing.B) {
-	p := &provider{}
+	p := &fakeProvider{}
 	server := llmtest.NewServer(b, openaitest.Wire{}, p.answer)
 	model, err := openai.New("openai/test-large", openai.Config{BaseURL: server.URL})
 	require.NoError(b, err)
-	m := rig.InProcess(b, rig.Config{})
-	m.Host("talker", rig.Program{Instance: "talker-1", Drain: time.Second, Make: func() (*agent.Agent, error) {
+	m := rig.StartInProcess(b, rig.Config{})
+	m.HostWorker("talker", rig.Program{Instance: "talker-1", DrainTimeout: time.Second, NewAgent: func() (*agent.Agent, error) {
 		return agent.New(agent.Config{Name: "talker", Model: model, Instructions: "Be kind."})
 	}})
 	m.Await("the talker is ready", func() bool {
@@ -56,13 +56,13 @@ func BenchmarkFirstToken(b *testing.B) {
 	}
 }
 
-// provider always sends the same answer, after a pause.
-type provider struct {
-	delay       time.Duration // constant while requests run
+// fakeProvider is a model server that always sends the same answer, after a delay.
+type fakeProvider struct {
+	delay       time.Duration // does not change while requests run
 	lastRequest atomic.Int64  // time of the last request, in Unix nanoseconds
 }
 
-func (p *provider) answer(llmtest.Asked) llmtest.Reply {
+func (p *fakeProvider) answer(llmtest.Asked) llmtest.Reply {
 	p.lastRequest.Store(time.Now().UnixNano())
 	timer := time.NewTimer(p.delay)
 	defer timer.Stop()
@@ -85,7 +85,8 @@ func timeToModelText(b *testing.B, model llm.Model) (first time.Duration) {
 	return first
 }
 
-// timeToMeshText measures the time to the first word for a client of the mesh. It runs the turn to its end.
+// timeToMeshText measures the time until a client of the mesh receives the first word. It then reads the turn to
+// its end.
 func timeToMeshText(b *testing.B, m *rig.Mesh) (first time.Duration) {
 	req := &troupev1.OrchestrateRequest{
 		Input: &troupev1.OrchestrateRequest_Text{Text: greeting}, Target: "talker", SessionId: uuid.NewString(), RequestId: uuid.NewString(),
@@ -101,7 +102,7 @@ func timeToMeshText(b *testing.B, m *rig.Mesh) (first time.Duration) {
 	return first
 }
 
-// median returns the median in milliseconds.
+// median returns the median of the durations in milliseconds.
 func median(all []time.Duration) float64 {
 	slices.Sort(all)
 	return float64(all[len(all)/2].Microseconds()) / 1000

@@ -7,19 +7,19 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/verify"
 )
 
-// NoReuse is the check that no epoch is used twice after the data went back in time.
-const NoReuse = "no epoch twice"
+// CheckEpochReuse is the name of the check that no epoch is granted again after the stored data went back in time.
+const CheckEpochReuse = "no epoch twice"
 
 // Bug is a planted bug that the suite must find.
 type Bug struct {
 	ID, What   string
-	By         string // the check that must find it
-	Program    string // the program that contains it
+	FoundBy    string // name of the check that must find the bug
+	Program    string // program that contains the bug
 	Changes    []bugbuild.Change
-	Redis      []string // flags of the Redis server that cause it
+	Redis      []string // flags of the Redis server that cause the bug
 	Durability string   // durability class that the memory service requires (empty means its default)
 	Contenders int      // number of callers of the memory service (0 means a few)
-	LazyDisk   bool     // writes to the disk of Redis stop when it is killed
+	StallDisk  bool     // Redis's disk is blocked before Redis is killed
 }
 
 const (
@@ -27,10 +27,10 @@ const (
 	commitLua = "services/memory/internal/redisstore/turns/scripts/commit.lua"
 )
 
-// Bugs are the planted bugs that a mesh with one orchestrator can have.
+// Bugs lists the planted bugs that a mesh with one orchestrator can have.
 var Bugs = []Bug{
 	{
-		ID: "B1", What: "a commit does not look at its epoch", By: history.Epochs,
+		ID: "B1", What: "a commit does not look at its epoch", FoundBy: history.Epochs,
 		Program: bugbuild.Memory,
 		Changes: []bugbuild.Change{{
 			File:        commitLua,
@@ -39,7 +39,7 @@ var Bugs = []Bug{
 		}},
 	},
 	{
-		ID: "B2", What: "the Redis client repeats a write by itself, and a commit again is a commit more", By: history.SessionLog,
+		ID: "B2", What: "the Redis client repeats a write by itself, and a commit again is a commit more", FoundBy: history.SessionLog,
 		Program: bugbuild.Memory,
 		Changes: []bugbuild.Change{
 			{
@@ -63,12 +63,12 @@ end`,
 		},
 	},
 	{
-		ID: "B3", What: "Redis writes to disk every second only", By: history.SessionLog,
+		ID: "B3", What: "Redis writes to disk every second only", FoundBy: history.SessionLog,
 		Program: bugbuild.Memory,
-		Redis:   []string{"--appendfsync", "everysec"}, Durability: "D0", Contenders: 24, LazyDisk: true,
+		Redis:   []string{"--appendfsync", "everysec"}, Durability: "D0", Contenders: 24, StallDisk: true,
 	},
 	{
-		ID: "B4", What: "a commit is acknowledged before it is stored", By: history.SessionLog,
+		ID: "B4", What: "a commit is acknowledged before it is stored", FoundBy: history.SessionLog,
 		Program: bugbuild.Memory,
 		Changes: []bugbuild.Change{{
 			File: "services/memory/internal/redisstore/turns/commit.go",
@@ -82,7 +82,7 @@ end`,
 		}},
 	},
 	{
-		ID: "B5", What: "a takeover keeps the epoch", By: history.Epochs,
+		ID: "B5", What: "a takeover keeps the epoch", FoundBy: history.Epochs,
 		Program: bugbuild.Memory,
 		Changes: []bugbuild.Change{{
 			File:        beginLua,
@@ -91,7 +91,7 @@ end`,
 		}},
 	},
 	{
-		ID: "B6", What: "epochs know no generation, and the data of Redis go back in time", By: NoReuse,
+		ID: "B6", What: "epochs know no generation, and the data of Redis go back in time", FoundBy: CheckEpochReuse,
 		Program: bugbuild.Memory,
 		Changes: []bugbuild.Change{{
 			File:        "services/memory/internal/redisstore/redisstore.go",
@@ -100,7 +100,7 @@ end`,
 		}},
 	},
 	{
-		ID: "B7", What: "a tool that the journal knows as done is run again", By: verify.NotAgain,
+		ID: "B7", What: "a tool that the journal knows as done is run again", FoundBy: verify.NotAgain,
 		Program: bugbuild.Worker,
 		Changes: []bugbuild.Change{{
 			File:        "internal/loop/execute/restore.go",
@@ -109,7 +109,7 @@ end`,
 		}},
 	},
 	{
-		ID: "B8", What: "the idempotency key of a tool depends on the attempt", By: verify.OneKey,
+		ID: "B8", What: "the idempotency key of a tool depends on the attempt", FoundBy: verify.OneKey,
 		Program: bugbuild.Worker,
 		Changes: []bugbuild.Change{{
 			File:        "pkg/agent/internal/scope/journal.go",
@@ -118,7 +118,7 @@ end`,
 		}},
 	},
 	{
-		ID: "B9", What: "a turn ends with the stream of the client that began it", By: simclients.CheckCompletion,
+		ID: "B9", What: "a turn ends with the stream of the client that began it", FoundBy: simclients.CheckCompletion,
 		Program: bugbuild.Orchestrator,
 		Changes: []bugbuild.Change{{
 			File:        "services/orchestrator/internal/turn/admit/once.go",
@@ -127,7 +127,7 @@ end`,
 		}},
 	},
 	{
-		ID: "B10", What: "the events of a turn begin at 1 again when another worker has it", By: verify.Contiguous,
+		ID: "B10", What: "the events of a turn begin at 1 again when another worker has it", FoundBy: verify.Contiguous,
 		Program: bugbuild.Orchestrator,
 		Changes: []bugbuild.Change{{
 			File:        "services/orchestrator/internal/trace/history.go",
@@ -136,7 +136,7 @@ end`,
 		}},
 	},
 	{
-		ID: "B15", What: "a tool that may run once is run again when in doubt", By: verify.OnceAtMost,
+		ID: "B15", What: "a tool that may run once is run again when in doubt", FoundBy: verify.OnceAtMost,
 		Program: bugbuild.Worker,
 		Changes: []bugbuild.Change{{
 			File:        "internal/loop/toolcall/call.go",

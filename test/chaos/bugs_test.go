@@ -20,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/violation"
 )
 
-// bugTime is how long a bug may go unnoticed.
+// bugTime is the time within which the suite must find a bug.
 const bugTime = time.Minute
 
 // TestPlantedBugs runs the suite against meshes with one planted bug each, and expects the suite to find it. A
@@ -34,12 +34,12 @@ func TestPlantedBugs(t *testing.T) {
 			continue
 		}
 		t.Run(b.ID, func(t *testing.T) {
-			programs := build(t, b.Changes, b.Program)
+			programs := buildPrograms(t, b.Changes, b.Program)
 			began := time.Now()
 			found, faults := injectUntilFound(t, b, programs)
 			took := time.Since(began)
-			i := slices.IndexFunc(found, func(v violation.Violation) bool { return v.Check == b.By })
-			require.GreaterOrEqual(t, i, 0, "%q has not noticed %s within %d faults and %s: %s\nwhat was noticed: %v", b.By, b.ID, faults,
+			i := slices.IndexFunc(found, func(v violation.Violation) bool { return v.Check == b.FoundBy })
+			require.GreaterOrEqual(t, i, 0, "%q has not noticed %s within %d faults and %s: %s\nwhat was noticed: %v", b.FoundBy, b.ID, faults,
 				took.Round(time.Second), b.What, found)
 			t.Logf("%s", found[i])
 			fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\n", b.ID, strings.Join(violatedChecks(found), ", "), faults, took.Round(100*time.Millisecond), b.What)
@@ -49,7 +49,7 @@ func TestPlantedBugs(t *testing.T) {
 	t.Logf("\n%s", text.String())
 }
 
-// violatedChecks returns the names of the checks that found something, each once.
+// violatedChecks returns the names of the checks that found a violation, without duplicates.
 func violatedChecks(found []violation.Violation) (names []string) {
 	for _, v := range found {
 		if !slices.Contains(names, v.Check) {
@@ -59,26 +59,26 @@ func violatedChecks(found []violation.Violation) (names []string) {
 	return names
 }
 
-// injectUntilFound injects the faults that should reveal the bug, until the expected check has found it.
+// injectUntilFound injects faults that should reveal the bug until the expected check has found it.
 func injectUntilFound(t *testing.T, b Bug, programs map[string]string) (found []violation.Violation, faults int) {
 	t.Helper()
-	cfg := mesh.Config{Programs: programs, Redis: b.Redis, Durability: b.Durability}
+	cfg := mesh.Config{Programs: programs, RedisFlags: b.Redis, Durability: b.Durability}
 	if b.Program != bugbuild.Memory {
 		cfg.Workers = workers
 	}
-	r := start(t, cfg)
-	if b.By == NoReuse {
+	r := startRun(t, cfg)
+	if b.FoundBy == CheckEpochReuse {
 		return r.rollback(), 1
 	}
 	r.contention.Start(r.ctx, cmp.Or(b.Contenders, bugContenders))
-	r.lazyDisk = b.LazyDisk
+	r.stallDisk = b.StallDisk
 	if cfg.Workers > 0 {
 		r.clients.Start(r.ctx, clients)
 	}
-	noticed := func(v violation.Violation) bool { return v.Check == b.By }
+	noticed := func(v violation.Violation) bool { return v.Check == b.FoundBy }
 	for over := time.Now().Add(bugTime); time.Now().Before(over); {
-		for _, s := range strikesFor(b) {
-			r.strike(s)
+		for _, s := range faultsFor(b) {
+			r.injectFault(s)
 			faults++
 		}
 		if found = r.violations(); slices.ContainsFunc(found, noticed) {
@@ -90,26 +90,26 @@ func injectUntilFound(t *testing.T, b Bug, programs map[string]string) (found []
 
 const bugContenders = 4
 
-// strikesFor returns the faults that reveal a bug; they are repeated.
-func strikesFor(b Bug) []Strike {
-	killIn := func(kind ledger.Kind, number int) Strike {
-		return Strike{Fault: simclients.KillWorker, Aim: Aim{kind, number}, Pause: minPause}
+// faultsFor returns the faults that reveal a bug. The caller repeats them.
+func faultsFor(b Bug) []PlannedFault {
+	killIn := func(kind ledger.Kind, number int) PlannedFault {
+		return PlannedFault{Fault: simclients.KillWorker, Call: CallSelector{kind, number}, Pause: minPause}
 	}
 	switch b.ID {
 	case "B3":
-		return []Strike{{Fault: simclients.KillRedis, Pause: maxPause}}
+		return []PlannedFault{{Fault: simclients.KillRedis, Pause: maxPause}}
 	case "B7":
-		return []Strike{killIn(ledger.Model, 4), killIn(ledger.AtMostOnce, 0)}
+		return []PlannedFault{killIn(ledger.Model, 4), killIn(ledger.AtMostOnce, 0)}
 	case "B8":
-		return []Strike{killIn(ledger.Idempotent, 0)}
+		return []PlannedFault{killIn(ledger.Idempotent, 0)}
 	case "B9":
-		return []Strike{{Pause: maxPause}} // clients that disconnect are fault enough
+		return []PlannedFault{{Pause: maxPause}} // disconnecting clients are sufficient
 	case "B10":
-		return []Strike{killIn(ledger.Model, 4)}
+		return []PlannedFault{killIn(ledger.Model, 4)}
 	case "B15":
-		return []Strike{killIn(ledger.AtMostOnce, 0)}
+		return []PlannedFault{killIn(ledger.AtMostOnce, 0)}
 	default:
-		return []Strike{
+		return []PlannedFault{
 			{Fault: simclients.LoseToRedis, Pause: maxPause, Overlaps: true},
 			{Fault: simclients.LoseToMemory, Pause: maxPause, Overlaps: true},
 		}

@@ -16,22 +16,22 @@ import (
 )
 
 const (
-	clients    = 8 // of the mesh, each with a session
-	contenders = 4 // on the memory service beside them
+	clients    = 8 // clients of the mesh, each with its own sessions
+	contenders = 4 // callers that compete at the memory service at the same time
 )
 
-// TestChaos runs the plan and checks every promise.
+// TestChaos runs a plan of faults and checks every promise of the mesh.
 func TestChaos(t *testing.T) {
 	t.Logf("seed %d", seed())
-	r := start(t, mesh.Config{Programs: build(t, nil), Workers: workers, Logs: *logs})
+	r := startRun(t, mesh.Config{Programs: buildPrograms(t, nil), Workers: workers, LogFolder: *logs})
 	r.startClients(clients, contenders)
 	began := time.Now()
-	strikes, freezes := Plan(seed(), Sizes{
+	strikes, freezes := Plan(seed(), PlanSizes{
 		WorkerKills: *workerKills, MemoryKills: *memoryKills, RedisKills: *redisKills, Stops: *stops, Cuts: *cuts,
 	})
 	alone := len(strikes) * 2 / 3 // the others come while workers are frozen
 	for _, s := range strikes[:alone] {
-		r.strike(s)
+		r.injectFault(s)
 	}
 	var lane sync.WaitGroup
 	lane.Go(func() {
@@ -41,20 +41,20 @@ func TestChaos(t *testing.T) {
 		}
 	})
 	for _, s := range strikes[alone:] {
-		r.strike(s)
+		r.injectFault(s)
 	}
 	lane.Wait()
 	took := time.Since(began)
 	r.finish()
 
-	t.Logf("\n%s", r.table(took))
+	t.Logf("\n%s", r.summaryTable(took))
 	for _, v := range r.violations() {
 		t.Errorf("%s", v)
 	}
 	r.checkCoverage()
 }
 
-// checkCoverage fails a run in which too few faults took effect to prove anything.
+// checkCoverage fails a run that proves nothing because too few faults took effect.
 func (r *run) checkCoverage() {
 	r.t.Helper()
 	want := map[simclients.Fault]int{
@@ -64,14 +64,14 @@ func (r *run) checkCoverage() {
 	for fault, n := range want {
 		require.GreaterOrEqual(r.t, r.injected[fault], n, "%s fired", fault)
 	}
-	require.Positive(r.t, r.ToRedis.Cuts(), "replies between memory and Redis were lost")
-	require.Positive(r.t, r.ToMemory.Cuts(), "replies between workers and memory were lost")
+	require.Positive(r.t, r.RedisProxy.DroppedReplies(), "replies between memory and Redis were lost")
+	require.Positive(r.t, r.MemoryProxy.DroppedReplies(), "replies between workers and memory were lost")
 
 	seen := verify.CountFaults(r.clients.Streams(), r.ledger.Calls())
 	require.Positive(r.t, seen.Takeovers, "takeovers")
-	require.Positive(r.t, seen.Resets, "part resets")
-	require.Positive(r.t, seen.Replays, "replays of the journal")
-	require.Positive(r.t, seen.Unknown, "tools in doubt")
+	require.Positive(r.t, seen.Retractions, "part resets")
+	require.Positive(r.t, seen.ReplayedResults, "replays of the journal")
+	require.Positive(r.t, seen.InDoubt, "tools in doubt")
 	require.Positive(r.t, r.contention.ReplyCounts()[contention.Fenced]+r.CountLogLines("step failed", "fenced"), "fenced writes")
 	for _, reply := range contention.AllReplies {
 		require.Positive(r.t, r.contention.ReplyCounts()[reply], "replies %q of the memory service", reply)

@@ -14,26 +14,25 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// syncTime is how long to wait for an fsync; there is one a second.
+// syncTime is how long to wait for an fsync. Redis runs one per second.
 const syncTime = 3 * time.Second
 
 // heldTurns is how many turns Redis acknowledges while its disk is blocked.
 const heldTurns = 10
 
-// holdDisk makes Redis wait for its disk, as on a machine with other writers. It returns once Redis has
-// acknowledged turns in the meantime. Redis holds back acknowledgements for up to two seconds while an fsync
-// runs. The test does not depend on the speed of the disk: it stops the thread that syncs until Redis is
-// killed.
-func (r *run) holdDisk() {
+// blockDisk makes Redis wait for its disk, as on a machine with other writers. It returns once Redis has
+// acknowledged turns in the meantime. Redis delays acknowledgements for up to two seconds while an fsync runs. To
+// be independent of the disk's speed, the test stops the thread that syncs until Redis is killed.
+func (r *run) blockDisk() {
 	r.t.Helper()
-	require.NoError(r.t, freezeThread(r.syncThread()))
+	require.NoError(r.t, freezeThread(r.findSyncThread()))
 	r.await("an fsync that does not end", syncTime, func() bool { return r.redisInfo("aof_pending_bio_fsync") == "1" })
 	turns := r.acknowledgedTurns()
 	r.await("turns that are acknowledged meanwhile", syncTime, func() bool { return r.acknowledgedTurns() >= turns+heldTurns })
 }
 
-// syncThread returns the id of the thread of Redis that syncs its append-only file.
-func (r *run) syncThread() int {
+// findSyncThread returns the id of the Redis thread that syncs the append-only file.
+func (r *run) findSyncThread() int {
 	r.t.Helper()
 	threads, err := filepath.Glob(filepath.Join("/proc", r.redisInfo("process_id"), "task", "*", "comm"))
 	require.NoError(r.t, err)
@@ -69,10 +68,10 @@ func freezeThread(thread int) error {
 	return <-stopped
 }
 
-// redisInfo returns one field of the INFO of Redis.
+// redisInfo returns one field of Redis's INFO output.
 func (r *run) redisInfo(field string) string {
 	r.t.Helper()
-	for line := range strings.Lines(r.redis("info", "all")) {
+	for line := range strings.Lines(r.redisCommand("info", "all")) {
 		if value, ok := strings.CutPrefix(line, field+":"); ok {
 			return strings.TrimSpace(value)
 		}

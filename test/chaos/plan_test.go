@@ -12,7 +12,7 @@ import (
 )
 
 func TestPlan_IsDeterminedByTheSeed(t *testing.T) {
-	sizes := Sizes{WorkerKills: 20, MemoryKills: 5, RedisKills: 4, Stops: 6, Cuts: 11}
+	sizes := PlanSizes{WorkerKills: 20, MemoryKills: 5, RedisKills: 4, Stops: 6, Cuts: 11}
 	strikes, stops := Plan(1, sizes)
 	again, stopsAgain := Plan(1, sizes)
 	require.Empty(t, cmp.Diff(strikes, again))
@@ -23,23 +23,23 @@ func TestPlan_IsDeterminedByTheSeed(t *testing.T) {
 	count := map[simclients.Fault]int{}
 	for _, s := range append(strikes, stops...) {
 		count[s.Fault]++
-		require.Equal(t, s.Fault == simclients.StopWorker, s.Frozen > 0)
+		require.Equal(t, s.Fault == simclients.StopWorker, s.FreezeTime > 0)
 	}
 	require.Empty(t, cmp.Diff(map[simclients.Fault]int{
 		simclients.KillWorker: 20, simclients.KillMemory: 5, simclients.KillRedis: 4, simclients.StopWorker: 6, simclients.LoseToRedis: 5, simclients.LoseToMemory: 6,
 	}, count))
 }
 
-func TestAim_HitsItsCall(t *testing.T) {
-	answer := Aim{ledger.Model, 4}
-	require.True(t, answer.Hits(ledger.Call{Kind: ledger.Model, Number: 4}))
-	require.False(t, answer.Hits(ledger.Call{Kind: ledger.Model, Number: 2}))
-	require.True(t, Aim{Kind: ledger.Read}.Hits(ledger.Call{Kind: ledger.Read}))
-	require.False(t, Aim{}.Hits(ledger.Call{Kind: ledger.Read}))
+func TestCallSelector_MatchesTheSelectedCall(t *testing.T) {
+	answer := CallSelector{ledger.Model, 4}
+	require.True(t, answer.Matches(ledger.Call{Kind: ledger.Model, Number: 4}))
+	require.False(t, answer.Matches(ledger.Call{Kind: ledger.Model, Number: 2}))
+	require.True(t, CallSelector{Kind: ledger.Read}.Matches(ledger.Call{Kind: ledger.Read}))
+	require.False(t, CallSelector{}.Matches(ledger.Call{Kind: ledger.Read}))
 }
 
-// The table of planted bugs follows the code: each snippet is in its file.
-func TestBugs_FindTheirSnippets(t *testing.T) {
+// The table of planted bugs matches the code: each snippet is in its file.
+func TestBugs_SnippetsOccurOnce(t *testing.T) {
 	seen := map[string]bool{}
 	for _, b := range Bugs {
 		require.False(t, seen[b.ID], "%s is there twice", b.ID)

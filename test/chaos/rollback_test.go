@@ -23,11 +23,11 @@ import (
 
 // TestRollback runs the rollback check on a mesh without planted bug B6 and expects no violation.
 func TestRollback(t *testing.T) {
-	r := start(t, mesh.Config{Programs: build(t, nil)})
+	r := startRun(t, mesh.Config{Programs: buildPrograms(t, nil)})
 	require.Empty(t, r.rollback())
 }
 
-// rollback restores an old copy of the data of Redis while a client holds a turn that it began after the copy
+// rollback restores an old copy of Redis's data while a client holds a turn that began after the copy was made
 // (guarantee F7). A repeated BeginTurn must get a later epoch, and the earlier holder must be fenced.
 func (r *run) rollback() []violation.Violation {
 	r.t.Helper()
@@ -45,22 +45,22 @@ func (r *run) rollback() []violation.Violation {
 	r.Redis.Start()
 	again := r.beginTurn("held")
 	if again.Epoch <= held.Epoch {
-		return []violation.Violation{violation.Newf(NoReuse, "epoch %d was granted, and then %d", held.Epoch, again.Epoch)}
+		return []violation.Violation{violation.Newf(CheckEpochReuse, "epoch %d was granted, and then %d", held.Epoch, again.Epoch)}
 	}
 	_, err := retry.Do(r.ctx, func(ctx context.Context) (int64, error) {
-		return 0, r.direct.RenewTurn(ctx, leaseOf(held), time.Minute)
+		return 0, r.reliableStore.RenewTurn(ctx, leaseOf(held), time.Minute)
 	})
 	if !failure.Is(err, failure.Fenced) {
-		return []violation.Violation{violation.Newf(NoReuse, "the holder of before the rollback: want fenced, got %v", err)}
+		return []violation.Violation{violation.Newf(CheckEpochReuse, "the holder of before the rollback: want fenced, got %v", err)}
 	}
 	return nil
 }
 
-// beginTurn begins a turn of a session named after it.
+// beginTurn begins a turn in a session with the same name.
 func (r *run) beginTurn(name string) session.Turn {
 	r.t.Helper()
 	begun, err := retry.Do(r.ctx, func(ctx context.Context) (memory.BeginResult, error) {
-		return r.direct.BeginTurn(ctx, memory.Begin{
+		return r.reliableStore.BeginTurn(ctx, memory.Begin{
 			Ref: session.Ref{Session: name}, TurnID: name, TraceID: strings.Repeat("a", 32), Fingerprint: "f",
 			Message: conversation.User(name), LeaseTTL: memory.MaxLeaseTTL, Window: 10,
 		})

@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// seed returns the seed of the plan and of the clients.
+// seed returns the seed that determines the plan and the clients.
 var seed = sync.OnceValue(func() uint64 {
 	if *seedFlag != 0 {
 		return *seedFlag
@@ -60,9 +60,9 @@ var seed = sync.OnceValue(func() uint64 {
 	return uint64(time.Now().UnixNano())
 })
 
-// build builds all programs, some with changes, and returns their paths. Programs without changes are built
-// once.
-func build(t *testing.T, changes []bugbuild.Change, changed ...string) map[string]string {
+// buildPrograms returns the paths of all programs. It builds the changed programs anew and builds unchanged
+// programs only once.
+func buildPrograms(t *testing.T, changes []bugbuild.Change, changed ...string) map[string]string {
 	t.Helper()
 	folder, err := clean()
 	require.NoError(t, err)
@@ -93,39 +93,39 @@ var built string // a folder (empty until the programs are built)
 // run is one mesh with its clients.
 type run struct {
 	*mesh.Mesh
-	ledger     *ledger.Ledger
-	clients    *simclients.Clients // nil when only the memory service runs
-	contention *contention.Run
-	direct     memory.Store // without lost replies
+	ledger        *ledger.Ledger
+	clients       *simclients.Clients // nil when only the memory service runs
+	contention    *contention.Run
+	reliableStore memory.Store // connected without a proxy, so no reply is lost
 
-	t        *testing.T
-	ctx      context.Context //nolint:containedctx // of the clients; it ends with the test
-	cancel   context.CancelFunc
-	lazyDisk bool         // Redis is killed while it waits for its disk
-	frozen   atomic.Value // id of the frozen worker
-	mu       sync.Mutex
-	injected map[simclients.Fault]int
+	t            *testing.T
+	ctx          context.Context //nolint:containedctx // of the clients; it ends with the test
+	cancel       context.CancelFunc
+	stallDisk    bool         // Redis is killed while it waits for its disk
+	frozenWorker atomic.Value // id of the frozen worker
+	mu           sync.Mutex
+	injected     map[simclients.Fault]int
 }
 
 const workers = 3
 
-// start brings a mesh up, without clients yet.
-func start(t *testing.T, cfg mesh.Config) *run {
+// startRun starts a mesh without clients.
+func startRun(t *testing.T, cfg mesh.Config) *run {
 	t.Helper()
 	l, err := ledger.New()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	cfg.Ledger = l.URL()
+	cfg.LedgerURL = l.URL()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	r := &run{Mesh: mesh.Start(t, cfg), ledger: l, t: t, ctx: ctx, cancel: cancel, injected: map[simclients.Fault]int{}}
-	r.frozen.Store("")
+	r.frozenWorker.Store("")
 	clock := history.NewClock()
-	direct, lossy := r.Memory(false), r.Memory(true)
-	closeLater(t, direct, lossy)
-	r.direct = memoryrpc.New(direct)
-	r.contention = contention.New(clock, "contention", seed(), r.direct, memoryrpc.New(lossy))
+	direct, lossy := r.DialMemory(false), r.DialMemory(true)
+	closeAtEnd(t, direct, lossy)
+	r.reliableStore = memoryrpc.New(direct)
+	r.contention = contention.New(clock, "contention", seed(), r.reliableStore, memoryrpc.New(lossy))
 	if cfg.Workers > 0 {
-		conn := r.Orchestrator()
+		conn := r.DialOrchestrators()
 		t.Cleanup(func() { require.NoError(t, conn.Close()) })
 		r.clients = simclients.New(conn, clock, "clients", seed())
 	}
@@ -133,13 +133,13 @@ func start(t *testing.T, cfg mesh.Config) *run {
 	return r
 }
 
-func closeLater(t *testing.T, conns ...io.Closer) {
+func closeAtEnd(t *testing.T, conns ...io.Closer) {
 	for _, c := range conns {
 		t.Cleanup(func() { require.NoError(t, c.Close()) })
 	}
 }
 
-// startClients starts the clients, and returns once their first turns have ended.
+// startClients starts the clients and waits until their first turns have ended.
 func (r *run) startClients(clients, contenders int) {
 	r.t.Helper()
 	r.contention.Start(r.ctx, contenders)
@@ -174,7 +174,7 @@ func (r *run) await(what string, within time.Duration, holds func() bool) {
 
 func (r *run) pause(d time.Duration) { r.poll(d, func() bool { return false }) }
 
-// finish ends the clients and makes the final checks.
+// finish stops the clients and makes the final checks.
 func (r *run) finish() {
 	r.t.Helper()
 	r.finishClients()
@@ -186,7 +186,7 @@ func (r *run) finish() {
 	require.NoError(r.t, r.clients.CheckSessions(ctx))
 }
 
-// finishClients lets all clients complete their work, and waits for them.
+// finishClients waits until all clients have completed their requests.
 func (r *run) finishClients() {
 	r.contention.Finish()
 	if r.clients != nil {
@@ -201,19 +201,19 @@ func (r *run) violations() []violation.Violation {
 	if r.clients != nil {
 		streams := r.clients.Streams()
 		found = slices.Concat(found, r.clients.Violations(), r.clients.CheckHistories(), verify.CheckStreams(streams),
-			verify.CheckEffects(r.ledger.Calls(), verify.AttemptsOf(streams), r.clients.CommittedSteps(), r.clients.RequestedMarks()))
+			verify.CheckEffects(r.ledger.Calls(), verify.AttemptsFromStreams(streams), r.clients.CommittedSteps(), r.clients.RequestedMarks()))
 	}
-	return append(found, verify.CheckKeys(r.keys())...)
+	return append(found, verify.CheckKeys(r.redisKeys())...)
 }
 
-// keys returns all keys in Redis.
-func (r *run) keys() []string {
+// redisKeys returns all keys in Redis.
+func (r *run) redisKeys() []string {
 	r.t.Helper()
-	return strings.Fields(r.redis("--scan"))
+	return strings.Fields(r.redisCommand("--scan"))
 }
 
-// redis returns the answer of Redis to a command.
-func (r *run) redis(command ...string) string {
+// redisCommand returns Redis's reply to a command.
+func (r *run) redisCommand(command ...string) string {
 	r.t.Helper()
 	host, port, _ := strings.Cut(r.Redis.Addr, ":")
 	out, err := exec.CommandContext(r.ctx, "redis-cli", slices.Concat([]string{

@@ -13,13 +13,13 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/verify"
 )
 
-// goals are the goals of the recovery time at p99 (guarantees 3.4), for the faults that have one.
+// goals holds the required recovery times at the 99th percentile (guarantees 3.4), for the faults that have one.
 var goals = map[simclients.Fault]time.Duration{
 	simclients.KillWorker: 3 * time.Second, simclients.StopWorker: 10 * time.Second, simclients.KillMemory: 2 * time.Second,
 }
 
-// table returns a summary of a run for a person.
-func (r *run) table(took time.Duration) string {
+// summaryTable returns a summary of a run for a person.
+func (r *run) summaryTable(took time.Duration) string {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	line := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
@@ -42,7 +42,7 @@ in %s, seed %d: %d turns acknowledged, %d failed (three workers lost), %d event 
 beside them on the memory service: %d turns, %d takeovers, %d fenced writes
 `, took.Round(time.Second), seed(), counts.Turns, counts.Failed, counts.Streams, len(r.ledger.Calls()),
 		counts.Bursts, simclients.BurstSize, counts.Leaves,
-		seen.Takeovers, seen.Resets, seen.Replays, seen.Unknown, r.CountLogLines("step failed", "fenced"),
+		seen.Takeovers, seen.Retractions, seen.ReplayedResults, seen.InDoubt, r.CountLogLines("step failed", "fenced"),
 		r.contention.Turns(), replies[contention.TakenOver], replies[contention.Fenced])
 	return text.String()
 }

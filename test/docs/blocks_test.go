@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// reasons lists why a block of a page cannot run here. The info string of the block names one: ```sh
-// needs=cluster. Such a block runs with stand-ins, which check files, flags, methods and manifests.
+// reasons lists why a code block of a page cannot run here. The info string of such a block names the reason, as
+// in ```sh needs=cluster. Stand-ins run the block instead and check files, flags, methods and manifests.
 var reasons = map[string]string{
 	"cluster":      "it changes a Kubernetes cluster",
 	"installation": "it names hosts and files of the reader's own installation",
@@ -20,13 +20,13 @@ var reasons = map[string]string{
 	"minutes":      "it runs for minutes, and CI runs it as a part of its own",
 }
 
-// block is a code block of a page. It may also be an HTML comment with commands that stand in for an action
-// described in the text: <!-- run …commands… -->.
+// block is a code block of a page. It may also be an HTML comment with commands for an action that the text
+// describes: <!-- run …commands… -->.
 type block struct {
 	page, kind string
 	line       int // of its first line of content
 	lines      []string
-	needs      string // one of the reasons, or empty
+	skipReason string // one of the reasons, or empty
 	exit       string // the expected exit code (empty means 0)
 	background bool   // it runs in another terminal until the end of the page
 }
@@ -35,18 +35,18 @@ func (b block) String() string { return fmt.Sprintf("%s:%d", b.page, b.line) }
 
 func (b block) text() string { return strings.Join(b.lines, "\n") + "\n" }
 
-// isShell reports whether a reader types the block.
+// isShell reports whether the block contains commands that a reader types.
 func (b block) isShell() bool { return b.kind == "sh" || b.kind == "console" || b.kind == "run" }
 
 var (
 	fence = regexp.MustCompile("^( *)```(.*)$")
 	// kinds lists the languages of code blocks: blocks that run, blocks of output, and blocks that other tests
-	// read. A block of kind log quotes the output of the program in the other terminal.
+	// check. A block of kind log quotes the output of the program in the other terminal.
 	kinds = []string{"sh", "console", "run", "output", "log", "text", "go", "yaml", "json", "proto", "ts"}
 )
 
-// parse returns the blocks of a page, in order.
-func parse(page, text string) (blocks []block, err error) {
+// parseBlocks returns the blocks of a page, in order.
+func parseBlocks(page, text string) (blocks []block, err error) {
 	var b *block
 	var indent string
 	for i, line := range strings.Split(text, "\n") {
@@ -56,7 +56,7 @@ func parse(page, text string) (blocks []block, err error) {
 			b = &block{page: page, kind: "run", line: i + 2}
 		case b == nil && found != nil:
 			indent = found[1]
-			if b, err = parseInfo(page, i+2, found[2]); err != nil {
+			if b, err = parseInfoString(page, i+2, found[2]); err != nil {
 				return nil, err
 			}
 		case b == nil:
@@ -73,8 +73,8 @@ func parse(page, text string) (blocks []block, err error) {
 	return blocks, nil
 }
 
-// parseInfo reads the info string of a block.
-func parseInfo(page string, line int, info string) (*block, error) {
+// parseInfoString reads the language and the options of a block.
+func parseInfoString(page string, line int, info string) (*block, error) {
 	b := &block{page: page, line: line}
 	words := strings.Fields(info)
 	if len(words) == 0 || !slices.Contains(kinds, words[0]) {
@@ -91,7 +91,7 @@ func parseInfo(page string, line int, info string) (*block, error) {
 		case name == "exit":
 			b.exit = value
 		case name == "needs" && reasons[value] != "":
-			b.needs = value
+			b.skipReason = value
 		default:
 			return nil, fmt.Errorf("%v: %q is unknown; want stays, exit=N or needs= one of %v", b, word, slices.Sorted(maps.Keys(reasons)))
 		}
@@ -99,10 +99,10 @@ func parseInfo(page string, line int, info string) (*block, error) {
 	return b, nil
 }
 
-// Every block has a kind that says whether it runs, and a block that cannot run here says why.
+// Every block has a kind that says whether it runs. A block that cannot run here gives the reason.
 func TestBlocks_DeclareWhetherTheyRun(t *testing.T) {
 	for _, page := range pages(t) {
-		blocks, err := parse(page, read(t, page))
+		blocks, err := parseBlocks(page, readPage(t, page))
 		require.NoError(t, err)
 		for i, b := range blocks {
 			if b.kind == "output" {
@@ -119,15 +119,15 @@ func TestBlocks_DeclareWhetherTheyRun(t *testing.T) {
 }
 
 func TestParse_ReadsInfoStringsAndComments(t *testing.T) {
-	blocks, err := parse("p.md", "<!-- run\ncd x\n-->\n\n  ```sh needs=cluster\n  kubectl get\n  ```\n```console exit=1\n$ false\n```\n")
+	blocks, err := parseBlocks("p.md", "<!-- run\ncd x\n-->\n\n  ```sh needs=cluster\n  kubectl get\n  ```\n```console exit=1\n$ false\n```\n")
 	require.NoError(t, err)
 	require.Equal(t, []block{
 		{page: "p.md", kind: "run", line: 2, lines: []string{"cd x"}},
-		{page: "p.md", kind: "sh", line: 6, lines: []string{"kubectl get"}, needs: "cluster"},
+		{page: "p.md", kind: "sh", line: 6, lines: []string{"kubectl get"}, skipReason: "cluster"},
 		{page: "p.md", kind: "console", line: 9, lines: []string{"$ false"}, exit: "1"},
 	}, blocks)
 	for _, wrong := range []string{"```sh needs=luck\n```", "```bash\n```", "```\n```", "```output stays\n```", "```sh\n"} {
-		_, err := parse("p.md", wrong)
+		_, err := parseBlocks("p.md", wrong)
 		require.Error(t, err, wrong)
 	}
 }

@@ -15,7 +15,7 @@ var identifier = regexp.MustCompile("`([A-Za-z][A-Za-z.]*)`")
 
 // Every identifier in a row of docs/code.md occurs in the files that the row links to.
 func TestCodePage_NamesExistingCode(t *testing.T) {
-	for row := range strings.SplitSeq(read(t, "docs/code.md"), "\n") {
+	for row := range strings.SplitSeq(readPage(t, "docs/code.md"), "\n") {
 		paths := link.FindAllStringSubmatch(row, -1)
 		if !strings.HasPrefix(row, "| ") || len(paths) == 0 {
 			continue
@@ -37,7 +37,7 @@ func TestCodePage_NamesExistingCode(t *testing.T) {
 	}
 }
 
-// readTree is the text of a file, or of all files below a folder with their names.
+// readTree returns the text of a file. For a folder it returns the names and texts of all files below it.
 func readTree(t *testing.T, path string) string {
 	t.Helper()
 	var text strings.Builder

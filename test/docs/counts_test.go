@@ -18,14 +18,14 @@ import (
 	worker "github.com/troupe-dev/troupe/services/worker/app"
 )
 
-// Pages say how many checks the conformance kit has. (Decisions say how many there were.)
-func TestPages_CountTheChecksOfTheKit(t *testing.T) {
+// The pages state the right number of conformance checks. (Decision records state the number at their time.)
+func TestPages_StateTheNumberOfConformanceChecks(t *testing.T) {
 	want, counted := strconv.Itoa(len(conformance.Checks())), 0
 	for _, page := range pages(t) {
 		if strings.HasPrefix(page, "docs/adr/") {
 			continue
 		}
-		for _, found := range regexp.MustCompile(`(\d\d+) checks\b`).FindAllStringSubmatch(read(t, page), -1) {
+		for _, found := range regexp.MustCompile(`(\d\d+) checks\b`).FindAllStringSubmatch(readPage(t, page), -1) {
 			require.Equal(t, want, found[1], page)
 			counted++
 		}
@@ -33,18 +33,18 @@ func TestPages_CountTheChecksOfTheKit(t *testing.T) {
 	require.Greater(t, counted, 2, "the test no longer finds the counts")
 }
 
-// The track record has a row for every bug that the chaos suite plants, and no other.
+// The track record has a row for every bug that the chaos suite plants, and no other row.
 func TestTrackRecord_ListsEveryPlantedBug(t *testing.T) {
 	listed := regexp.MustCompile(`(?m)^\| (B\d+) \|`).FindAllStringSubmatch(section(t, "docs/robustness-track-record.md", "Planted bugs"), -1)
 	source, err := os.ReadFile(filepath.Join(root, "test/chaos/bugs.go"))
 	require.NoError(t, err)
 	planted := regexp.MustCompile(`"(B\d+)"`).FindAllStringSubmatch(string(source), -1)
 	require.NotEmpty(t, planted)
-	require.Equal(t, firstGroups(planted), firstGroups(listed))
+	require.Equal(t, sortedFirstGroups(planted), sortedFirstGroups(listed))
 }
 
-// firstGroups returns the first groups of matches, sorted, each once.
-func firstGroups(found [][]string) (words []string) {
+// sortedFirstGroups returns the text of the first group of each match, sorted and without duplicates.
+func sortedFirstGroups(found [][]string) (words []string) {
 	for _, f := range found {
 		words = append(words, f[1])
 	}
@@ -52,7 +52,7 @@ func firstGroups(found [][]string) (words []string) {
 	return slices.Compact(words)
 }
 
-// The page of settings names the variable and the default of each flag as the programs have them.
+// The settings page gives the variable and the default of each flag as the programs define them.
 func TestSettings_HaveTheVariablesAndDefaultsOfThePrograms(t *testing.T) {
 	row := regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| `([A-Z_]+)` \\| `([^`]+)` \\|")
 	titles := map[string]string{

@@ -1,3 +1,3 @@
-// Package docs compares what the pages of docs/ list with the code: links, flags, methods, events, metrics
-// and failure modes. With the tag docs it also runs the shell blocks of every page.
+// Package docs compares the lists on the pages of docs/ with the code: links, flags, methods, events, metrics and
+// failure modes. With the build tag docs it also runs the shell blocks of every page.
 package docs

@@ -19,10 +19,10 @@ var (
 	noWord  = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
 )
 
-// Every link within the repository leads to a file that exists, and to a heading of it.
+// Every link within the repository leads to an existing file and to an existing heading of it.
 func TestLinks_HaveExistingTargets(t *testing.T) {
 	for _, page := range pages(t) {
-		for _, found := range link.FindAllStringSubmatch(read(t, page), -1) {
+		for _, found := range link.FindAllStringSubmatch(readPage(t, page), -1) {
 			if strings.Contains(found[1], "://") {
 				continue
 			}
@@ -44,7 +44,7 @@ func TestLinks_HaveExistingTargets(t *testing.T) {
 
 // The index names every page of docs/.
 func TestIndex_NamesEveryPage(t *testing.T) {
-	index := read(t, "docs/README.md")
+	index := readPage(t, "docs/README.md")
 	entries, err := os.ReadDir(filepath.Join(root, "docs"))
 	require.NoError(t, err)
 	for _, e := range entries {
@@ -54,7 +54,7 @@ func TestIndex_NamesEveryPage(t *testing.T) {
 	}
 }
 
-// pages lists the Markdown files of the repository, by their path in it.
+// pages returns the texts of the repository's Markdown files, keyed by path.
 func pages(t *testing.T) (pages []string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -76,18 +76,18 @@ func pages(t *testing.T) (pages []string) {
 	return pages
 }
 
-func read(t *testing.T, page string) string {
+func readPage(t *testing.T, page string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, page))
 	require.NoError(t, err)
 	return string(text)
 }
 
-// anchors returns the anchors of a page's headings, as GitHub makes them.
+// anchors returns the anchors of a page's headings as GitHub generates them.
 func anchors(t *testing.T, page string) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
-	for _, found := range heading.FindAllStringSubmatch(read(t, page), -1) {
+	for _, found := range heading.FindAllStringSubmatch(readPage(t, page), -1) {
 		all[strings.ReplaceAll(noWord.ReplaceAllString(strings.ToLower(found[1]), ""), " ", "-")] = true
 	}
 	return all
@@ -96,13 +96,13 @@ func anchors(t *testing.T, page string) map[string]bool {
 // section returns the text of a page between two headings of the same level.
 func section(t *testing.T, page, title string) string {
 	t.Helper()
-	_, rest, ok := strings.Cut(read(t, page), "\n## "+title+"\n")
+	_, rest, ok := strings.Cut(readPage(t, page), "\n## "+title+"\n")
 	require.True(t, ok, "%s has no part %q", page, title)
 	text, _, _ := strings.Cut(rest, "\n## ")
 	return text
 }
 
-// firstCells returns the words in back quotes in the first cells of the tables of a text.
+// firstCells returns the words in backquotes in the first column of the tables of a text.
 func firstCells(text string) map[string]bool {
 	words := map[string]bool{}
 	for line := range strings.Lines(text) {

@@ -27,7 +27,7 @@ import (
 	worker "github.com/troupe-dev/troupe/services/worker/app"
 )
 
-// The page of settings has every flag of the three services, and no other.
+// The settings page lists every flag of the three services, and no other flag.
 func TestSettings_ListEveryFlag(t *testing.T) {
 	documented := map[string]bool{}
 	for _, found := range regexp.MustCompile("`--([a-z-]+)`").FindAllStringSubmatch(serviceSettings(t), -1) {
@@ -49,15 +49,15 @@ func TestSettings_ListEveryFlag(t *testing.T) {
 	require.Empty(t, slices.Sorted(maps.Keys(documented)), "flags that no service has")
 }
 
-// serviceSettings returns the part of the settings page that is about services, without the command line.
+// serviceSettings returns the part of the settings page about services, without the part about the command line.
 func serviceSettings(t *testing.T) string {
 	t.Helper()
-	text, _, ok := strings.Cut(read(t, "docs/settings.md"), "## Settings of troupe")
+	text, _, ok := strings.Cut(readPage(t, "docs/settings.md"), "## Settings of troupe")
 	require.True(t, ok)
 	return text
 }
 
-// The page of the API has every service with all of its methods.
+// The API page lists every service with all of its methods.
 func TestAPI_ListsEveryMethod(t *testing.T) {
 	rows := map[string]string{}
 	for line := range strings.Lines(section(t, "docs/api.md", "Services and methods")) {
@@ -87,11 +87,11 @@ func TestAPI_ListsEveryMethod(t *testing.T) {
 	require.Empty(t, rows, "services that there are not")
 }
 
-// The page of errors has every mode, with its gRPC code and whether to try again.
+// The errors page lists every failure mode with its gRPC code and whether a retry may succeed.
 func TestErrors_ListEveryMode(t *testing.T) {
 	row := regexp.MustCompile(`(?m)^\| ([A-Z_]+)( \*)? \| ([A-Z_]+) \| (yes|no|never) \|`)
 	listed := map[string][]string{}
-	for _, found := range row.FindAllStringSubmatch(read(t, "docs/errors.md"), -1) {
+	for _, found := range row.FindAllStringSubmatch(readPage(t, "docs/errors.md"), -1) {
 		listed[found[1]] = found[3:]
 	}
 	for _, mode := range failure.Modes() {
@@ -110,7 +110,7 @@ func TestErrors_ListEveryMode(t *testing.T) {
 	require.Empty(t, listed, "modes that there are not")
 }
 
-// wireCode turns the Go name of a gRPC code, such as NotFound, into the one on the wire, NOT_FOUND.
+// wireCode converts the Go name of a gRPC code, such as NotFound, to its wire name, such as NOT_FOUND.
 func wireCode(name string) string {
 	if name == "Canceled" {
 		return "CANCELLED"
@@ -118,7 +118,7 @@ func wireCode(name string) string {
 	return strings.ToUpper(regexp.MustCompile(`([a-z])([A-Z])`).ReplaceAllString(name, "${1}_$2"))
 }
 
-// The page of events has every payload, and no other.
+// The events page lists every event payload, and no other.
 func TestEvents_ListEveryPayload(t *testing.T) {
 	listed := firstCells(section(t, "docs/events.md", "Payloads"))
 	fields := (&troupev1.Event{}).ProtoReflect().Descriptor().Oneofs().ByName("payload").Fields()
@@ -130,7 +130,7 @@ func TestEvents_ListEveryPayload(t *testing.T) {
 	require.Empty(t, listed, "payloads that there are not")
 }
 
-// The page of metrics has every metric of the mesh, and no others.
+// The metrics page lists every metric of the mesh, and no other.
 func TestMetrics_ListEveryMetric(t *testing.T) {
 	listed := map[string]bool{}
 	for name := range firstCells(section(t, "docs/metrics.md", "Metrics")) {
@@ -143,8 +143,8 @@ func TestMetrics_ListEveryMetric(t *testing.T) {
 	require.Equal(t, slices.Sorted(maps.Keys(made)), slices.Sorted(maps.Keys(listed)))
 }
 
-// metricNames returns the names of the metrics that the code creates. They are the first arguments of meter
-// calls, and of local functions that pass them to a meter.
+// metricNames returns the names of the metrics that the code creates. A name is the first argument of a meter
+// call, or of a local function that passes it to a meter.
 func metricNames(t *testing.T) map[string]bool {
 	t.Helper()
 	makes := regexp.MustCompile(`^((Int|Float)64(Observable)?(Counter|Histogram|Gauge|UpDownCounter)|counter)$`)
@@ -175,7 +175,7 @@ func metricNames(t *testing.T) map[string]bool {
 	return names
 }
 
-// calleeName returns the name of a called function or method.
+// calleeName returns the name of the function or method that an expression calls.
 func calleeName(call *ast.CallExpr) string {
 	switch f := call.Fun.(type) {
 	case *ast.Ident:

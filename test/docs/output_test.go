@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// varying lists the patterns of output that differ between runs, with their placeholders.
+// varying lists the patterns of output that differs between runs, and the placeholder for each.
 var varying = []struct {
 	pattern *regexp.Regexp
 	name    string
@@ -34,8 +34,8 @@ func normalize(text string) string {
 	return strings.Trim(text, " \n")
 }
 
-// matches reports whether a program printed what a page quotes. In the quote, … stands for any text within a line,
-// and a line of … for any lines.
+// matches reports whether the output of a program matches the output that a page quotes. In the quote, … stands
+// for any text within a line, and a line that is only … stands for any lines.
 func matches(quoted, printed string) bool {
 	var pattern strings.Builder
 	for line := range strings.SplitSeq(normalize(quoted), "\n") {

@@ -22,13 +22,13 @@ import (
 
 const patience = 2 * time.Minute // for a page
 
-// Every shell block of every page does what the page says. The blocks of a page run in order, in one bash, in a
-// copy of the repository, and on a network of their own.
-func TestPages_Run(t *testing.T) {
-	w := newPageEnvironment(t)
-	t.Run("shapes", w.runShapes)
+// Every shell block of every page does what the page says. The blocks of a page run in order in one bash. Each
+// page has its own copy of the repository and its own network.
+func TestPages_ShellBlocksRun(t *testing.T) {
+	w := newSharedEnvironment(t)
+	t.Run("shapes", w.runWorkflowShapes)
 	for _, page := range pages(t) {
-		blocks, err := parse(page, read(t, page))
+		blocks, err := parseBlocks(page, readPage(t, page))
 		require.NoError(t, err)
 		if !slices.ContainsFunc(blocks, func(b block) bool { return b.kind == "sh" || b.kind == "console" }) {
 			continue
@@ -42,18 +42,18 @@ func TestPages_Run(t *testing.T) {
 	}
 }
 
-// sharedEnvironment is what all pages share.
+// sharedEnvironment is the environment that the runs of all pages share.
 type sharedEnvironment struct {
-	root     string   // of the repository
-	bin      string   // troupe, and what a reader has installed
-	files    []string // of the repository
-	env      []string
-	isolated bool // whether each page has a network and a root of its own
+	root      string   // of the repository
+	binFolder string   // troupe, and what a reader has installed
+	files     []string // of the repository
+	env       []string
+	isolated  bool // whether each page has a network and a root of its own
 }
 
-func newPageEnvironment(t *testing.T) *sharedEnvironment {
+func newSharedEnvironment(t *testing.T) *sharedEnvironment {
 	t.Helper()
-	w := &sharedEnvironment{bin: t.TempDir(), isolated: canIsolate()}
+	w := &sharedEnvironment{binFolder: t.TempDir(), isolated: canIsolate()}
 	if !w.isolated {
 		t.Log("this machine permits no namespaces, so pages run one after the other")
 	}
@@ -61,7 +61,7 @@ func newPageEnvironment(t *testing.T) *sharedEnvironment {
 	w.root, err = filepath.Abs(root)
 	require.NoError(t, err)
 	flags := strings.TrimSpace(os.Getenv("GOFLAGS") + " -buildvcs=false")
-	build := exec.Command("go", "build", "-o", w.bin+"/", "./cmd/troupe")
+	build := exec.Command("go", "build", "-o", w.binFolder+"/", "./cmd/troupe")
 	build.Dir, build.Env = w.root, append(os.Environ(), "GOFLAGS="+flags)
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -71,18 +71,18 @@ func newPageEnvironment(t *testing.T) *sharedEnvironment {
 	require.NoError(t, err)
 	w.files = strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
 
-	// Programs that a reader has installed, played by this test.
+	// The test plays the programs that a reader has installed.
 	if found, _ := filepath.Glob(filepath.Join(w.root, ".tmp", "bin", "grpcurl-*")); len(found) > 0 {
 		program, err := os.ReadFile(found[0]) // a link would lead into the repository, which a page does not see
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(w.bin, "grpcurl"), program, 0o755)) //nolint:gosec // it is run
+		require.NoError(t, os.WriteFile(filepath.Join(w.binFolder, "grpcurl"), program, 0o755)) //nolint:gosec // it is run
 	}
 	self, err := os.Executable()
 	require.NoError(t, err)
-	require.NoError(t, os.Symlink(self, filepath.Join(w.bin, "etcd")))
-	require.NoError(t, os.Mkdir(filepath.Join(w.bin, "standins"), 0o755))
+	require.NoError(t, os.Symlink(self, filepath.Join(w.binFolder, "etcd")))
+	require.NoError(t, os.Mkdir(filepath.Join(w.binFolder, "standins"), 0o755))
 	for name := range standins {
-		require.NoError(t, os.Symlink(self, filepath.Join(w.bin, "standins", name)))
+		require.NoError(t, os.Symlink(self, filepath.Join(w.binFolder, "standins", name)))
 	}
 
 	goEnv, err := exec.Command("go", "env", "GOMODCACHE", "GOCACHE").Output()
@@ -94,11 +94,11 @@ func newPageEnvironment(t *testing.T) *sharedEnvironment {
 		}
 	}
 	w.env = append(w.env, "GOMODCACHE="+dirs[0], "GOCACHE="+dirs[1], "GOPROXY=off", "GOFLAGS="+flags, "GOTOOLCHAIN=local",
-		"PATH="+w.bin+":"+os.Getenv("PATH"), "STANDINS="+filepath.Join(w.bin, "standins"), "REPOSITORY="+w.root, "TERM=dumb")
+		"PATH="+w.binFolder+":"+os.Getenv("PATH"), "STANDINS="+filepath.Join(w.binFolder, "standins"), "REPOSITORY="+w.root, "TERM=dumb")
 	return w
 }
 
-// copyRepository makes a copy for one page.
+// copyRepository makes a copy of the repository for one page.
 func (w *sharedEnvironment) copyRepository(t *testing.T, dir string) {
 	t.Helper()
 	files := w.files
@@ -111,7 +111,7 @@ func (w *sharedEnvironment) copyRepository(t *testing.T, dir string) {
 	for _, name := range files {
 		data, err := os.ReadFile(filepath.Join(w.root, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed, and the removal is not committed
+			continue // the file was removed but the removal is not committed
 		}
 		require.NoError(t, err)
 		info, err := os.Stat(filepath.Join(w.root, name))
@@ -120,7 +120,7 @@ func (w *sharedEnvironment) copyRepository(t *testing.T, dir string) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, info.Mode()))
 	}
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "bin"), 0o755))
-	require.NoError(t, os.Link(filepath.Join(w.bin, "troupe"), filepath.Join(dir, "bin", "troupe")))
+	require.NoError(t, os.Link(filepath.Join(w.binFolder, "troupe"), filepath.Join(dir, "bin", "troupe")))
 }
 
 func (w *sharedEnvironment) run(t *testing.T, s *script) {
@@ -135,7 +135,7 @@ func (w *sharedEnvironment) run(t *testing.T, s *script) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	cmd := w.session(ctx, repository, filepath.Join(dir, "script.sh"))
+	cmd := w.scriptCommand(ctx, repository, filepath.Join(dir, "script.sh"))
 	cmd.Env = append(cmd.Env, "HOME="+home, "GOPATH="+filepath.Join(home, "go"), "SCRIPT="+dir)
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
@@ -145,18 +145,18 @@ func (w *sharedEnvironment) run(t *testing.T, s *script) {
 	if err != nil {
 		t.Fatalf("%s: %v\n%s%s", s.lastPosition(dir), err, out, s.outputTail(dir))
 	}
-	s.check(t, dir)
+	s.checkOutputs(t, dir)
 }
 
-// part is a piece of a script whose output is kept: a block, or one command of a console.
-type part struct {
+// scriptPart is a part of a script whose output is stored separately: a block, or one command of a console.
+type scriptPart struct {
 	block
 	commands string
 	expected *string // nil allows any output
 }
 
-// script is the session of a page.
-type script struct{ parts []part }
+// script is the bash script that runs the blocks of a page.
+type script struct{ parts []scriptPart }
 
 func newScript(t *testing.T, blocks []block) *script {
 	t.Helper()
@@ -164,12 +164,12 @@ func newScript(t *testing.T, blocks []block) *script {
 	for _, b := range blocks {
 		switch b.kind {
 		case "sh", "run":
-			s.parts = append(s.parts, part{block: b, commands: b.text()})
+			s.parts = append(s.parts, scriptPart{block: b, commands: b.text()})
 		case "output":
 			text := b.text()
 			s.parts[len(s.parts)-1].expected = &text
 		case "log":
-			s.parts = append(s.parts, part{block: b, commands: s.await(t, b)})
+			s.parts = append(s.parts, scriptPart{block: b, commands: s.await(t, b)})
 		case "console":
 			s.addConsole(b)
 		}
@@ -195,14 +195,14 @@ func (s *script) await(t *testing.T, b block) string {
 	return ""
 }
 
-// addConsole adds a part for each command, with the lines behind it as its output.
+// addConsole adds a part for each command of a console block. The lines after a command are its expected output.
 func (s *script) addConsole(b block) {
 	continued := false
 	for i, line := range b.lines {
 		command, isCommand := strings.CutPrefix(line, "$ ")
 		switch {
 		case isCommand:
-			p := part{block: b, commands: command + "\n", expected: new(string)}
+			p := scriptPart{block: b, commands: command + "\n", expected: new(string)}
 			p.line += i
 			s.parts = append(s.parts, p)
 		case continued:
@@ -214,9 +214,9 @@ func (s *script) addConsole(b block) {
 	}
 }
 
-// prelude begins the script of a page. await FILE PID OPTION waits until the file has a line that matches the pattern
-// on stdin, while the process is alive.
-// mesh FLAG... starts a mesh in the background.
+// prelude is the beginning of each script. Its function await FILE PID OPTION waits until the file has a line that
+// matches the pattern on stdin, while the process is alive. Its function mesh FLAG... starts a mesh in the
+// background.
 const prelude = `set -eo pipefail
 trap 'echo "$? $n" >$SCRIPT/status' EXIT
 await() {
@@ -244,18 +244,18 @@ func (s *script) write(t *testing.T, dir string) {
 		file := filepath.Join(dir, strconv.Itoa(i))
 		require.NoError(t, os.WriteFile(file+".sh", []byte(p.commands), 0o600))
 		fmt.Fprintf(&all, "n=%d; exec >%s.out 2>&1 </dev/null; PATH=$real_path\n", i, file)
-		if p.needs != "" {
+		if p.skipReason != "" {
 			all.WriteString("real_path=$PATH; PATH=$STANDINS:$PATH\n")
 		}
 		switch {
-		case p.background && p.needs == "":
+		case p.background && p.skipReason == "":
 			fmt.Fprintf(&all, "( . %[1]s.sh ) & await %[1]s.out $! -E <<<\"$up\"\n", file)
 		case p.exit != "":
 			fmt.Fprintf(&all, "set +e; . %s.sh; got=$?; set -e; [ $got = %s ] || { echo \"exit code $got\"; exit 1; }\n", file, p.exit)
 		default:
 			fmt.Fprintf(&all, ". %s.sh\n", file)
 		}
-		if p.needs == "" {
+		if p.skipReason == "" {
 			all.WriteString("real_path=$PATH\n") // the page may have set it
 		}
 	}
@@ -263,7 +263,7 @@ func (s *script) write(t *testing.T, dir string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "script.sh"), []byte(all.String()), 0o600))
 }
 
-// lastPart returns the part at which the script ended.
+// lastPart returns the part in which the script ended.
 func (s *script) lastPart(dir string) int {
 	status, _ := os.ReadFile(filepath.Join(dir, "status"))
 	if words := strings.Fields(string(status)); len(words) == 2 {
@@ -271,7 +271,7 @@ func (s *script) lastPart(dir string) int {
 			return i
 		}
 	}
-	for i := range s.parts { // killed: the part that has begun last
+	for i := range s.parts { // the script was killed: return the part that started last
 		if _, err := os.Stat(filepath.Join(dir, strconv.Itoa(i)+".out")); err != nil {
 			return max(0, i-1)
 		}
@@ -294,8 +294,8 @@ func (s *script) outputTail(dir string) string {
 	return all.String()
 }
 
-// check compares the outputs with what the page quotes.
-func (s *script) check(t *testing.T, dir string) {
+// checkOutputs compares the outputs with the output that the page quotes.
+func (s *script) checkOutputs(t *testing.T, dir string) {
 	t.Helper()
 	var stays []byte
 	for i, p := range s.parts {
@@ -311,7 +311,7 @@ func (s *script) check(t *testing.T, dir string) {
 					t.Errorf("%v: the program in the other terminal never prints\n%s\nbut\n%s", p, line, stays)
 				}
 			}
-		case p.expected != nil && p.needs == "" && !matches(*p.expected, string(out)):
+		case p.expected != nil && p.skipReason == "" && !matches(*p.expected, string(out)):
 			t.Errorf("%v: the page quotes\n%s\nbut this is printed:\n%s", p, *p.expected, out)
 		}
 	}

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// session returns the command that runs the script of a page. Where that is permitted it has a network of its own,
-// so that pages use the ports that they show at the same time, and its programs end with it. The copy of the
-// repository then is where the repository is, so that the build cache holds what the page builds.
-func (w *sharedEnvironment) session(ctx context.Context, repository, script string) *exec.Cmd {
+// scriptCommand returns the command that runs the script of a page. If possible, the script gets its own network,
+// so that several pages can use the same ports, and its programs end with it. The copy of the repository is then
+// mounted at the repository's path, so that all pages share the build cache.
+func (w *sharedEnvironment) scriptCommand(ctx context.Context, repository, script string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "bash", script)
 	if w.isolated {
 		cmd = isolatedCommand(ctx, "sandbox", w.root, repository, script)
@@ -28,7 +28,7 @@ func (w *sharedEnvironment) session(ctx context.Context, repository, script stri
 	return cmd
 }
 
-// isolatedCommand returns a command that runs this test again, in namespaces of its own.
+// isolatedCommand returns a command that runs this test binary again in new namespaces.
 func isolatedCommand(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args = args
@@ -45,15 +45,15 @@ func canIsolate() bool {
 	return isolatedCommand(context.Background(), "sandbox").Run() == nil
 }
 
-// sandbox is the first process in the namespaces. It makes them usable and becomes bash.
-func sandbox(args []string) error {
+// runSandbox runs as the first process in the new namespaces. It sets them up and then executes bash.
+func runSandbox(args []string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("mount: %w", err)
 	}
 	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
-	if err := loopbackUp(); err != nil {
+	if err := bringUpLoopback(); err != nil {
 		return fmt.Errorf("loopback: %w", err)
 	}
 	if len(args) == 0 {
@@ -73,7 +73,7 @@ func sandbox(args []string) error {
 	return unix.Exec(bash, []string{"bash", script}, os.Environ())
 }
 
-func loopbackUp() error {
+func bringUpLoopback() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err

@@ -25,25 +25,26 @@ import (
 	_ "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// standins play the programs of blocks that cannot run here. They check what can be checked.
+// standins maps program names to functions that play them in blocks that cannot run here. They check as much as
+// they can.
 var standins = map[string]func(args []string) error{
-	"troupe": flags(), "orchestrator": flags("serve", "orchestrator"), "memory": flags("serve", "memory"), "worker": flags("serve", "worker"),
+	"troupe": checkFlags(), "orchestrator": checkFlags("serve", "orchestrator"), "memory": checkFlags("serve", "memory"), "worker": checkFlags("serve", "worker"),
 	"grpcurl": checkCall, "kubectl": checkKubectl, "docker": checkDocker, "make": checkMake, "go": checkGo, "git": checkGit, "npm": checkNpm,
-	"kind": nothing, "etcd": nothing, "etcdctl": nothing, "redis-server": nothing, "redis-cli": nothing, "curl": nothing,
+	"kind": doNothing, "etcd": doNothing, "etcdctl": doNothing, "redis-server": doNothing, "redis-cli": doNothing, "curl": doNothing,
 }
 
-// TestMain lets the test be started as one of the programs that pages need.
+// TestMain runs one of the stand-ins if the test binary was started under its name.
 func TestMain(m *testing.M) {
 	name := filepath.Base(os.Args[0])
 	args := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(arg string) bool { return arg == "…" })
 	run := func() error { os.Exit(m.Run()); return nil }
 	switch {
 	case name == "sandbox":
-		run = func() error { return sandbox(args) }
+		run = func() error { return runSandbox(args) }
 	case standins[name] != nil && strings.HasPrefix(os.Getenv("PATH"), os.Getenv("STANDINS")+":"):
 		run = func() error { return standins[name](args) }
 	case name == "etcd":
-		run = etcd
+		run = runEtcd
 	}
 	if err := run(); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
@@ -51,10 +52,10 @@ func TestMain(m *testing.M) {
 	}
 }
 
-func nothing([]string) error { return nil }
+func doNothing([]string) error { return nil }
 
-// etcd is a real etcd at 127.0.0.1:2379, as a reader has it installed.
-func etcd() error {
+// runEtcd runs a real etcd at 127.0.0.1:2379, as a reader would have it installed.
+func runEtcd() error {
 	cfg := embed.NewConfig()
 	dir, err := os.MkdirTemp("", "etcd")
 	if err != nil {
@@ -68,9 +69,9 @@ func etcd() error {
 	return <-server.Err()
 }
 
-// flags returns a stand-in for one of our programs, which checks its flags and arguments; a command that makes
-// something runs.
-func flags(command ...string) func([]string) error {
+// checkFlags returns a stand-in for one of our programs. It checks flags and arguments, and really runs commands
+// that create something.
+func checkFlags(command ...string) func([]string) error {
 	return func(args []string) error {
 		args = append(slices.Clip(command), args...)
 		if len(args) < 2 || args[0] != "new" {
@@ -89,7 +90,7 @@ func flags(command ...string) func([]string) error {
 	}
 }
 
-// checkCall checks that a call of grpcurl names a method that exists, with a request that the method takes.
+// checkCall checks that a grpcurl call names an existing method and has a valid request.
 func checkCall(args []string) error {
 	method := strings.Replace(args[len(args)-1], "/", ".", 1)
 	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(method))
@@ -106,7 +107,8 @@ func checkCall(args []string) error {
 
 var manifest = regexp.MustCompile(`(?m)^kind: (\w+)\n(?:.*\n)*?metadata:\n(?:  .*\n)*?  name: (\S+)`)
 
-// checkKubectl renders the folders that are applied, and checks that objects that a command names are in an overlay.
+// checkKubectl renders the folders that kubectl applies, and checks that an overlay contains each object that a
+// command names.
 func checkKubectl(args []string) error {
 	if i := slices.Index(args, "-n"); i >= 0 {
 		args = slices.Delete(slices.Clone(args), i, i+2)
@@ -114,7 +116,7 @@ func checkKubectl(args []string) error {
 	switch args[0] {
 	case "apply":
 		if i := slices.Index(args, "-k"); i >= 0 {
-			_, err := render(args[i+1])
+			_, err := renderOverlay(args[i+1])
 			return err
 		}
 		return nil
@@ -146,7 +148,7 @@ func checkKubectl(args []string) error {
 }
 
 func checkRendered(kind, name string) error {
-	text, err := render("deploy/k8s/overlays/dev")
+	text, err := renderOverlay("deploy/k8s/overlays/dev")
 	if err != nil {
 		return err
 	}
@@ -165,7 +167,7 @@ func checkRendered(kind, name string) error {
 	return fmt.Errorf("the manifests have no %s %s", kind, name)
 }
 
-func render(dir string) (string, error) {
+func renderOverlay(dir string) (string, error) {
 	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
 	if err != nil {
 		return "", err
@@ -183,16 +185,18 @@ func checkDocker(args []string) error {
 	return err
 }
 
-func checkMake(args []string) error { return runReal("make", append([]string{"-n"}, args...)...) }
+func checkMake(args []string) error {
+	return runRealProgram("make", append([]string{"-n"}, args...)...)
+}
 
-// checkGo checks that the packages exist that go should install or run.
+// checkGo checks that the packages exist that the go command installs or runs.
 func checkGo(args []string) error {
 	if args[0] == "env" {
-		return runReal("go", args...)
+		return runRealProgram("go", args...)
 	}
 	for _, arg := range args[1:] {
 		if strings.HasPrefix(arg, "./") {
-			if err := runReal("go", "list", arg); err != nil {
+			if err := runRealProgram("go", "list", arg); err != nil {
 				return err
 			}
 		}
@@ -200,7 +204,7 @@ func checkGo(args []string) error {
 	return nil
 }
 
-// checkGit clones this repository, whatever the address.
+// checkGit clones this repository, whatever address is given.
 func checkGit(args []string) error {
 	if args[0] != "clone" {
 		return fmt.Errorf("unknown command %v", args)
@@ -224,8 +228,8 @@ func checkNpm(args []string) error {
 	return err
 }
 
-// runReal runs the program that a stand-in plays.
-func runReal(name string, args ...string) error {
+// runRealProgram runs the program that the stand-in replaces.
+func runRealProgram(name string, args ...string) error {
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
 		path := filepath.Join(dir, name)
 		if dir == os.Getenv("STANDINS") {

@@ -1,4 +1,4 @@
-// Package etcdtest runs a real etcd inside the test. It can be stopped and started again with its data and
+// Package etcdtest runs a real etcd inside the test. It can be stopped and started again with the same data and
 // address.
 package etcdtest
 
@@ -22,15 +22,15 @@ import (
 
 const patience = 30 * time.Second
 
-// Etcd is a real one-member etcd. Its methods must be called from the goroutine of the test, and fail the test
-// on errors.
+// Etcd is a real etcd with one member. Its methods must be called from the goroutine of the test, and fail the
+// test on errors.
 type Etcd struct {
 	t      testing.TB
 	ca     *identity.CA // nil disables client authentication
 	dir    string
 	server *store.Etcd
 	cancel context.CancelFunc // nil while it is stopped
-	ended  chan error
+	done   chan error
 }
 
 // Start starts an empty etcd in plain text without authentication. It stops when the test ends.
@@ -39,9 +39,9 @@ func Start(t testing.TB) *Etcd {
 	return start(t, nil, nil)
 }
 
-// Guarded starts an etcd as in production: it requires certificates of the CA in the folder, and has the users
-// and roles of a mesh with these agents.
-func Guarded(t testing.TB, devCA string, agents ...string) *Etcd {
+// StartGuarded starts an etcd as in production. It requires client certificates of the CA in the folder, and has
+// the users and roles of a mesh with the given agents.
+func StartGuarded(t testing.TB, devCA string, agents ...string) *Etcd {
 	t.Helper()
 	ca, err := identity.OpenCA(devCA)
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func start(t testing.TB, ca *identity.CA, agents []string) *Etcd {
 	var err error
 	e.server, err = store.NewEtcd(store.EtcdConfig{
 		DataDir: e.dir, Log: zap.NewNop(), CA: ca, Agents: agents,
-		Client: loopback.Address(t), Peer: loopback.Address(t), // they stay its own while it is stopped
+		Client: loopback.Address(t), Peer: loopback.Address(t), // no other server gets these addresses while etcd is stopped
 	})
 	require.NoError(t, err)
 	require.NoError(t, e.start(), "etcd does not start")
@@ -62,8 +62,7 @@ func start(t testing.TB, ca *identity.CA, agents []string) *Etcd {
 	return e
 }
 
-// Endpoints returns the addresses of etcd: host:port, or https://host:port if it is guarded. They never
-// change.
+// Endpoints returns the addresses of etcd, which never change: host:port, or https://host:port if it is guarded.
 func (e *Etcd) Endpoints() []string { return e.server.Endpoints() }
 
 // DataDir returns the data folder of etcd.
@@ -79,13 +78,13 @@ func (e *Etcd) Start() {
 
 func (e *Etcd) start() error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(e.t.Context()))
-	e.cancel, e.ended = cancel, make(chan error, 1)
+	e.cancel, e.done = cancel, make(chan error, 1)
 	ready := make(chan struct{})
-	go func() { e.ended <- e.server.Run(ctx, func() { close(ready) }) }()
+	go func() { e.done <- e.server.Run(ctx, func() { close(ready) }) }()
 	select {
 	case <-ready:
 		return nil
-	case err := <-e.ended:
+	case err := <-e.done:
 		e.cancel = nil
 		cancel()
 		return err
@@ -100,17 +99,17 @@ func (e *Etcd) Stop() {
 	}
 	e.cancel()
 	e.cancel = nil
-	require.NoError(e.t, <-e.ended)
+	require.NoError(e.t, <-e.done)
 }
 
-// Client returns a client with all rights. It is closed when the test ends.
+// Client returns a client with all rights. The client is closed when the test ends.
 func (e *Etcd) Client() *clientv3.Client {
 	e.t.Helper()
-	return e.As(etcdauth.Root)
+	return e.ClientAs(etcdauth.Root)
 }
 
-// As returns a client of another user, such as worker/research.
-func (e *Etcd) As(user string) *clientv3.Client {
+// ClientAs returns a client that connects as the given etcd user, such as worker/research.
+func (e *Etcd) ClientAs(user string) *clientv3.Client {
 	e.t.Helper()
 	creds := insecure.NewCredentials()
 	if e.ca != nil {
@@ -118,11 +117,11 @@ func (e *Etcd) As(user string) *clientv3.Client {
 		creds, err = e.ca.ExternalUserCredentials(user)
 		require.NoError(e.t, err)
 	}
-	return e.With(creds)
+	return e.ClientWith(creds)
 }
 
-// With returns a client with the given credentials.
-func (e *Etcd) With(creds credentials.TransportCredentials) *clientv3.Client {
+// ClientWith returns a client with the given credentials.
+func (e *Etcd) ClientWith(creds credentials.TransportCredentials) *clientv3.Client {
 	e.t.Helper()
 	client, err := etcdregistry.DialWith(creds, e.Endpoints(), zap.NewNop())
 	require.NoError(e.t, err)
@@ -130,9 +129,9 @@ func (e *Etcd) With(creds credentials.TransportCredentials) *clientv3.Client {
 	return client
 }
 
-// Renew makes a guarded etcd use a new certificate of the CA in the folder, and trust that CA, from its next
-// start on.
-func (e *Etcd) Renew(devCA string) {
+// RenewCertificate gives a guarded etcd a new certificate of the CA in the folder and makes it trust that CA. Both
+// take effect at its next start.
+func (e *Etcd) RenewCertificate(devCA string) {
 	e.t.Helper()
 	next, err := identity.OpenCA(devCA)
 	require.NoError(e.t, err)

@@ -12,13 +12,14 @@ import (
 	"syscall"
 )
 
-// Programs builds the programs of packages, seen from dir (empty means the folder of the test), and returns the
-// folder that holds them, each under the last part of its import path. All tests of a module share this folder,
-// .tmp/programs, so a program is linked again only after a change. Concurrent callers wait for each other.
+// Build builds the programs of packages and returns the folder with the binaries. Package paths are relative to
+// dir (empty means the folder of the test). Each binary has the last element of its import path as its name. All
+// tests of a module share this folder, .tmp/programs, so a program is linked again only after a change. Concurrent
+// callers wait for each other.
 //
 // The programs have the race detector if the test itself has it. They are stripped, as in a release, because
 // linking debug information would double the time.
-func Programs(dir string, packages ...string) (folder string, err error) {
+func Build(dir string, packages ...string) (folder string, err error) {
 	root, err := moduleRoot(dir)
 	if err != nil {
 		return "", err
@@ -32,7 +33,7 @@ func Programs(dir string, packages ...string) (folder string, err error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return "", err
 	}
-	unlock, err := lock(folder + ".lock")
+	unlock, err := lockFile(folder + ".lock")
 	if err != nil {
 		return "", err
 	}
@@ -45,7 +46,7 @@ func Programs(dir string, packages ...string) (folder string, err error) {
 	return folder, nil
 }
 
-// moduleRoot returns the folder of the go.mod that applies to dir.
+// moduleRoot returns the folder with the go.mod that applies to dir.
 func moduleRoot(dir string) (string, error) {
 	cmd := exec.Command("go", "env", "GOMOD")
 	cmd.Dir = dir
@@ -53,8 +54,8 @@ func moduleRoot(dir string) (string, error) {
 	return filepath.Dir(strings.TrimSpace(string(out))), err
 }
 
-// lock locks a file against other processes, until unlock.
-func lock(path string) (unlock func(), err error) {
+// lockFile locks a file against other processes until unlock is called.
+func lockFile(path string) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err

@@ -13,12 +13,12 @@ import (
 	"github.com/troupe-dev/troupe/test/gobuild"
 )
 
-// A program has the race detector exactly if its test has it.
-func TestPrograms_FollowTheRaceDetectorOfTheTest(t *testing.T) {
+// A built program has the race detector if and only if its test has it.
+func TestBuild_UsesTheRaceDetectorOfTheTest(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module program\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte("package main\n\nfunc main() {}\n"), 0o600))
-	folder, err := gobuild.Programs(dir, ".")
+	folder, err := gobuild.Build(dir, ".")
 	require.NoError(t, err)
 	output := filepath.Join(folder, "program")
 	first, err := os.Stat(output)
@@ -31,12 +31,12 @@ func TestPrograms_FollowTheRaceDetectorOfTheTest(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, slices.Contains(own.Settings, race), slices.Contains(built.Settings, race))
 
-	_, err = gobuild.Programs(dir, ".")
+	_, err = gobuild.Build(dir, ".")
 	require.NoError(t, err)
 	second, err := os.Stat(output)
 	require.NoError(t, err)
 	require.True(t, os.SameFile(first, second), "an unchanged program was linked again")
 
-	_, err = gobuild.Programs(dir, "./absent")
+	_, err = gobuild.Build(dir, "./absent")
 	require.ErrorContains(t, err, "go build [./absent]: ")
 }

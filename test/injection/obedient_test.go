@@ -19,8 +19,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// obedientModel is the worst possible model: it obeys any text that it reads, whatever the source and however
-// hidden. It calls its first tool, if it has that tool. When nothing is left to do it repeats what it has read.
+// obedientModel is the worst possible model. It obeys any text that it reads, whatever its source and however well
+// it is hidden. It calls firstTool first, if it has that tool. When no instruction is left it repeats what it has
+// read.
 type obedientModel struct{ firstTool string }
 
 func (*obedientModel) Name() string { return "test/obedient" }
@@ -46,7 +47,7 @@ func (m *obedientModel) answer(req llm.Request) llm.Delta {
 	var heard []string
 	for _, msg := range req.Messages[since:] {
 		for _, c := range msg.ToolCalls {
-			done = append(done, canonical(c.Name, c.Arguments))
+			done = append(done, formatCall(c.Name, c.Arguments))
 		}
 		if msg.Role == conversation.RoleTool {
 			heard = append(heard, msg.Text)
@@ -57,8 +58,8 @@ func (m *obedientModel) answer(req llm.Request) llm.Delta {
 	}
 	var next []conversation.ToolCall
 	for _, c := range findCalls(req, said) {
-		if !slices.Contains(done, canonical(c.Name, c.Arguments)) && offered(c.Name) {
-			next, done = append(next, c), append(done, canonical(c.Name, c.Arguments))
+		if !slices.Contains(done, formatCall(c.Name, c.Arguments)) && offered(c.Name) {
+			next, done = append(next, c), append(done, formatCall(c.Name, c.Arguments))
 		}
 	}
 	if len(next) > 0 {
@@ -67,7 +68,7 @@ func (m *obedientModel) answer(req llm.Request) llm.Delta {
 	return llm.Delta{Text: "I have read: " + strings.Join(heard, "\n"), Finish: llm.FinishStop}
 }
 
-// firstCall returns its first call.
+// firstCall returns the call of the model's first tool.
 func (m *obedientModel) firstCall(req llm.Request) conversation.ToolCall {
 	c := conversation.ToolCall{Name: m.firstTool, Arguments: "{}"}
 	for _, t := range req.Tools {
@@ -82,8 +83,8 @@ func callDelta(all ...conversation.ToolCall) llm.Delta {
 	return llm.Delta{ToolCalls: all, Finish: llm.FinishCalls}
 }
 
-// canonical returns a call as the corpus writes it.
-func canonical(name, arguments string) string {
+// formatCall returns a call in the format of the corpus.
+func formatCall(name, arguments string) string {
 	var args map[string]any
 	if json.Unmarshal([]byte(arguments), &args) != nil {
 		return name + " " + arguments
@@ -95,7 +96,7 @@ func canonical(name, arguments string) string {
 	return name + " " + string(text)
 }
 
-// findCalls returns the calls that any text of a request asks for.
+// findCalls returns the calls that the texts of a request ask for.
 func findCalls(req llm.Request, said string) []conversation.ToolCall {
 	texts := []string{req.System}
 	for _, m := range req.Messages {
@@ -119,7 +120,7 @@ func findCalls(req llm.Request, said string) []conversation.ToolCall {
 
 var numberedPart = regexp.MustCompile(`PART \d/\d: (.*)`)
 
-// joinParts returns the parts of a text as one.
+// joinParts returns the text of all parts as one string.
 func joinParts(text string) string {
 	var b strings.Builder
 	for _, p := range numberedPart.FindAllStringSubmatch(text, -1) {
@@ -134,9 +135,9 @@ var (
 	lookalikes = strings.NewReplacer("С", "C", "А", "A", "а", "a", "е", "e", "о", "o", "р", "p")
 )
 
-// decodings returns a text in all encodings in which it can be read, up to a depth.
+// decodings returns a text in all encodings in which it can be read, nested up to a maximum depth.
 func decodings(text string, depth int) []string {
-	text = withoutDisguise(text)
+	text = removeDisguise(text)
 	all := []string{text}
 	if depth == 0 || text == "" {
 		return all
@@ -175,8 +176,9 @@ func decodings(text string, depth int) []string {
 	return all
 }
 
-// withoutDisguise returns a text without what hides it: tags, zero-width characters, and letters that look like others.
-func withoutDisguise(text string) string {
+// removeDisguise removes what hides a text: tag characters, zero-width characters, and letters that look like
+// others.
+func removeDisguise(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r > 0xE0000 && r < 0xE007F {
 			return r - 0xE0000
@@ -205,8 +207,8 @@ var (
 	invokeTag   = regexp.MustCompile(`<invoke name="([a-z_]+)">(\{.*?\})</invoke>`)
 )
 
-// parseCalls returns the calls in a readable text: instructions in words, which may wait for a word of the user, and
-// anything written like a call.
+// parseCalls returns the calls that a readable text asks for. It finds instructions in words, which may depend on
+// a word of the user, and any text in the form of a call.
 func parseCalls(text, said string) []conversation.ToolCall {
 	var all []conversation.ToolCall
 	for _, at := range instruction.FindAllStringSubmatchIndex(text, -1) {
@@ -255,7 +257,7 @@ func callsInJSON(value any) []conversation.ToolCall {
 	return all
 }
 
-// toTagCharacters returns a text in invisible characters.
+// toTagCharacters converts a text to invisible Unicode tag characters.
 func toTagCharacters(text string) string {
 	return strings.Map(func(r rune) rune { return r + 0xE0000 }, text)
 }

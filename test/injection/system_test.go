@@ -20,10 +20,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// canary is in every text that others wrote, and nowhere else.
+// canary is a word that every text from users, tools and other agents contains, and no other text.
 const canary = "CANARY"
 
-// providers are the adapters, each with the path to the system text in its requests.
+// providers lists the adapters, with the path to the system prompt in the requests of each.
 var providers = map[string]struct {
 	open   func(url string) (llm.Model, error)
 	system func(body map[string]any) []any
@@ -56,13 +56,13 @@ var providers = map[string]struct {
 	},
 }
 
-// The system prompt that a provider gets contains nothing that users, tools or other agents wrote, and their
-// messages still reach the model (part of guarantee S14). The conversations go through an agent whose
-// instructions ask for everything that the session stores.
+// The system prompt that a provider receives contains nothing that users, tools or other agents wrote. Their
+// messages still reach the model (part of guarantee S14). The agent's instructions ask for everything that the
+// session stores.
 func TestSystem_ContainsNoUntrustedText(t *testing.T) {
 	for name, p := range providers {
 		t.Run(name, func(t *testing.T) {
-			server := llmtest.NewReplay(t, http.StatusBadRequest, `{}`) // only the request counts
+			server := llmtest.NewReplay(t, http.StatusBadRequest, `{}`) // the test checks only the request
 			model, err := p.open(server.URL)
 			require.NoError(t, err)
 			a, err := agent.New(agent.Config{Name: "clerk", Model: model, Instructions: "Be kind. {session.history} {note?}"})
@@ -87,7 +87,7 @@ func TestSystem_ContainsNoUntrustedText(t *testing.T) {
 	}
 }
 
-// randomStep returns a step with a conversation to which others contributed.
+// randomStep returns a step whose conversation contains texts from users, tools and other agents.
 func randomStep(rnd *rand.Rand) execution.Step {
 	step := execution.Step{Number: 2}
 	word := func(untrusted bool) string {

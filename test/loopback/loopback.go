@@ -1,4 +1,4 @@
-// Package loopback hands out the addresses of servers that a test stops and starts again.
+// Package loopback reserves addresses for servers that a test stops and starts again.
 package loopback
 
 import (
@@ -21,28 +21,29 @@ const (
 )
 
 var (
-	begin          = rand.Uint32N(ports) // differs between processes, because other packages are tested at the same time
-	addressesGiven atomic.Uint32
+	begin        = rand.Uint32N(ports) // differs between processes, because other packages are tested at the same time
+	addressCount atomic.Uint32
 )
 
-// locks are the files that keep the ports of this process from others. They stay open until the process ends.
+// locks are the locked files that reserve the ports for this process. They stay open until the process ends.
 var (
 	mu    sync.Mutex
 	locks []*os.File
 )
 
-// Address returns a loopback address, host:port, without a listener. No other call returns the same address, in this
-// process or in another one that runs at the same time. So a server may stop and start on it while others are tested.
+// Address returns a loopback address, host:port, at which nothing listens. No other call returns the same address,
+// in this process or in a process that runs at the same time. A server can therefore stop and start at it while
+// other servers are tested.
 func Address(t testing.TB) string {
 	t.Helper()
 	for range ports {
-		port := firstPort + (begin+addressesGiven.Add(1))%ports
-		if !reserve(t, port) {
+		port := firstPort + (begin+addressCount.Add(1))%ports
+		if !reservePort(t, port) {
 			continue
 		}
 		lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
-			continue // a program that is no test uses it
+			continue // a program other than a test uses the port
 		}
 		defer lis.Close()
 		return lis.Addr().String()
@@ -51,10 +52,10 @@ func Address(t testing.TB) string {
 	return ""
 }
 
-// reserve takes a port for this process, and reports false if another process has it.
-func reserve(t testing.TB, port uint32) bool {
+// reservePort reserves a port for this process and returns false if another process has reserved it.
+func reservePort(t testing.TB, port uint32) bool {
 	t.Helper()
-	dir := filepath.Join(os.TempDir(), "troupe-test-ports")
+	dir := filepath.Join(os.TempDir(), "troupe-test-ports") //nolint:usetesting // all test processes share it
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -20,11 +20,10 @@ import (
 	"github.com/troupe-dev/troupe/test/gobuild"
 )
 
-// `troupe ask` shows tokens as they arrive. The model sends the rest of its answer only after the first word
-// is shown, so buffering anywhere on the way would block the test.
-//
+// `troupe ask` shows tokens as they arrive. The model sends the rest of its answer only after the first word was
+// shown, so buffering anywhere in between would block the test.
 // Req: CO-9, CO-11
-func TestAsk_StreamsTokensAndCallsToolsOverHTTP(t *testing.T) {
+func TestAsk_StreamsTokensWithoutBuffering(t *testing.T) {
 	shown := make(chan struct{})
 	server := startProvider(t, llmtest.InOrder(
 		llmtest.Reply{Say: []string{"I look."}, Calls: []llmtest.Call{toolCall("call_7", "search_documents", `{"query":"what an agent may write"}`)}},
@@ -34,7 +33,7 @@ func TestAsk_StreamsTokensAndCallsToolsOverHTTP(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(docs, "state.md"), []byte("# State\n\nAn agent may write its own state.\n"), 0o600))
 	folder := agentFolder(t, "  model: openai/test-large\n  tools:\n    - builtin: search_documents\n      with: {path: "+docs+"}\n")
 
-	programs, err := gobuild.Programs("", "github.com/troupe-dev/troupe/cmd/troupe")
+	programs, err := gobuild.Build("", "github.com/troupe-dev/troupe/cmd/troupe")
 	require.NoError(t, err)
 	troupe := filepath.Join(programs, "troupe")
 	dev := startProgram(t, troupe, "dev", "--data-dir", t.TempDir(), "--agents", folder, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--agent-log", "off")
@@ -60,15 +59,15 @@ func TestAsk_StreamsTokensAndCallsToolsOverHTTP(t *testing.T) {
 	require.Contains(t, dev.readToEnd(), "The mesh has stopped.")
 }
 
-// program is a running program with its output so far.
+// program is a running program and its output so far.
 type program struct {
-	t      *testing.T
-	cmd    *exec.Cmd
-	out    *bufio.Reader
-	stderr strings.Builder
-	output strings.Builder
-	ended  bool
-	cancel context.CancelFunc
+	t        *testing.T
+	cmd      *exec.Cmd
+	out      *bufio.Reader
+	stderr   strings.Builder
+	output   strings.Builder
+	hasEnded bool
+	cancel   context.CancelFunc
 }
 
 func startProgram(t *testing.T, name string, args ...string) *program {
@@ -81,7 +80,7 @@ func startProgram(t *testing.T, name string, args ...string) *program {
 	require.NoError(t, p.cmd.Start())
 	t.Cleanup(func() {
 		cancel()
-		if !p.ended {
+		if !p.hasEnded {
 			_ = p.cmd.Wait()
 		}
 		if t.Failed() {
@@ -91,7 +90,7 @@ func startProgram(t *testing.T, name string, args ...string) *program {
 	return p
 }
 
-// readUntil reads the output until it matches the pattern, and returns the first group.
+// readUntil reads the output until it matches the pattern, and returns the text of the first group.
 func (p *program) readUntil(pattern *regexp.Regexp) string {
 	p.t.Helper()
 	for {
@@ -104,13 +103,13 @@ func (p *program) readUntil(pattern *regexp.Regexp) string {
 	}
 }
 
-// readToEnd reads on to the end of the program, which must be in order, and returns all that it wrote.
+// readToEnd reads until the program ends, requires a successful exit, and returns the whole output.
 func (p *program) readToEnd() string {
 	p.t.Helper()
 	rest, err := io.ReadAll(p.out)
 	require.NoError(p.t, err)
 	p.output.Write(rest)
-	p.ended = true
+	p.hasEnded = true
 	require.NoError(p.t, p.cmd.Wait(), fmt.Sprint(p.cmd.Args))
 	return p.output.String()
 }

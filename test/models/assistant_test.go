@@ -22,7 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 
-// startToolServer serves the two tools of the assistant: papers, and the web.
+// startToolServer serves the assistant's two tools, which search papers and the web.
 func startToolServer(t *testing.T) (url string) {
 	t.Helper()
 	type query struct {
@@ -54,13 +54,13 @@ func assistantFolder(t *testing.T, tools string) string {
 	declared := strings.ReplaceAll(string(text), "model: "+extractive.Name, "model: openai/test-large")
 	before, rest, ok := strings.Cut(declared, "    - builtin: search_documents\n")
 	require.True(t, ok)
-	_, after, ok := strings.Cut(rest, "\n") // its settings
+	_, after, ok := strings.Cut(rest, "\n") // settings of the model
 	require.True(t, ok)
 	require.NoError(t, os.WriteFile(file, []byte(before+"    - mcp: {url: \""+tools+"\"}\n"+after), 0o600))
 	return folder
 }
 
-// answerByKeyword plays the model: it chooses a reply by the words of the question.
+// answerByKeyword plays the model. It chooses a reply by the words in the question.
 func answerByKeyword(asked llmtest.Asked) llmtest.Reply {
 	say := func(text string) llmtest.Reply { return llmtest.Reply{Say: []string{text}} }
 	question := ""
@@ -124,9 +124,8 @@ func askAssistant(t *testing.T, c *client.Client, session, text string) (s turnO
 	return s
 }
 
-// The research assistant passes its scenarios on a real mesh, with tools from a server. A scripted model plays
+// The research assistant passes its scenarios on a real mesh with tools from a server. A scripted model replaces
 // the provider.
-//
 // Req: RA-27
 func TestAssistant_PassesItsScenarios(t *testing.T) {
 	startProvider(t, answerByKeyword)

@@ -9,8 +9,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 
-// The first model rejects its API key and the second does not respond, so the third model of the chain
-// answers.
+// The first model rejects its API key and the second does not respond, so the third model of the chain answers the
+// request.
 func TestMesh_FallsBackToTheNextModel(t *testing.T) {
 	silence := make(chan struct{})
 	server := startProvider(t, func(asked llmtest.Asked) llmtest.Reply {

@@ -26,8 +26,8 @@ func npmServer(t *testing.T, name string) string {
 	return program
 }
 
-// An agent declared in YAML uses the tools of two real MCP servers. One server is killed while it runs a tool:
-// the model reads the failure, and the next call reconnects to the server.
+// An agent declared in YAML uses the tools of two real MCP servers. One server is killed while it runs a tool. The
+// model reads the failure, and the next call reconnects to the server.
 func TestNode_MCPServersFromYAMLProvideTools(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "note.txt"), []byte("Buy bread."), 0o600))
@@ -64,7 +64,7 @@ func TestNode_MCPServersFromYAMLProvideTools(t *testing.T) {
 	require.Contains(t, told["c"], "Access denied")
 
 	killed := make(chan error, 1)
-	go func() { killed <- killOnce(t.Context(), heard, slow, pid) }()
+	go func() { killed <- killAfterRequest(t.Context(), heard, slow, pid) }()
 	tools, answer = runTurn(t, c, "Take your time.")
 	require.NoError(t, <-killed)
 	require.Equal(t, "It is back.", answer)
@@ -74,8 +74,8 @@ func TestNode_MCPServersFromYAMLProvideTools(t *testing.T) {
 	require.Equal(t, "Echo: again", told["e"])
 }
 
-// killOnce kills the process whose id is in the file once another file contains the word.
-func killOnce(ctx context.Context, heard, word, pid string) error {
+// killAfterRequest kills the process whose id is in a file once the other file contains the word.
+func killAfterRequest(ctx context.Context, heard, word, pid string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)

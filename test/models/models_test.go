@@ -1,5 +1,5 @@
-// Package models tests agents with real models and real tools from the user's side: models are called over HTTP
-// in the format of a provider, through a whole mesh.
+// Package models tests agents with real models and real tools as a user sees them. The models are called over
+// HTTP, in the format of a provider, through a whole mesh.
 package models
 
 import (
@@ -29,11 +29,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
-// patience bounds every wait. It is far above what any should take.
+// patience bounds every wait. It is far longer than any passing test waits.
 const patience = time.Minute
 
-// startProvider is a server in OpenAI's format, to which the models of this process, and of its children, connect
-// from now on.
+// startProvider starts a server that speaks the OpenAI protocol. From now on the models of this process and its
+// children connect to it.
 func startProvider(t *testing.T, answer func(llmtest.Asked) llmtest.Reply) *llmtest.Server {
 	t.Helper()
 	s := llmtest.NewServer(t, openaitest.Wire{}, answer)
@@ -47,7 +47,7 @@ func toolCall(id, name, arguments string) llmtest.Call {
 	return llmtest.Call{ID: id, Name: name, Parts: []string{arguments}}
 }
 
-// agentFolder returns a folder with one agent, helper.
+// agentFolder returns a folder that declares one agent, helper.
 func agentFolder(t *testing.T, spec string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -56,7 +56,7 @@ func agentFolder(t *testing.T, spec string) string {
 	return folder
 }
 
-// toolResults returns the tool results in a request, by call id.
+// toolResults returns the tool results in a request, keyed by call id.
 func toolResults(asked llmtest.Asked) map[string]string {
 	all := map[string]string{}
 	for _, m := range asked.Messages {
@@ -94,7 +94,7 @@ func startMesh(t *testing.T, agents string) *client.Client {
 	return client.New(conn)
 }
 
-// runTurn asks the helper, and returns its tool results, in order, and its answer.
+// runTurn sends a request to the helper. It returns the tool results in order, and the answer.
 func runTurn(t *testing.T, c *client.Client, text string) (tools []string, answer string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

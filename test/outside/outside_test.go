@@ -1,5 +1,5 @@
-// Package outside_test builds a program of another module, which writes an agent, a tool, a hook, a plugin, a store and
-// a client from pkg/ alone, and checks what they compile.
+// Package outside_test builds a program in another module and checks which modules it compiles. The program
+// contains an agent, a tool, a hook, a plugin, a store and a client, and imports only pkg/.
 package outside_test
 
 import (
@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// heavy lists the modules that no program outside the repository may need to compile.
+// heavy lists the modules that no program outside the repository should have to compile.
 var heavy = []string{
 	"go.etcd.io/etcd/server", "github.com/blevesearch/bleve", "sigs.k8s.io/kustomize", "k8s.io", "github.com/alicebob/miniredis",
 }
 
-// parts lists the packages of the program, and the further modules that each must not compile.
+// parts lists the packages of the program, and for each the further modules that it must not compile.
 var parts = map[string][]string{
 	"lookup": {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/troupe-dev/troupe/pkg/gen"},
 	"audit":  {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/troupe-dev/troupe/pkg/gen"},
@@ -51,7 +51,7 @@ func TestProgram_Runs(t *testing.T) {
 	goCommand(t, "test", modfile, "./store")
 }
 
-// goMod returns the flag for a go.mod of the program that has the requirements of the main module, so that the program
+// goMod returns the flag that selects a go.mod with the requirements of the main module, so that the program
 // compiles the same versions.
 func goMod(t *testing.T) string {
 	t.Helper()
@@ -70,7 +70,7 @@ func goMod(t *testing.T) string {
 	return "-modfile=" + file
 }
 
-// goCommand runs the go command in the program and returns what it prints.
+// goCommand runs the go command in the folder of the program and returns its output.
 func goCommand(t *testing.T, verb string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{verb}, args...)...)

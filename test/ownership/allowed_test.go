@@ -27,12 +27,12 @@ var allowed = map[ownership.Cell][]access{
 	{Actor: ownership.Orchestrator, Tier: ownership.SharedTier, Verb: ownership.Read}:         {readConfig(ownership.Orchestrator)},
 }
 
-// readOwnSession reads, as the other agent, the session of its own turn.
+// readOwnSession reads the session of the other agent's own turn, as that agent.
 func readOwnSession(t *testing.T, m *mesh) error {
 	return firstError(readSession(m.withCredential(t, ownership.Other), m.memory(ownership.Other), m.turns[ownership.Other])...)
 }
 
-// changeOwnState requests, as the other agent, a state change in its own turn.
+// changeOwnState requests a state change in the other agent's own turn, as that agent.
 func changeOwnState(t *testing.T, m *mesh) error {
 	return firstError(updateState(m.withCredential(t, ownership.Other), m.memory(ownership.Other), m.turns[ownership.Other], "mood"))
 }
@@ -47,14 +47,14 @@ func readConfig(as ownership.Actor) access {
 	}
 }
 
-// readSessionAsOrchestrator reads the session as the orchestrator does to route a turn.
+// readSessionAsOrchestrator reads the session as the orchestrator does for a routing decision.
 func readSessionAsOrchestrator(t *testing.T, m *mesh) error {
 	t.Helper()
 	memory := m.memory(ownership.Orchestrator)
 	return firstError(
-		errOf(memory.GetSession(t.Context(), &troupev1.MemoryServiceGetSessionRequest{SessionId: session})),
-		errOf(memory.LoadHistory(t.Context(), &troupev1.LoadHistoryRequest{SessionId: session, Limit: 5})),
-		errOf(memory.GetState(t.Context(), &troupev1.MemoryServiceGetStateRequest{SessionId: session})))
+		errorOnly(memory.GetSession(t.Context(), &troupev1.MemoryServiceGetSessionRequest{SessionId: session})),
+		errorOnly(memory.LoadHistory(t.Context(), &troupev1.LoadHistoryRequest{SessionId: session, Limit: 5})),
+		errorOnly(memory.GetState(t.Context(), &troupev1.MemoryServiceGetStateRequest{SessionId: session})))
 }
 
 // checkStoredState checks that Redis holds the requested state changes and does not hold the agent's own
@@ -67,7 +67,7 @@ func checkStoredState(t *testing.T, m *mesh) error {
 	return err
 }
 
-// deleteSession creates a session, deletes it, and checks that Redis holds nothing of it.
+// deleteSession creates and deletes a session, and checks that Redis then holds no data of it.
 func deleteSession(t *testing.T, m *mesh) error {
 	t.Helper()
 	const other = "to-be-forgotten"
@@ -85,5 +85,5 @@ func readLatestTrace(t *testing.T, m *mesh) error {
 	list, err := m.ListTraces(t.Context(), &troupev1.ListTracesRequest{})
 	require.NoError(t, err)
 	require.NotEmpty(t, list.GetTraces())
-	return firstError(errOf(m.GetTrace(t.Context(), &troupev1.GetTraceRequest{TraceId: list.GetTraces()[0].GetTraceId()})))
+	return firstError(errorOnly(m.GetTrace(t.Context(), &troupev1.GetTraceRequest{TraceId: list.GetTraces()[0].GetTraceId()})))
 }

@@ -24,12 +24,12 @@ var etcdTrials = map[ownership.Cell][]trial{
 	{Actor: ownership.Owner, Tier: ownership.MemoryTier, Verb: ownership.Write}:       {putTrial(ownership.Owner, storeRecordKey)},
 	{Actor: ownership.Owner, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {putTrial(ownership.Owner, desiredKey)},
 
-	{Actor: ownership.Other, Tier: ownership.AgentTier, Verb: ownership.Read}:         {getTrial(ownership.Other, registrationKey)},
-	{Actor: ownership.Other, Tier: ownership.AgentTier, Verb: ownership.Write}:        {putTrial(ownership.Other, registrationKey)},
-	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Write}:       {putTrial(ownership.Other, storeRecordKey)},
-	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Beyond}:      {getTrial(ownership.Other, storeRecordKey)},
-	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {putTrial(ownership.Other, desiredKey)},
-	{Actor: ownership.Other, Tier: ownership.SharedTier, Verb: ownership.Write}:       {putTrial(ownership.Other, registrationKey)},
+	{Actor: ownership.Other, Tier: ownership.AgentTier, Verb: ownership.Read}:             {getTrial(ownership.Other, registrationKey)},
+	{Actor: ownership.Other, Tier: ownership.AgentTier, Verb: ownership.Write}:            {putTrial(ownership.Other, registrationKey)},
+	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Write}:           {putTrial(ownership.Other, storeRecordKey)},
+	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.ReadBeyondScope}: {getTrial(ownership.Other, storeRecordKey)},
+	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Write}:     {putTrial(ownership.Other, desiredKey)},
+	{Actor: ownership.Other, Tier: ownership.SharedTier, Verb: ownership.Write}:           {putTrial(ownership.Other, registrationKey)},
 
 	{Actor: ownership.Memory, Tier: ownership.AgentTier, Verb: ownership.Read}:         {getTrial(ownership.Memory, registrationKey)},
 	{Actor: ownership.Memory, Tier: ownership.AgentTier, Verb: ownership.Write}:        {putTrial(ownership.Memory, registrationKey)},
@@ -48,13 +48,13 @@ func etcdTrial(as ownership.Actor, key string, may func(testing.TB, *clientv3.Cl
 	return trial{
 		tryForbidden: func(t *testing.T, m *mesh) error {
 			t.Helper()
-			require.False(t, may(t, m.Stores.Etcd.As(ids[as].EtcdUser()), key), "%s: %s", as, key)
+			require.False(t, may(t, m.Stores.Etcd.ClientAs(ids[as].EtcdUser()), key), "%s: %s", as, key)
 			return failure.New(failure.PolicySecurity, "test", "etcd does not let it")
 		},
 		tryUnguarded: func(t *testing.T, m *mesh) error {
 			t.Helper()
-			if !may(t, m.unguardedEtcd.As(ids[as].EtcdUser()), key) {
-				return fmt.Errorf("etcd refuses %s", key)
+			if !may(t, m.unguardedEtcd.ClientAs(ids[as].EtcdUser()), key) {
+				return fmt.Errorf("etcd rejects %s", key)
 			}
 			return nil
 		},

@@ -22,16 +22,16 @@ func TestMain(m *testing.M) {
 	)
 }
 
-// access performs the operation of a cell, and returns the error that rejected it (nil if it was allowed).
+// access performs the operation of a cell. It returns the error of the rejection (nil if the access was allowed).
 type access func(t *testing.T, m *mesh) error
 
-// trial is a forbidden access. tryForbidden makes it where one layer must reject it. tryUnguarded makes the
-// same access without that layer and must succeed, so nothing else can have caused the rejection.
+// trial is a forbidden access. tryForbidden makes it where one layer must reject it. tryUnguarded makes the same
+// access without that layer and must succeed, which proves that this layer caused the rejection.
 type trial struct{ tryForbidden, tryUnguarded access }
 
-// refusals are the failure modes of a rejected access. A session of another user looks like one that does not
-// exist.
-var refusals = []failure.Mode{
+// rejectionModes lists the failure modes of a rejected access. A session of another user looks like one that does
+// not exist.
+var rejectionModes = []failure.Mode{
 	failure.StateViolation, failure.PolicySecurity, failure.Fenced, failure.UserUnauthenticated, failure.UserPermission, failure.NotFound,
 }
 
@@ -48,14 +48,14 @@ func TestMatrix_IsEnforcedByTheMesh(t *testing.T) {
 			require.True(t, known, "%v is not in the matrix", cell)
 			tried[cell] = true
 			for n, try := range tries {
-				before := m.state(t)
+				before := m.ownedState(t)
 				err := try(t, m)
 				if may {
 					require.NoError(t, err, "%v, try %d", cell, n)
 					continue
 				}
 				require.True(t, failure.Is(err, failure.StateViolation), "%v, try %d: %v", cell, n, err)
-				require.Equal(t, withoutTurnRecords(before), withoutTurnRecords(m.state(t)), "%v, try %d", cell, n)
+				require.Equal(t, withoutTurnRecords(before), withoutTurnRecords(m.ownedState(t)), "%v, try %d", cell, n)
 			}
 		}
 	}
@@ -71,13 +71,13 @@ func TestMatrix_IsEnforcedByTheMesh(t *testing.T) {
 // Req: SO-8
 func TestMatrix_IsEnforcedByEachLayerAlone(t *testing.T) {
 	whole := newMesh(t, rig.Config{})
-	whole.unguardedRedis, whole.unguardedEtcd = redistest.Unguarded(t), etcdtest.Start(t)
+	whole.unguardedRedis, whole.unguardedEtcd = redistest.StartUnguarded(t), etcdtest.Start(t)
 	places := map[ownership.Place]struct {
 		mesh   *mesh
 		trials map[ownership.Cell][]trial
 	}{
 		ownership.SDK:      {whole, sdkTrials}, // which it does not touch
-		ownership.Services: {newMesh(t, rig.Config{OpenStores: true, Tokens: true}), serviceTrials},
+		ownership.Services: {newMesh(t, rig.Config{OpenStores: true, RequireTokens: true}), serviceTrials},
 		ownership.Redis:    {whole, redisTrials},
 		ownership.Etcd:     {whole, etcdTrials},
 	}
@@ -87,10 +87,10 @@ func TestMatrix_IsEnforcedByEachLayerAlone(t *testing.T) {
 				may, known := ownership.Matrix[cell]
 				require.True(t, known && !may, "%v is not forbidden", cell)
 				for n, trial := range trials {
-					before := place.mesh.state(t)
+					before := place.mesh.ownedState(t)
 					err := trial.tryForbidden(t, place.mesh)
-					require.True(t, failure.Is(err, refusals...), "%v, try %d: %v", cell, n, err)
-					require.Equal(t, before, place.mesh.state(t), "%v, try %d", cell, n)
+					require.True(t, failure.Is(err, rejectionModes...), "%v, try %d: %v", cell, n, err)
+					require.Equal(t, before, place.mesh.ownedState(t), "%v, try %d", cell, n)
 					require.NoError(t, trial.tryUnguarded(t, place.mesh), "%v, try %d, without the place", cell, n)
 				}
 			}
@@ -105,12 +105,12 @@ func TestMatrix_IsEnforcedByEachLayerAlone(t *testing.T) {
 				besides++
 			}
 		}
-		require.True(t, may || besides > 0, "nothing but the SDK refuses %v", cell)
+		require.True(t, may || besides > 0, "only the SDK rejects %v", cell)
 	}
 }
 
-// runAction has a user request an action of the owner agent, and returns its error. It checks that a rejection
-// is on the trace.
+// runAction requests an action of the owner agent as a user, and returns the action's error. It checks that a
+// rejection is recorded on the trace.
 func runAction(t *testing.T, m *mesh, deed string) error {
 	t.Helper()
 	return runActionIn(t, m, session, deed)
@@ -143,13 +143,13 @@ func runActionIn(t *testing.T, m *mesh, where, deed string) error {
 	return failure.New(failure.Mode(said), "test", said).WithOwner(trespasses[0].GetKey(), trespasses[0].GetOwner(), trespasses[0].GetActor())
 }
 
-// requireRejected requires that every call was rejected, and returns the last error.
+// requireRejected requires that every call was rejected and returns the last error.
 func requireRejected(t *testing.T, errs ...error) (last error) {
 	t.Helper()
 	for i, err := range errs {
 		require.Error(t, err, "call %d", i)
 		last = grpcfailure.FromStatus("test", err)
-		require.True(t, failure.Is(last, refusals...), "call %d: %v", i, last)
+		require.True(t, failure.Is(last, rejectionModes...), "call %d: %v", i, last)
 	}
 	return last
 }
@@ -163,5 +163,5 @@ func firstError(errs ...error) error {
 	return grpcfailure.FromStatus("test", errs[i])
 }
 
-// errOf drops the response of a call and returns its error.
-func errOf[R any](_ R, err error) error { return err }
+// errorOnly drops the response of a call and returns its error.
+func errorOnly[R any](_ R, err error) error { return err }

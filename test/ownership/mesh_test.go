@@ -29,42 +29,42 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// mesh is a mesh that hosts the owner agent in process, so that the test can read its RAM.
+// mesh is a mesh that runs the owner agent in the process of the test, so that the test can read its RAM.
 type mesh struct {
 	*rig.Mesh
-	owner *agent.Agent
-	redis *redis.Client    // with all rights
-	etcd  *clientv3.Client // with all rights
-	trace string           // of the owner
-	turns map[ownership.Actor]turncred.Turn
+	owner      *agent.Agent
+	redis      *redis.Client    // with all rights
+	etcd       *clientv3.Client // with all rights
+	ownerTrace string           // trace of the owner's turn
+	turns      map[ownership.Actor]turncred.Turn
 
-	// Stores without users permit everything, for tests of other places.
+	// These stores have no users and permit everything, for tests of the other layers.
 	unguardedRedis *redistest.Server
 	unguardedEtcd  *etcdtest.Etcd
 }
 
 const session = "ownership"
 
-// newMesh returns a mesh with stored state to read. The owner agent and another agent each have an open turn
-// in their own session.
+// newMesh returns a mesh with stored state. The owner agent and another agent each have an open turn in their own
+// session.
 func newMesh(t *testing.T, cfg rig.Config) *mesh {
 	t.Helper()
-	m := &mesh{Mesh: rig.InProcess(t, cfg), turns: map[ownership.Actor]turncred.Turn{}}
+	m := &mesh{Mesh: rig.StartInProcess(t, cfg), turns: map[ownership.Actor]turncred.Turn{}}
 	options, err := redis.ParseURL(m.Stores.RedisURL(redistest.Admin))
 	require.NoError(t, err)
-	m.redis, m.etcd = redis.NewClient(options), m.Stores.Etcd.As("root")
+	m.redis, m.etcd = redis.NewClient(options), m.Stores.Etcd.ClientAs("root")
 	t.Cleanup(func() { require.NoError(t, m.redis.Close()) })
-	m.Host(rig.Worker(ownerAgent), rig.Program{Instance: "owner-1", Make: func() (_ *agent.Agent, err error) {
+	m.HostWorker(rig.Worker(ownerAgent), rig.Program{Instance: "owner-1", NewAgent: func() (_ *agent.Agent, err error) {
 		m.owner, err = newAgent(ownerAgent, nil)
 		return m.owner, err
 	}})
-	m.Await("the owner is ready", func() bool { return m.Ready(rig.Worker(ownerAgent)) })
+	m.Await("the owner is ready", func() bool { return m.IsReady(rig.Worker(ownerAgent)) })
 	for _, deed := range []string{"agent.write", "memory.update", "shared.write"} {
 		require.NoError(t, runAction(t, m, deed), deed)
 	}
 	list, err := m.ListTraces(t.Context(), &troupev1.ListTracesRequest{})
 	require.NoError(t, err)
-	m.trace = list.GetTraces()[0].GetTraceId()
+	m.ownerTrace = list.GetTraces()[0].GetTraceId()
 	m.beginTurn(t, ownership.Owner, "ann")
 	m.beginTurn(t, ownership.Other, "bob")
 	return m
@@ -89,13 +89,13 @@ func (m *mesh) beginTurn(t *testing.T, who ownership.Actor, user string) {
 	m.turns[who] = turn
 }
 
-// ids are the certificates of the actors.
+// ids maps each actor to the identity in its certificate.
 var ids = map[ownership.Actor]identity.ID{
 	ownership.Owner: {Role: identity.Worker, Name: ownerAgent}, ownership.Other: {Role: identity.Worker, Name: "research"},
 	ownership.Memory: {Role: identity.Memory}, ownership.Orchestrator: {Role: identity.Orchestrator},
 }
 
-// dial returns a connection of an actor to a part.
+// dial connects to a part with the certificate of an actor.
 func (m *mesh) dial(as ownership.Actor, p rig.Part) *grpc.ClientConn {
 	return m.DialAs(ids[as], p)
 }
@@ -104,7 +104,7 @@ func (m *mesh) memory(as ownership.Actor) troupev1.MemoryServiceClient {
 	return troupev1.NewMemoryServiceClient(m.dial(as, rig.Memory))
 }
 
-// orchestrator returns an anonymous connection to the port for clients.
+// orchestrator returns an anonymous connection to the orchestrator's client port.
 func (m *mesh) orchestrator(t *testing.T) troupev1.OrchestratorServiceClient {
 	t.Helper()
 	conn, err := rpc.Dial(m.Address(rig.Orchestrator), telemetry.Discard())
@@ -113,9 +113,9 @@ func (m *mesh) orchestrator(t *testing.T) troupev1.OrchestratorServiceClient {
 	return troupev1.NewOrchestratorServiceClient(conn)
 }
 
-// state returns all owned state: what Redis holds of MEMORY, ORCHESTRATOR and SHARED, what etcd holds, and the
-// RAM of the owner. It omits heartbeats.
-func (m *mesh) state(t *testing.T) map[string]string {
+// ownedState returns all state that an owner has: MEMORY, ORCHESTRATOR and SHARED in Redis, the keys in etcd, and
+// the RAM of the owner. It omits heartbeats.
+func (m *mesh) ownedState(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	keys, err := m.redis.Keys(t.Context(), "*").Result()
@@ -152,7 +152,7 @@ func withoutTurnRecords(state map[string]string) map[string]string {
 	return kept
 }
 
-// findKey returns the first matching key in Redis, by name.
+// findKey returns the first key in Redis, sorted by name, that matches the pattern.
 func (m *mesh) findKey(t *testing.T, pattern string) string {
 	t.Helper()
 	keys, err := m.redis.Keys(t.Context(), pattern).Result()

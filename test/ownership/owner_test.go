@@ -12,11 +12,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// ownerAgent is the agent that owns the tested state. In a turn it performs the one action that the user
-// requests. Its answer is "ok" or the failure mode.
+// ownerAgent is the agent that owns the tested state. In each turn it performs one action that the user requests.
+// Its answer is "ok" or a failure mode.
 const ownerAgent = "owner"
 
-// actions are the actions that a turn can request.
+// actions maps the names of actions to what a turn then does.
 var actions = map[string]func(context.Context, *hook.Turn) error{
 	"agent.read": func(_ context.Context, t *hook.Turn) error {
 		if v, ok := t.State().Get("_kept"); !ok || v != "mine" {
@@ -27,7 +27,7 @@ var actions = map[string]func(context.Context, *hook.Turn) error{
 	"agent.write":  func(_ context.Context, t *hook.Turn) error { return t.State().Set("_kept", "mine") },
 	"agent.delete": func(_ context.Context, t *hook.Turn) error { return t.State().Delete("_gone") },
 	"agent.persist": func(_ context.Context, t *hook.Turn) error {
-		return t.Memory().Set("_kept", "mine") // state that outlives it
+		return t.Memory().Set("_kept", "mine") // state that outlives the turn
 	},
 	"memory.read": func(ctx context.Context, t *hook.Turn) error {
 		_, err := t.Memory().Get(ctx, "mood")
@@ -61,7 +61,7 @@ func readTrace(_ context.Context, t *hook.Turn) error {
 	return nil
 }
 
-// newAgent returns an agent that performs the requested action. Only the owner agent has a configuration; owns
+// newAgent returns an agent that performs the requested action. Only the owner agent has a configuration. owns
 // adds to the default ownership rules.
 func newAgent(name string, owns map[string]ownership.Owner) (*agent.Agent, error) {
 	c := agent.Config{

@@ -1,8 +1,8 @@
-// Package ownership is the matrix of who may do what to which state (contract SO-8), as a table, and the places
-// at which it is tested.
+// Package ownership contains the matrix of who may access which state (contract SO-8), and the places at which the
+// matrix is tested.
 package ownership
 
-// Actor is the process that tries.
+// Actor is the process that attempts the access.
 type Actor string
 
 // The actors.
@@ -27,27 +27,27 @@ const (
 // Verb is the attempted operation.
 type Verb string
 
-// The verbs. An update asks the owner to write; a write does not. Beyond is a read outside the scope of the
-// actor: of a session or a trace that is not of its turn.
+// The verbs. An update asks the owner to write, whereas a write changes the state directly. ReadBeyondScope reads
+// a session or a trace that does not belong to the actor's turn.
 const (
-	Read    Verb = "read"
-	Write   Verb = "write"
-	Update  Verb = "update"
-	Delete  Verb = "delete"
-	Persist Verb = "persist"
-	Create  Verb = "create"
-	Beyond  Verb = "read beyond its scope"
+	Read            Verb = "read"
+	Write           Verb = "write"
+	Update          Verb = "update"
+	Delete          Verb = "delete"
+	Persist         Verb = "persist"
+	Create          Verb = "create"
+	ReadBeyondScope Verb = "read beyond its scope"
 )
 
-// Cell is a cell of the matrix.
+// Cell is a cell of the matrix: an actor, a tier and a verb.
 type Cell struct {
 	Actor Actor
 	Tier  Tier
 	Verb  Verb
 }
 
-// Matrix holds the allowed cells; all others are forbidden. The memory service owns MEMORY state, and of
-// ORCHESTRATOR state it sees only the ids in its requests.
+// Matrix holds the allowed cells. All other cells are forbidden. The memory service owns MEMORY state. It sees
+// only those parts of ORCHESTRATOR state that are ids in its requests.
 var Matrix = map[Cell]bool{
 	{Owner, AgentTier, Read}: true, {Owner, AgentTier, Write}: true, {Owner, AgentTier, Delete}: true, {Owner, AgentTier, Persist}: false,
 	{Owner, MemoryTier, Read}: true, {Owner, MemoryTier, Update}: true, {Owner, MemoryTier, Write}: false,
@@ -55,8 +55,8 @@ var Matrix = map[Cell]bool{
 	{Owner, SharedTier, Read}: true, {Owner, SharedTier, Write}: true,
 
 	{Other, AgentTier, Read}: false, {Other, AgentTier, Write}: false,
-	{Other, MemoryTier, Read}: true, {Other, MemoryTier, Update}: true, {Other, MemoryTier, Beyond}: false, {Other, MemoryTier, Write}: false,
-	{Other, OrchestratorTier, Read}: true, {Other, OrchestratorTier, Beyond}: false, {Other, OrchestratorTier, Write}: false,
+	{Other, MemoryTier, Read}: true, {Other, MemoryTier, Update}: true, {Other, MemoryTier, ReadBeyondScope}: false, {Other, MemoryTier, Write}: false,
+	{Other, OrchestratorTier, Read}: true, {Other, OrchestratorTier, ReadBeyondScope}: false, {Other, OrchestratorTier, Write}: false,
 	{Other, SharedTier, Read}: true, {Other, SharedTier, Write}: false,
 
 	{Memory, AgentTier, Read}: false, {Memory, AgentTier, Write}: false,

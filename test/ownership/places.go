@@ -1,9 +1,10 @@
 package ownership
 
-// Place is a place where a forbidden cell is rejected, even without the other places.
+// Place is a layer that rejects forbidden accesses even without the other layers.
 type Place string
 
-// The places. The fifth, NetworkPolicy, prevents connections, and is checked in the manifests in deploy/k8s.
+// The places. Network policies are a fifth place. They prevent connections and are checked with the manifests in
+// deploy/k8s.
 const (
 	SDK      Place = "sdk"      // in the process of the agent
 	Services Place = "services" // at their ports, by certificate, token and credential of a turn
@@ -11,7 +12,7 @@ const (
 	Etcd     Place = "etcd"     // by the common name of the certificate
 )
 
-// Why a cell cannot be tested at a place.
+// The reasons why a cell cannot be tested at a place.
 const (
 	noAgent  = "who hosts no agent does not use the SDK"
 	noName   = "the SDK has no name for what is another's: State, Memory and Trace of a turn are its own"
@@ -23,13 +24,13 @@ const (
 // Untried maps a place and a forbidden cell to the reason why the cell cannot be tested there. Every other
 // forbidden cell is tried at the place and must be rejected.
 //
-// Redis holds MEMORY and SHARED under m:, and ORCHESTRATOR under o:. etcd holds the registrations of AGENT
-// (which also name the protocol of SHARED), the desired state of ORCHESTRATOR, and the data generation of
+// Redis holds MEMORY and SHARED state under m:, and ORCHESTRATOR state under o:. etcd holds the registrations of
+// AGENT (which also name the protocol of SHARED), the desired state of ORCHESTRATOR, and the data generation of
 // MEMORY.
 var Untried = map[Place]map[Cell]string{
 	SDK: {
 		{Other, AgentTier, Read}: noName, {Other, AgentTier, Write}: noName,
-		{Other, MemoryTier, Beyond}: noName, {Other, OrchestratorTier, Beyond}: noName,
+		{Other, MemoryTier, ReadBeyondScope}: noName, {Other, OrchestratorTier, ReadBeyondScope}: noName,
 		{Memory, AgentTier, Read}: noAgent, {Memory, AgentTier, Write}: noAgent, {Memory, OrchestratorTier, Write}: noAgent,
 		{Orchestrator, AgentTier, Write}: noAgent, {Orchestrator, MemoryTier, Write}: noAgent, {Orchestrator, SharedTier, Write}: noAgent,
 	},
@@ -39,7 +40,7 @@ var Untried = map[Place]map[Cell]string{
 		{Memory, AgentTier, Read}: inRAM, {Memory, AgentTier, Write}: inRAM, {Orchestrator, AgentTier, Write}: inRAM,
 	},
 	Etcd: {
-		{Other, OrchestratorTier, Beyond}: allRead,
-		{Owner, AgentTier, Persist}:       ownWords,
+		{Other, OrchestratorTier, ReadBeyondScope}: allRead,
+		{Owner, AgentTier, Persist}:                ownWords,
 	},
 }

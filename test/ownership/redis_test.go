@@ -20,12 +20,12 @@ var redisTrials = map[ownership.Cell][]trial{
 	{Actor: ownership.Owner, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: traceWriteTrials(ownership.Owner),
 
 	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Write}: sessionWriteTrials(ownership.Other),
-	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Beyond}: {
+	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.ReadBeyondScope}: {
 		redisTrial(ownership.Other, "m:{default/of-ann}:log", readCommand("XRANGE", "-", "+")),
 		redisTrial(ownership.Other, "m:{default/"+session+"}:state", readCommand("HGETALL")),
 	},
 	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: traceWriteTrials(ownership.Other),
-	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Beyond}: {
+	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.ReadBeyondScope}: {
 		redisTrial(ownership.Other, "o:{default/*}:rec", readCommand("HGETALL")),
 		redisTrial(ownership.Other, "o:{default/*}:ev", readCommand("XRANGE", "-", "+")),
 	},
@@ -94,7 +94,7 @@ func redisTrial(as ownership.Actor, pattern string, on commands) trial {
 			t.Helper()
 			for _, command := range on(m.findKey(t, pattern)) {
 				if !redistest.MayRun(t, redisURLs(m.unguardedRedis.Addr, as)[0], command...) {
-					return fmt.Errorf("Redis refuses %v", command)
+					return fmt.Errorf("Redis rejects %v", command)
 				}
 			}
 			return nil
@@ -102,13 +102,13 @@ func redisTrial(as ownership.Actor, pattern string, on commands) trial {
 	}
 }
 
-// redisURLs returns the URLs of a Redis that an actor has, or could guess.
+// redisURLs returns the Redis URLs that an actor knows or could guess.
 func redisURLs(addr string, as ownership.Actor) []string {
 	if as == ownership.Memory || as == ownership.Orchestrator {
-		return []string{redistest.URL(ids[as].EtcdUser(), addr)}
+		return []string{redistest.UserURL(ids[as].EtcdUser(), addr)}
 	}
 	return []string{
-		"redis://" + addr, redistest.URL("default", addr), redistest.URL(ids[as].EtcdUser(), addr), "redis://memory@" + addr,
+		"redis://" + addr, redistest.UserURL("default", addr), redistest.UserURL(ids[as].EtcdUser(), addr), "redis://memory@" + addr,
 		"redis://orchestrator@" + addr,
 	}
 }

@@ -36,7 +36,7 @@ var sdkTrials = map[ownership.Cell][]trial{
 	},
 	{Actor: ownership.Other, Tier: ownership.SharedTier, Verb: ownership.Write}: {{
 		tryForbidden: func(t *testing.T, _ *mesh) error { return runLocally(t, "research", nil, "shared.set") },
-		tryUnguarded: func(t *testing.T, _ *mesh) error { return runLocally(t, ownerAgent, nil, "shared.set") }, // it is its own
+		tryUnguarded: func(t *testing.T, _ *mesh) error { return runLocally(t, ownerAgent, nil, "shared.set") }, // the key belongs to this agent
 	}},
 }
 
@@ -95,7 +95,7 @@ func runLocally(t *testing.T, who string, owns map[string]keys.Owner, deed strin
 	return failure.New(failure.Mode(said), "test", said)
 }
 
-// acceptingStore is a store that accepts every change of state, whatever its owner.
+// acceptingStore is a store that accepts every state change, whichever tier owns the key.
 type acceptingStore struct {
 	*inmem.Store
 

@@ -27,13 +27,13 @@ var serviceTrials = map[ownership.Cell][]trial{
 	{Actor: ownership.Owner, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {updateTrial(ownership.Owner, "trace_id", "routing",
 		"routing_context", "parent_context", "context"), controlTrial(ownership.Owner)},
 
-	{Actor: ownership.Other, Tier: ownership.AgentTier, Verb: ownership.Read}:          {statusTrial(ownership.Other)},
-	{Actor: ownership.Other, Tier: ownership.AgentTier, Verb: ownership.Write}:         {executeTrial(ownership.Other)},
-	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Write}:        {writeTrial(ownership.Other)},
-	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Beyond}:       {readTrial},
-	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Write}:  {updateTrial(ownership.Other, "trace_id", "routing"), controlTrial(ownership.Other)},
-	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Beyond}: {readTraceTrial},
-	{Actor: ownership.Other, Tier: ownership.SharedTier, Verb: ownership.Write}:        {putConfigTrial(ownership.Other), updateTrial(ownership.Other, "config")},
+	{Actor: ownership.Other, Tier: ownership.AgentTier, Verb: ownership.Read}:                   {statusTrial(ownership.Other)},
+	{Actor: ownership.Other, Tier: ownership.AgentTier, Verb: ownership.Write}:                  {executeTrial(ownership.Other)},
+	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Write}:                 {writeTrial(ownership.Other)},
+	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.ReadBeyondScope}:       {readTrial},
+	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Write}:           {updateTrial(ownership.Other, "trace_id", "routing"), controlTrial(ownership.Other)},
+	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.ReadBeyondScope}: {readTraceTrial},
+	{Actor: ownership.Other, Tier: ownership.SharedTier, Verb: ownership.Write}:                 {putConfigTrial(ownership.Other), updateTrial(ownership.Other, "config")},
 
 	{Actor: ownership.Memory, Tier: ownership.AgentTier, Verb: ownership.Read}:  {statusTrial(ownership.Memory)},
 	{Actor: ownership.Memory, Tier: ownership.AgentTier, Verb: ownership.Write}: {executeTrial(ownership.Memory)},
@@ -65,7 +65,7 @@ func (m *mesh) withCredentialFor(t *testing.T, turn turncred.Turn) context.Conte
 
 // updateState requests a change of one state key in a turn.
 func updateState(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn, key string) error {
-	return errOf(memory.UpdateState(ctx, &troupev1.UpdateStateRequest{
+	return errorOnly(memory.UpdateState(ctx, &troupev1.UpdateStateRequest{
 		SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch, RequestId: fmt.Sprint("r-", key, time.Now().UnixNano()),
 		Delta: map[string]string{key: `"theirs"`},
 	}))
@@ -88,7 +88,7 @@ func updateTrial(as ownership.Actor, keys ...string) trial {
 			for _, key := range keys {
 				err := updateState(m.withCredential(t, as), m.memory(as), turn, key)
 				violated := failure.Is(grpcfailure.FromStatus("test", err), failure.StateViolation)
-				require.True(t, violated || holder != as, "%s: %v", key, err) // who is no worker may not call this at all
+				require.True(t, violated || holder != as, "%s: %v", key, err) // only workers may call this method
 				errs = append(errs, err)
 			}
 			return requireRejected(t, errs...)
@@ -110,7 +110,7 @@ func writeSession(ctx context.Context, memory troupev1.MemoryServiceClient, turn
 
 // writeJournal writes a journal entry of the turn's step and returns the error.
 func writeJournal(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) error {
-	return errOf(memory.Journal(ctx, &troupev1.JournalRequest{
+	return errorOnly(memory.Journal(ctx, &troupev1.JournalRequest{
 		SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch, Step: 1,
 		Entries: []*troupev1.JournalEntry{
 			{Number: 1, Phase: troupev1.JournalPhase_JOURNAL_PHASE_DONE, Reply: &troupev1.Message{
@@ -122,15 +122,15 @@ func writeJournal(ctx context.Context, memory troupev1.MemoryServiceClient, turn
 }
 
 func commitStep(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) error {
-	return errOf(memory.CommitStep(ctx, &troupev1.CommitStepRequest{
+	return errorOnly(memory.CommitStep(ctx, &troupev1.CommitStepRequest{
 		SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch,
 		Result: &troupev1.StepResult{Step: 1, Agent: turn.Agent, Text: "forged"}, Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED,
 	}))
 }
 
-// renewTurn renews the lease of a turn and returns the error. Orchestrators make this call as well.
+// renewTurn renews the lease of a turn and returns the error. Orchestrators may make this call too.
 func renewTurn(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) error {
-	return errOf(memory.RenewTurn(ctx, &troupev1.RenewTurnRequest{
+	return errorOnly(memory.RenewTurn(ctx, &troupev1.RenewTurnRequest{
 		SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch,
 		Lease: durationpb.New(10 * time.Minute),
 	}))
@@ -140,18 +140,18 @@ func renewTurn(ctx context.Context, memory troupev1.MemoryServiceClient, turn tu
 func endTurn(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) []error {
 	return []error{
 		commitStep(ctx, memory, turn),
-		errOf(memory.DeleteArtifact(ctx, &troupev1.DeleteArtifactRequest{SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch, Name: "note"})),
+		errorOnly(memory.DeleteArtifact(ctx, &troupev1.DeleteArtifactRequest{SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch, Name: "note"})),
 	}
 }
 
-// writeInTurn makes every write that the owner may make in its turn.
+// writeInTurn makes every write that the owner may make in its own turn.
 func writeInTurn(t *testing.T, m *mesh) error {
 	memory, ctx, turn := m.memory(ownership.Owner), m.withCredential(t, ownership.Owner), m.turns[ownership.Owner]
 	return firstError(append(writeSession(ctx, memory, turn), renewTurn(ctx, memory, turn))...)
 }
 
-// tryForbiddenOwnerWrites makes writes that even the owner may not make: without a credential, under another
-// epoch, into another user's session, and of data that no worker may write.
+// tryForbiddenOwnerWrites makes writes that not even the owner may make. They lack a credential, use another
+// epoch, write another user's session, or write data that no worker may write.
 func tryForbiddenOwnerWrites(t *testing.T, m *mesh) error {
 	t.Helper()
 	memory, ctx, turn := m.memory(ownership.Owner), m.withCredential(t, ownership.Owner), m.turns[ownership.Owner]
@@ -160,14 +160,13 @@ func tryForbiddenOwnerWrites(t *testing.T, m *mesh) error {
 	turn.Epoch++
 	errs = append(append(errs, writeSession(ctx, memory, turn)...), endTurn(ctx, memory, turn)...)
 	return requireRejected(t, append(errs, renewTurn(t.Context(), memory, turn), renewTurn(ctx, memory, turn),
-		errOf(memory.ReleaseTurn(ctx, &troupev1.ReleaseTurnRequest{SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch - 1})),
-		errOf(memory.ClearSession(ctx, &troupev1.MemoryServiceClearSessionRequest{SessionId: turn.Session})),
-		errOf(memory.DeleteSession(ctx, &troupev1.MemoryServiceDeleteSessionRequest{SessionId: turn.Session})))...)
+		errorOnly(memory.ReleaseTurn(ctx, &troupev1.ReleaseTurnRequest{SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch - 1})),
+		errorOnly(memory.ClearSession(ctx, &troupev1.MemoryServiceClearSessionRequest{SessionId: turn.Session})),
+		errorOnly(memory.DeleteSession(ctx, &troupev1.MemoryServiceDeleteSessionRequest{SessionId: turn.Session})))...)
 }
 
-// writeTrial returns a trial that writes the owner's session without a credential, with the actor's
-// credential, and with the owner's. It also writes the owner's step as an agent of a later step in the same
-// turn.
+// writeTrial returns a trial that writes the owner's session without a credential, with the actor's credential,
+// and with the owner's credential. It also writes the owner's step as an agent of a later step in the same turn.
 func writeTrial(as ownership.Actor) trial {
 	return trial{
 		tryForbidden: func(t *testing.T, m *mesh) error {
@@ -194,16 +193,16 @@ func writeTrial(as ownership.Actor) trial {
 // readSession makes every call that reads the session of a turn, and returns the errors.
 func readSession(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) []error {
 	return []error{
-		errOf(memory.GetSession(ctx, &troupev1.MemoryServiceGetSessionRequest{SessionId: turn.Session})),
-		errOf(memory.LoadHistory(ctx, &troupev1.LoadHistoryRequest{SessionId: turn.Session, Limit: 5})),
-		errOf(memory.GetState(ctx, &troupev1.MemoryServiceGetStateRequest{SessionId: turn.Session})),
-		errOf(memory.ListArtifacts(ctx, &troupev1.MemoryServiceListArtifactsRequest{SessionId: turn.Session})),
-		errOf(memory.SearchMemory(ctx, &troupev1.SearchMemoryRequest{UserId: turn.User, Query: "hello", Limit: 5})),
+		errorOnly(memory.GetSession(ctx, &troupev1.MemoryServiceGetSessionRequest{SessionId: turn.Session})),
+		errorOnly(memory.LoadHistory(ctx, &troupev1.LoadHistoryRequest{SessionId: turn.Session, Limit: 5})),
+		errorOnly(memory.GetState(ctx, &troupev1.MemoryServiceGetStateRequest{SessionId: turn.Session})),
+		errorOnly(memory.ListArtifacts(ctx, &troupev1.MemoryServiceListArtifactsRequest{SessionId: turn.Session})),
+		errorOnly(memory.SearchMemory(ctx, &troupev1.SearchMemoryRequest{UserId: turn.User, Query: "hello", Limit: 5})),
 	}
 }
 
-// readTrial reads the owner's session and the history of its user as another agent: without a credential, with
-// its own, and with the owner's.
+// readTrial reads the owner's session and its user's history as another agent: without a credential, with its own
+// credential, and with the owner's credential.
 var readTrial = trial{
 	tryForbidden: func(t *testing.T, m *mesh) error {
 		t.Helper()
@@ -226,15 +225,15 @@ func controlTrial(as ownership.Actor) trial {
 			t.Helper()
 			service, ctx := m.orchestrator(t), m.withCredential(t, as)
 			return requireRejected(t,
-				errOf(service.CancelTrace(ctx, &troupev1.CancelTraceRequest{TraceId: m.trace})),
-				errOf(service.PauseAgent(ctx, &troupev1.PauseAgentRequest{Agent: ownerAgent})),
-				errOf(service.ResumeAgent(ctx, &troupev1.ResumeAgentRequest{Agent: ownerAgent})),
-				errOf(service.QuarantineAgent(ctx, &troupev1.QuarantineAgentRequest{Agent: ownerAgent, Reason: "theirs"})))
+				errorOnly(service.CancelTrace(ctx, &troupev1.CancelTraceRequest{TraceId: m.ownerTrace})),
+				errorOnly(service.PauseAgent(ctx, &troupev1.PauseAgentRequest{Agent: ownerAgent})),
+				errorOnly(service.ResumeAgent(ctx, &troupev1.ResumeAgentRequest{Agent: ownerAgent})),
+				errorOnly(service.QuarantineAgent(ctx, &troupev1.QuarantineAgentRequest{Agent: ownerAgent, Reason: "theirs"})))
 		},
 		tryUnguarded: func(t *testing.T, m *mesh) error {
 			return firstRejection(
-				errOf(m.CancelTrace(t.Context(), &troupev1.CancelTraceRequest{TraceId: m.trace})),
-				errOf(m.ResumeAgent(t.Context(), &troupev1.ResumeAgentRequest{Agent: ownerAgent})))
+				errorOnly(m.CancelTrace(t.Context(), &troupev1.CancelTraceRequest{TraceId: m.ownerTrace})),
+				errorOnly(m.ResumeAgent(t.Context(), &troupev1.ResumeAgentRequest{Agent: ownerAgent})))
 		},
 	}
 }
@@ -243,8 +242,8 @@ func controlTrial(as ownership.Actor) trial {
 var readTraceTrial = trial{
 	tryForbidden: func(t *testing.T, m *mesh) error {
 		t.Helper()
-		service, req := m.orchestrator(t), &troupev1.GetTraceRequest{TraceId: m.trace}
-		return requireRejected(t, errOf(service.GetTrace(t.Context(), req)), errOf(service.GetTrace(m.withCredential(t, ownership.Other), req)))
+		service, req := m.orchestrator(t), &troupev1.GetTraceRequest{TraceId: m.ownerTrace}
+		return requireRejected(t, errorOnly(service.GetTrace(t.Context(), req)), errorOnly(service.GetTrace(m.withCredential(t, ownership.Other), req)))
 	},
 	tryUnguarded: readParentTrace,
 }
@@ -252,14 +251,14 @@ var readTraceTrial = trial{
 // readParentTrace reads the parent trace as another agent in a child turn.
 func readParentTrace(t *testing.T, m *mesh) error {
 	turn := m.turns[ownership.Other]
-	turn.Trace, turn.Epoch = m.trace, 1<<40 // which no other one is above
-	return firstError(errOf(m.orchestrator(t).GetTrace(m.withCredentialFor(t, turn), &troupev1.GetTraceRequest{TraceId: m.trace})))
+	turn.Trace, turn.Epoch = m.ownerTrace, 1<<40 // higher than every other epoch
+	return firstError(errorOnly(m.orchestrator(t).GetTrace(m.withCredentialFor(t, turn), &troupev1.GetTraceRequest{TraceId: m.ownerTrace})))
 }
 
 // putConfigTrial returns a trial that changes the configuration of the owner.
 func putConfigTrial(as ownership.Actor) trial {
 	put := func(t *testing.T, m *mesh, as ownership.Actor) error {
-		return errOf(m.memory(as).PutConfig(t.Context(), &troupev1.PutConfigRequest{
+		return errorOnly(m.memory(as).PutConfig(t.Context(), &troupev1.PutConfigRequest{
 			Agent: ownerAgent, Base: m.owner.Config().Version(), Protocol: troupev1.ConfigProtocol_CONFIG_PROTOCOL_MERGE, Delta: map[string]string{"pace": `"slow"`},
 		}))
 	}
@@ -269,20 +268,25 @@ func putConfigTrial(as ownership.Actor) trial {
 	}
 }
 
-// callStatus makes the status calls of the worker, and returns the errors.
-func callStatus(t *testing.T, m *mesh, as ownership.Actor) []error {
+// callStatusMethods makes the status calls of the worker and returns the errors.
+func callStatusMethods(t *testing.T, m *mesh, as ownership.Actor) []error {
 	lifecycle := troupev1.NewLifecycleServiceClient(m.dial(as, rig.Worker(ownerAgent)))
 	return []error{
-		errOf(lifecycle.GetState(t.Context(), &troupev1.GetStateRequest{})),
-		errOf(lifecycle.GetMetrics(t.Context(), &troupev1.GetMetricsRequest{})),
-		errOf(lifecycle.OwnsState(t.Context(), &troupev1.OwnsStateRequest{Key: "_kept"})),
+		errorOnly(lifecycle.GetState(t.Context(), &troupev1.GetStateRequest{})),
+		errorOnly(lifecycle.GetMetrics(t.Context(), &troupev1.GetMetricsRequest{})),
+		errorOnly(lifecycle.OwnsState(t.Context(), &troupev1.OwnsStateRequest{Key: "_kept"})),
 	}
 }
 
 func statusTrial(as ownership.Actor) trial {
 	return trial{
-		tryForbidden: func(t *testing.T, m *mesh) error { t.Helper(); return requireRejected(t, callStatus(t, m, as)...) },
-		tryUnguarded: func(t *testing.T, m *mesh) error { return firstError(callStatus(t, m, ownership.Orchestrator)...) },
+		tryForbidden: func(t *testing.T, m *mesh) error {
+			t.Helper()
+			return requireRejected(t, callStatusMethods(t, m, as)...)
+		},
+		tryUnguarded: func(t *testing.T, m *mesh) error {
+			return firstError(callStatusMethods(t, m, ownership.Orchestrator)...)
+		},
 	}
 }
 
@@ -294,15 +298,15 @@ func executeTrial(as ownership.Actor) trial {
 		if err == nil {
 			_, err = stream.Recv()
 		}
-		return []error{err, errOf(troupev1.NewLifecycleServiceClient(conn).Resume(t.Context(), &troupev1.ResumeRequest{}))}
+		return []error{err, errorOnly(troupev1.NewLifecycleServiceClient(conn).Resume(t.Context(), &troupev1.ResumeRequest{}))}
 	}
 	return trial{
 		tryForbidden: func(t *testing.T, m *mesh) error {
 			t.Helper()
 			lifecycle := troupev1.NewLifecycleServiceClient(m.dial(as, rig.Worker(ownerAgent)))
 			return requireRejected(t, append(orders(t, m, as),
-				errOf(lifecycle.Pause(t.Context(), &troupev1.PauseRequest{})),
-				errOf(lifecycle.Shutdown(t.Context(), &troupev1.ShutdownRequest{})))...)
+				errorOnly(lifecycle.Pause(t.Context(), &troupev1.PauseRequest{})),
+				errorOnly(lifecycle.Shutdown(t.Context(), &troupev1.ShutdownRequest{})))...)
 		},
 		tryUnguarded: func(t *testing.T, m *mesh) error { return firstRejection(orders(t, m, ownership.Orchestrator)...) },
 	}
@@ -311,7 +315,7 @@ func executeTrial(as ownership.Actor) trial {
 // firstRejection returns the first error that is a rejection, and ignores other errors.
 func firstRejection(errs ...error) error {
 	for _, err := range errs {
-		if wrong := grpcfailure.FromStatus("test", err); err != nil && failure.Is(wrong, refusals...) {
+		if wrong := grpcfailure.FromStatus("test", err); err != nil && failure.Is(wrong, rejectionModes...) {
 			return wrong
 		}
 	}

@@ -1,4 +1,4 @@
-// Package parallel lets packages whose tests wait more than they compute run more of them at once.
+// Package parallel raises the number of parallel tests for packages whose tests wait more than they compute.
 package parallel
 
 import (
@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// AtLeast lets n parallel tests of this process run at once, or more if -parallel says so. Without it, as many
-// run as there are CPUs. A TestMain calls it before it runs the tests.
-func AtLeast(n int) {
+// SetMinimum lets at least n parallel tests of this process run at once. A higher value of the -parallel flag
+// remains in force. The default is one per CPU. A TestMain calls it before it runs the tests.
+func SetMinimum(n int) {
 	if !flag.Parsed() { // a second parse would undo the change of an earlier call
 		flag.Parse()
 	}
@@ -16,5 +16,5 @@ func AtLeast(n int) {
 	if now, err := strconv.Atoi(limit.String()); err == nil && now >= n {
 		return
 	}
-	_ = limit.Set(strconv.Itoa(n)) // the flag takes every number
+	_ = limit.Set(strconv.Itoa(n)) // the flag accepts every number
 }

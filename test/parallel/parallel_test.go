@@ -11,13 +11,13 @@ import (
 const tests = 5 // more than the CPUs of most machines that run this
 
 func TestMain(m *testing.M) {
-	parallel.AtLeast(tests)
-	parallel.AtLeast(1) // lowers nothing
+	parallel.SetMinimum(tests)
+	parallel.SetMinimum(1) // does not lower the limit
 	os.Exit(m.Run())
 }
 
-// The tests wait for each other, so they end only if all of them run at once.
-func TestAtLeast(t *testing.T) {
+// Each test waits for the others, so the tests end only if all of them run at once.
+func TestSetMinimum_RunsTestsAtTheSameTime(t *testing.T) {
 	var together sync.WaitGroup
 	together.Add(tests)
 	for range tests {

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 )
 
-// Backup copies the data of a stopped server, and returns their folder.
+// Backup copies the data of a stopped server and returns the folder of the copy.
 func (s *Server) Backup() string {
 	s.t.Helper()
 	to := filepath.Join(s.t.TempDir(), "backup")
@@ -15,7 +15,7 @@ func (s *Server) Backup() string {
 	return to
 }
 
-// Restore replaces the data of a stopped server by a backup (empty removes all data).
+// Restore replaces the data of a stopped server with a backup. An empty folder name removes all data.
 func (s *Server) Restore(backup string) {
 	s.t.Helper()
 	if err := os.RemoveAll(s.dir); err != nil {

@@ -13,20 +13,19 @@ import (
 	"github.com/troupe-dev/troupe/test/loopback"
 )
 
-// slots is the number of hash slots of a Cluster.
-const slots = 16384
+// slotCount is the number of hash slots of a Redis Cluster.
+const slotCount = 16384
 
-// Cluster runs a Redis Cluster of three masters until the test ends, and returns the URL by
-// which redisconn finds it.
-func Cluster(t testing.TB) string {
+// StartCluster runs a Redis Cluster of three masters until the test ends. It returns the URL with which redisconn
+// connects to it.
+func StartCluster(t testing.TB) string {
 	t.Helper()
-	url, _ := ClusterServers(t)
+	url, _ := StartClusterServers(t)
 	return url
 }
 
-// ClusterServers runs a Redis Cluster as Cluster does, and also returns its servers, which a test may kill and
-// restart.
-func ClusterServers(t testing.TB) (url string, servers []*Server) {
+// StartClusterServers works like StartCluster and also returns the servers, which a test may kill and restart.
+func StartClusterServers(t testing.TB) (url string, servers []*Server) {
 	t.Helper()
 	const masters = 3
 	nodes := make([]*redis.Client, masters)
@@ -34,7 +33,7 @@ func ClusterServers(t testing.TB) (url string, servers []*Server) {
 	for i := range nodes {
 		// The default bus port is the client port plus 10,000, which may not be free.
 		_, buses[i], _ = net.SplitHostPort(loopback.Address(t))
-		server := New(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", buses[i])
+		server := StartServer(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--cluster-port", buses[i])
 		addrs[i], servers = server.Addr, append(servers, server)
 		nodes[i] = redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})
 		defer func() { _ = nodes[i].Close() }()
@@ -42,7 +41,7 @@ func ClusterServers(t testing.TB) (url string, servers []*Server) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for i, node := range nodes {
-		first, last := i*slots/masters, (i+1)*slots/masters-1
+		first, last := i*slotCount/masters, (i+1)*slotCount/masters-1
 		if err := node.ClusterAddSlotsRange(ctx, first, last).Err(); err != nil {
 			t.Fatalf("redistest: slots of node %d: %v", i, err)
 		}
@@ -68,7 +67,7 @@ func ClusterServers(t testing.TB) (url string, servers []*Server) {
 	return fmt.Sprintf("redis://%s?addr=%s&addr=%s", addrs[0], addrs[1], addrs[2]), servers
 }
 
-// isFormed reports whether every node knows all the others and considers the Cluster ok.
+// isFormed reports whether every node knows all other nodes and considers the Cluster ok.
 func isFormed(ctx context.Context, nodes []*redis.Client) bool {
 	for _, node := range nodes {
 		info, err := node.ClusterInfo(ctx).Result()

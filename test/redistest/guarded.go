@@ -9,14 +9,14 @@ import (
 	acl "github.com/troupe-dev/troupe/deploy/redis"
 )
 
-// Admin is the user of a guarded server that has all rights.
+// Admin is the name of the user with all rights on a guarded server.
 const Admin = "admin"
 
-// Guarded runs a redis-server with the shipped users, as in production, and Admin. The password of each user is
-// its name.
-func Guarded(t testing.TB, flags ...string) *Server {
+// StartGuarded runs a redis-server with the Redis users of production, and with Admin. The password of each user
+// is its name.
+func StartGuarded(t testing.TB, flags ...string) *Server {
 	t.Helper()
-	users, err := acl.Users(map[string]string{"memory": "memory", "orchestrator": "orchestrator"})
+	users, err := acl.UsersACL(map[string]string{"memory": "memory", "orchestrator": "orchestrator"})
 	if err != nil {
 		t.Fatalf("redistest: %v", err)
 	}
@@ -24,12 +24,12 @@ func Guarded(t testing.TB, flags ...string) *Server {
 	if err := os.WriteFile(file, []byte("user "+Admin+" reset on >"+Admin+" ~* &* +@all\n"+users), 0o600); err != nil {
 		t.Fatalf("redistest: %v", err)
 	}
-	return New(t, append([]string{"--aclfile", file}, flags...)...)
+	return StartServer(t, append([]string{"--aclfile", file}, flags...)...)
 }
 
-// Unguarded runs a redis-server with the same users and default, all with all rights. Tests compare Guarded
-// with it.
-func Unguarded(t testing.TB) *Server {
+// StartUnguarded runs a redis-server with the same users and the user default, all with all rights. Tests compare
+// it with a guarded server.
+func StartUnguarded(t testing.TB) *Server {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "users.acl")
 	const may = " reset on nopass ~* &* +@all\n"
@@ -37,10 +37,10 @@ func Unguarded(t testing.TB) *Server {
 	if err := os.WriteFile(file, []byte(all), 0o600); err != nil {
 		t.Fatalf("redistest: %v", err)
 	}
-	return New(t, "--aclfile", file)
+	return StartServer(t, "--aclfile", file)
 }
 
-// URL returns the URL of a server for a user, with the password that Guarded sets.
-func URL(user, addr string) string {
+// UserURL returns the URL with which a user connects to a server. It contains the password that StartGuarded sets.
+func UserURL(user, addr string) string {
 	return (&url.URL{Scheme: "redis", User: url.UserPassword(user, user), Host: addr, Path: "/0"}).String()
 }

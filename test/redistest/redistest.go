@@ -1,5 +1,5 @@
-// Package redistest runs a real redis-server for a test, as durable as in production: every acknowledged write
-// is on disk. It is a child process on a free loopback port, with its data in a folder of the test.
+// Package redistest runs a real redis-server for a test, as durable as in production: every acknowledged write is
+// on disk. The server is a child process on a free loopback port. Its data is in a temporary folder of the test.
 package redistest
 
 import (
@@ -19,12 +19,12 @@ import (
 	"github.com/troupe-dev/troupe/test/loopback"
 )
 
-// patience is how long a server may take to start on a busy machine.
+// patience is how long a server may take to start, even on a busy machine.
 const patience = 20 * time.Second
 
 // Server is a redis-server that a test may kill and restart.
 type Server struct {
-	// Addr is host:port. It stays the same over a restart.
+	// Addr is the server's address, host:port. It stays the same after a restart.
 	Addr string
 
 	t     testing.TB
@@ -36,27 +36,27 @@ type Server struct {
 // Start runs a redis-server until the test ends and returns its address, host:port.
 func Start(t testing.TB) string {
 	t.Helper()
-	return New(t).Addr
+	return StartServer(t).Addr
 }
 
-// New runs a redis-server with additional flags until the test ends. The test fails if there is no
-// redis-server on PATH.
-func New(t testing.TB, flags ...string) *Server {
+// StartServer runs a redis-server with additional flags until the test ends. The test fails if redis-server is not
+// on PATH.
+func StartServer(t testing.TB, flags ...string) *Server {
 	t.Helper()
-	s := Reserve(t, flags...)
+	s := ReserveServer(t, flags...)
 	s.Start()
 	return s
 }
 
-// Reserve returns a server that is not started yet, with a port that is free now.
-func Reserve(t testing.TB, flags ...string) *Server {
+// ReserveServer returns a server that has not been started. Its port is free now.
+func ReserveServer(t testing.TB, flags ...string) *Server {
 	t.Helper()
 	s := &Server{Addr: loopback.Address(t), t: t, dir: t.TempDir(), flags: flags}
 	t.Cleanup(s.Kill)
 	return s
 }
 
-// Start runs the server over its existing data, and returns when it answers.
+// Start runs the server on its existing data and returns once it responds.
 func (s *Server) Start() {
 	s.t.Helper()
 	program, err := exec.LookPath("redis-server")
@@ -84,7 +84,7 @@ func (s *Server) Start() {
 	}
 }
 
-// Dir returns the folder of its data.
+// Dir returns the folder with the server's data.
 func (s *Server) Dir() string { return s.dir }
 
 // Kill kills the server with SIGKILL. A second call does nothing.
@@ -97,7 +97,7 @@ func (s *Server) Kill() {
 	s.child = nil
 }
 
-// awaitPong pings until the server answers, which it does once its data are loaded.
+// awaitPong pings the server until it responds, which it does once its data is loaded.
 func (s *Server) awaitPong() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

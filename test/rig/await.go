@@ -13,7 +13,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Await waits until the condition holds.
+// Await waits until the condition holds. The test fails if that takes too long.
 func (m *Mesh) Await(what string, holds func() bool) {
 	m.t.Helper()
 	deadline := time.NewTimer(patience)
@@ -29,11 +29,11 @@ func (m *Mesh) Await(what string, holds func() bool) {
 	}
 }
 
-// AwaitReady waits until the orchestrator is ready and every agent takes steps.
+// AwaitReady waits until the orchestrator is ready and every agent accepts steps.
 func (m *Mesh) AwaitReady() {
 	m.t.Helper()
 	m.Await("every agent is ready", func() bool {
-		if !m.Ready(Orchestrator) {
+		if !m.IsReady(Orchestrator) {
 			return false
 		}
 		resp, err := m.ListAgents(m.t.Context(), &troupev1.ListAgentsRequest{})
@@ -47,9 +47,9 @@ func (m *Mesh) AwaitReady() {
 	})
 }
 
-// AwaitNewKeys waits until each running service has loaded new keys the given number of times since its
-// start, as its log says. Services look for new keys when their metrics are read. It works with Binaries
-// only.
+// AwaitNewKeys waits until each running service has loaded new keys the given number of times since its start. It
+// reads this from the logs, so it works only with StartBinaries. Services look for new keys when their metrics are
+// read.
 func (m *Mesh) AwaitNewKeys(times int) {
 	m.t.Helper()
 	m.Await("all services have the new keys", func() bool {
@@ -67,20 +67,20 @@ func (m *Mesh) AwaitNewKeys(times int) {
 	})
 }
 
-// Ready reports whether the readiness probe of a service succeeds.
-func (m *Mesh) Ready(p Part) bool {
+// IsReady reports whether the readiness probe of a service succeeds.
+func (m *Mesh) IsReady(p Part) bool {
 	m.t.Helper()
 	_, status, err := m.httpGet(p, "/readyz")
 	return err == nil && status == http.StatusOK
 }
 
-// httpClient keeps no connection, which would count as a leak.
+// httpClient keeps no idle connection, because goleak would count it as a leak.
 var httpClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
 
-// httpGet reads a page of a part's HTTP port.
+// httpGet reads a page from the HTTP port of a part.
 func (m *Mesh) httpGet(p Part, path string) (text string, status int, err error) {
 	m.t.Helper()
-	req, err := http.NewRequestWithContext(m.t.Context(), http.MethodGet, "http://"+m.address(p, "http")+path, http.NoBody)
+	req, err := http.NewRequestWithContext(m.t.Context(), http.MethodGet, "http://"+m.loopbackAddress(p, "http")+path, http.NoBody)
 	require.NoError(m.t, err)
 	resp, err := httpClient.Do(req)
 	if err != nil {

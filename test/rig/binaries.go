@@ -19,8 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/test/gobuild"
 )
 
-// Binaries runs each service as a process of the binary that is shipped.
-func Binaries(t testing.TB, cfg Config) *Mesh {
+// StartBinaries starts a mesh whose services run as processes of the shipped binary.
+func StartBinaries(t testing.TB, cfg Config) *Mesh {
 	t.Helper()
 	dir, err := build()
 	require.NoError(t, err)
@@ -29,14 +29,14 @@ func Binaries(t testing.TB, cfg Config) *Mesh {
 
 // build builds the binaries of the services and of Programs, once for all tests of a process.
 var build = sync.OnceValues(func() (folder string, err error) {
-	return gobuild.Programs(repositoryRoot(), "./services/memory", "./services/orchestrator", "./services/worker", "./test/rig/...")
+	return gobuild.Build(repositoryRoot(), "./services/memory", "./services/orchestrator", "./services/worker", "./test/rig/...")
 })
 
-// process is a service in a process of its own.
+// process is a service that runs in its own process.
 type process struct {
 	cmd    *exec.Cmd
-	output string // file
-	ended  chan struct{}
+	output string // path of the file with its output
+	done   chan struct{}
 	err    error // valid once ended is closed
 }
 
@@ -49,11 +49,11 @@ func launchProcess(m *Mesh, dir string, p Part) service {
 	output, err := os.Create(filepath.Join(m.t.TempDir(), program+".log"))
 	require.NoError(m.t, err)
 	m.outputs = append(m.outputs, output.Name())
-	c := &process{cmd: exec.Command(filepath.Join(dir, program)), output: output.Name(), ended: make(chan struct{})}
-	c.cmd.Env = append(append(os.Environ(), "GOTRACEBACK=crash"), environment(m, p)...) // a crash prints all that it can
+	c := &process{cmd: exec.Command(filepath.Join(dir, program)), output: output.Name(), done: make(chan struct{})}
+	c.cmd.Env = append(append(os.Environ(), "GOTRACEBACK=crash"), environment(m, p)...) // a crash prints all goroutines
 	c.cmd.Stdout, c.cmd.Stderr = output, output
 	require.NoError(m.t, c.cmd.Start())
-	go func() { c.err = c.cmd.Wait(); close(c.ended) }()
+	go func() { c.err = c.cmd.Wait(); close(c.done) }()
 	m.t.Cleanup(func() {
 		_ = output.Close()
 		if m.t.Failed() {
@@ -64,19 +64,19 @@ func launchProcess(m *Mesh, dir string, p Part) service {
 	return c
 }
 
-// environment configures a part by its environment, as a cluster does.
+// environment returns the environment variables that configure a part, as a cluster would set them.
 func environment(m *Mesh, p Part) []string {
 	env := []string{
-		"TROUPE_GRPC_ADDR=" + m.Address(p), "TROUPE_HTTP_ADDR=" + m.address(p, "http"),
+		"TROUPE_GRPC_ADDR=" + m.Address(p), "TROUPE_HTTP_ADDR=" + m.loopbackAddress(p, "http"),
 		"TROUPE_LOG_LEVEL=" + cmp.Or(m.cfg.LogLevel, "info"), "TROUPE_AGENTS=" + agentsDir(),
 	}
-	if self := m.Credentials.Process(string(p)); self.Cert != "" {
+	if self := m.Credentials.ProcessConfig(string(p)); self.Cert != "" {
 		env = append(env, "TROUPE_TLS_CERT="+self.Cert, "TROUPE_TLS_KEY="+self.Key, "TROUPE_TLS_CA="+self.CA)
 	} else if self.DevCA != "" {
 		env = append(env, "TROUPE_TLS_DEV_CA="+self.DevCA)
 	}
-	if m.cfg.Collector != "" {
-		env = append(env, "OTEL_EXPORTER_OTLP_ENDPOINT="+m.cfg.Collector)
+	if m.cfg.CollectorURL != "" {
+		env = append(env, "OTEL_EXPORTER_OTLP_ENDPOINT="+m.cfg.CollectorURL)
 	}
 	if m.cfg.AuditLogs != "" {
 		env = append(env, "TROUPE_AUDIT_LOG="+m.AuditLog(p))
@@ -84,7 +84,7 @@ func environment(m *Mesh, p Part) []string {
 	etcd := "TROUPE_ETCD=" + strings.Join(m.Stores.Etcd.Endpoints(), ",")
 	switch p {
 	case Memory:
-		if m.cfg.WatchDesired {
+		if m.cfg.WatchQuarantines {
 			env = append(env, etcd)
 		}
 		return append(env, "TROUPE_REDIS="+m.Stores.RedisURL("memory"))
@@ -98,9 +98,9 @@ func environment(m *Mesh, p Part) []string {
 func orchestratorEnvironment(m *Mesh) []string {
 	env := []string{
 		"TROUPE_AGENTS=" + m.cfg.workflows(), "TROUPE_REDIS=" + m.Stores.RedisURL("orchestrator"), "TROUPE_REFLECTION=true",
-		"TROUPE_ROUTE_WAIT=" + m.cfg.RouteWait.String(), "TROUPE_MAX_TURNS=" + strconv.Itoa(m.cfg.MaxTurns), "TROUPE_DRAIN=" + m.cfg.Drain.String(),
+		"TROUPE_ROUTE_WAIT=" + m.cfg.RouteWait.String(), "TROUPE_MAX_TURNS=" + strconv.Itoa(m.cfg.MaxTurns), "TROUPE_DRAIN=" + m.cfg.DrainTimeout.String(),
 	}
-	edge, tokens := m.Credentials.Client()
+	edge, tokens := m.Credentials.ClientPortConfig()
 	if edge.Cert != "" {
 		env = append(env, "TROUPE_CLIENT_TLS_CERT="+edge.Cert, "TROUPE_CLIENT_TLS_KEY="+edge.Key)
 	}
@@ -112,12 +112,12 @@ func orchestratorEnvironment(m *Mesh) []string {
 
 func workerEnvironment(m *Mesh, p Part) []string {
 	if added, ok := m.programs[p]; ok {
-		return append([]string{"TROUPE_INSTANCE_ID=" + added.Instance, "TROUPE_DRAIN=" + added.Drain.String()}, added.Env...)
+		return append([]string{"TROUPE_INSTANCE_ID=" + added.Instance, "TROUPE_DRAIN=" + added.DrainTimeout.String()}, added.Env...)
 	}
 	return []string{"TROUPE_AGENT=" + m.programs.agent(p), "TROUPE_DOCS=" + documentsDir(), "TROUPE_DRAIN=" + defaultDrain.String()}
 }
 
-// stop sends SIGTERM. The exit code must be 0.
+// stop sends SIGTERM and requires exit code 0.
 func (c *process) stop() error {
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (c *process) stop() error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case <-c.ended:
+	case <-c.done:
 		return c.err
 	case <-timer.C:
 		c.kill()
@@ -133,9 +133,9 @@ func (c *process) stop() error {
 	}
 }
 
-func (c *process) wait() error { <-c.ended; return c.err }
+func (c *process) wait() error { <-c.done; return c.err }
 
 func (c *process) kill() {
 	_ = c.cmd.Process.Kill()
-	<-c.ended
+	<-c.done
 }

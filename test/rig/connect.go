@@ -11,14 +11,14 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Dialer returns a function that makes connections and clients as the one of the mesh. See
+// Dialer returns a function that makes connections and clients in the same way as the mesh's own client. See
 // credentials.Dialer.
 func (m *Mesh) Dialer() func() (*grpc.ClientConn, *client.Client, error) {
 	return m.Credentials.Dialer(m.Address(Orchestrator))
 }
 
-// DialAs connects to the memory service or to a worker with the certificate of any process. Tests use it to
-// call as that process, or as a compromised one.
+// DialAs connects to the memory service or to a worker with the certificate of any process. Tests use it to act as
+// that process, for example as a compromised one.
 func (m *Mesh) DialAs(as identity.ID, p Part) *grpc.ClientConn {
 	m.t.Helper()
 	server := m.programs.id(p)
@@ -28,7 +28,7 @@ func (m *Mesh) DialAs(as identity.ID, p Part) *grpc.ClientConn {
 	return conn
 }
 
-// InstanceOf returns the id of a worker's instance, which must be registered.
+// InstanceOf returns the instance id of a worker, which must be registered.
 func (m *Mesh) InstanceOf(p Part) string {
 	m.t.Helper()
 	resp, err := m.ListInstances(m.t.Context(), &troupev1.ListInstancesRequest{})

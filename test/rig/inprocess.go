@@ -18,22 +18,22 @@ import (
 	workers "github.com/troupe-dev/troupe/services/worker/app"
 )
 
-// InProcess runs the services as goroutines of the test, so that the race detector covers them. Kill stops a
-// service in order instead.
-func InProcess(t testing.TB, cfg Config) *Mesh {
+// StartInProcess starts a mesh whose services run as goroutines of the test, so that the race detector covers
+// them. Kill only stops a service gracefully.
+func StartInProcess(t testing.TB, cfg Config) *Mesh {
 	t.Helper()
 	return start(t, cfg, launchGoroutine)
 }
 
-// goroutine is a service in process.
+// goroutine is a service that runs in the process of the test.
 type goroutine struct {
 	cancel context.CancelFunc
-	ended  chan error
+	done   chan error
 }
 
-func (g *goroutine) stop() error { g.cancel(); return <-g.ended }
+func (g *goroutine) stop() error { g.cancel(); return <-g.done }
 func (g *goroutine) kill()       { _ = g.stop() }
-func (g *goroutine) wait() error { defer g.cancel(); return <-g.ended }
+func (g *goroutine) wait() error { defer g.cancel(); return <-g.done }
 
 func launchGoroutine(m *Mesh, p Part) service {
 	m.t.Helper()
@@ -49,7 +49,7 @@ func launchGoroutine(m *Mesh, p Part) service {
 	g := &goroutine{cancel, make(chan error, 1)}
 	go func() {
 		err := app.Run(ctx, func() {})
-		g.ended <- errors.Join(err, tel.Audit.Close())
+		g.done <- errors.Join(err, tel.Audit.Close())
 	}()
 	return g
 }
@@ -63,16 +63,16 @@ func newApp(m *Mesh, tel *telemetry.Telemetry, p Part) (app, error) {
 	switch p {
 	case Memory:
 		return memory.New(tel, memory.Config{
-			GRPCAddr: m.Address(p), HTTPAddr: m.address(p, "http"), Redis: m.Stores.RedisURL("memory"), Grace: defaultDrain,
-			Identity: m.Credentials.Process(string(p)),
+			GRPCAddr: m.Address(p), HTTPAddr: m.loopbackAddress(p, "http"), Redis: m.Stores.RedisURL("memory"), Grace: defaultDrain,
+			Identity: m.Credentials.ProcessConfig(string(p)),
 		})
 	case Orchestrator:
-		edge, tokens := m.Credentials.Client()
+		edge, tokens := m.Credentials.ClientPortConfig()
 		return orchestrator.New(tel, orchestrator.Config{
-			HTTPAddr: m.address(p, "http"), Agents: m.cfg.workflows(), Timeout: time.Minute, Drain: m.cfg.Drain,
-			Identity: m.Credentials.Process(string(p)),
+			HTTPAddr: m.loopbackAddress(p, "http"), Agents: m.cfg.workflows(), Timeout: time.Minute, Drain: m.cfg.DrainTimeout,
+			Identity: m.Credentials.ProcessConfig(string(p)),
 			Port: orchestrator.PortConfig{
-				GRPCAddr: m.Address(p), Reflection: true, Rates: m.cfg.Rates, PeerConnections: rpc.MaxPeerConnections,
+				GRPCAddr: m.Address(p), Reflection: true, Rates: m.cfg.RatesFile, PeerConnections: rpc.MaxPeerConnections,
 				ClientTLS: edge, Clients: tokens,
 			},
 			Stores: orchestrator.StoresConfig{
@@ -88,17 +88,17 @@ func newApp(m *Mesh, tel *telemetry.Telemetry, p Part) (app, error) {
 
 func newWorker(m *Mesh, tel *telemetry.Telemetry, p Part) (app, error) {
 	cfg := worker.Config{
-		GRPCAddr: m.Address(p), HTTPAddr: m.address(p, "http"), Etcd: m.Stores.Etcd.Endpoints(), Memory: m.Address(Memory),
-		Drain: defaultDrain, Identity: m.Credentials.Process(string(p)),
+		GRPCAddr: m.Address(p), HTTPAddr: m.loopbackAddress(p, "http"), Etcd: m.Stores.Etcd.Endpoints(), Memory: m.Address(Memory),
+		Drain: defaultDrain, Identity: m.Credentials.ProcessConfig(string(p)),
 	}
 	program, added := m.programs[p]
 	if !added {
 		return workers.New(m.t.Context(), tel, workers.Config{Agents: agentsDir(), Agent: m.programs.agent(p), Docs: documentsDir(), Worker: cfg}, nil)
 	}
-	a, err := program.Make()
+	a, err := program.NewAgent()
 	if err != nil {
 		return nil, err
 	}
-	cfg.InstanceID, cfg.Drain = program.Instance, program.Drain
+	cfg.InstanceID, cfg.Drain = program.Instance, program.DrainTimeout
 	return worker.New(tel, cfg, a)
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/troupe-dev/troupe/internal/identity"
 )
 
-// Part names a part of the mesh.
+// Part identifies a process of the mesh, such as a service, a worker or a store.
 type Part string
 
-// The parts besides the workers.
+// The parts that are not workers.
 const (
 	Etcd         Part = "etcd"
 	Redis        Part = "redis"
@@ -20,24 +20,24 @@ const (
 	Orchestrator Part = "orchestrator"
 )
 
-// Worker returns the worker of an agent.
+// Worker returns the part that is the worker of an agent.
 func Worker(agent string) Part { return Part("worker " + agent) }
 
-// SecondWorker returns another worker of an agent. It runs only when a test starts it.
+// SecondWorker returns the part that is a second worker of an agent. It runs only if a test starts it.
 func SecondWorker(agent string) Part { return Worker(agent) + secondSuffix }
 
 const secondSuffix = " second"
 
-// fileName returns the name of the part as a part of a file name.
+// fileName returns the name of the part in a form that is valid in a file name.
 func (p Part) fileName() string { return strings.ReplaceAll(string(p), " ", "-") }
 
-// Agents are the agents of the mesh: the research assistant's.
+// Agents lists the agents that every mesh has, which are the agents of the research assistant.
 var Agents = []string{"coordinator", "clarification", "research", "synthesis"}
 
-// programs are the workers that a test has added to Agents.
+// programs holds the workers that a test has added.
 type programs map[Part]Program
 
-// stopOrder returns all services in the order in which they stop.
+// stopOrder returns all services in the order in which they are stopped.
 func (added programs) stopOrder() []Part {
 	all := []Part{Orchestrator}
 	for _, agent := range Agents {

@@ -10,42 +10,43 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/slow"
 )
 
-// Program is a worker that a test adds to the workers of the research assistant.
+// Program describes a worker that a test adds to a mesh.
 type Program struct {
-	Instance string                       // its id
-	Agent    string                       // its agent (empty means the one that the Part names, if any)
-	Drain    time.Duration                // how long its steps may take to end when it stops
-	Package  string                       // of its main, below ./test/rig; for Binaries
-	Env      []string                     // of its process, besides the environment of all workers
-	Make     func() (*agent.Agent, error) // for InProcess
+	Instance     string                       // id of the instance
+	Agent        string                       // name of the agent (empty means the one in the Part, if any)
+	DrainTimeout time.Duration                // time that running steps get when the worker stops
+	Package      string                       // main package below ./test/rig, for StartBinaries
+	Env          []string                     // environment in addition to the one that all workers have
+	NewAgent     func() (*agent.Agent, error) // creates the agent for StartInProcess
 }
 
-// Host starts a worker of the test as a part of its own, which Start, Stop and the others then know. It
-// does not wait until the worker is ready.
-func (m *Mesh) Host(p Part, program Program) {
+// HostWorker starts an additional worker as a new part, on which methods such as Start and Stop then work. It does
+// not wait until the worker is ready.
+func (m *Mesh) HostWorker(p Part, program Program) {
 	m.t.Helper()
 	m.programs[p] = program
-	if m.Credentials.InFiles() {
+	if m.Credentials.UsesFiles() {
 		m.Stores.AddAgent(m.Credentials.DevCA, program.Agent)
 	}
 	m.Start(p)
 }
 
-// SlowWorker returns the worker with this number of the slow agent, which calls the gate.
+// SlowWorker returns the slow agent's worker with the given number. The agent calls the gate.
 func SlowWorker(g *gate.Gate, number int) (Part, Program) {
 	id := fmt.Sprintf("slow-%d", number)
 	return Part(id), Program{
-		Instance: id, Agent: slow.Name, Drain: time.Second, Package: "./test/rig/slowworker", Env: []string{"SLOW_GATE=" + g.URL},
-		Make: func() (*agent.Agent, error) { return slow.New(g.URL, id) },
+		Instance: id, Agent: slow.Name, DrainTimeout: time.Second, Package: "./test/rig/slowworker", Env: []string{"SLOW_GATE=" + g.URL},
+		NewAgent: func() (*agent.Agent, error) { return slow.New(g.URL, id) },
 	}
 }
 
-// InputWorker returns the worker with this number of an agent of package inputagent with the name, which calls the gate.
+// InputWorker returns the worker with the given number for an agent of package inputagent. The agent has the given
+// name and calls the gate.
 func InputWorker(g *gate.Gate, name string, number int) (Part, Program) {
 	id := fmt.Sprintf("%s-%d", name, number)
 	return Part(id), Program{
-		Instance: id, Agent: name, Drain: time.Second, Package: "./test/rig/inputworker",
-		Env:  []string{"CLERK_GATE=" + g.URL, "CLERK_NAME=" + name},
-		Make: func() (*agent.Agent, error) { return inputagent.New(name, g.URL, id) },
+		Instance: id, Agent: name, DrainTimeout: time.Second, Package: "./test/rig/inputworker",
+		Env:      []string{"CLERK_GATE=" + g.URL, "CLERK_NAME=" + name},
+		NewAgent: func() (*agent.Agent, error) { return inputagent.New(name, g.URL, id) },
 	}
 }

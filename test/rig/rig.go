@@ -29,36 +29,35 @@ import (
 // patience bounds every wait, with room for a busy machine.
 const patience = 60 * time.Second
 
-// defaultDrain is how long parts may take to end their work.
+// defaultDrain is how long parts may take to finish their work when they stop.
 const defaultDrain = 10 * time.Second
 
 // Config configures a mesh.
 type Config struct {
-	RouteWait     time.Duration // of the orchestrator (0 means 5 s)
-	Drain         time.Duration // of the orchestrator (0 means 10 s)
-	MaxTurns      int           // permits of the orchestrator (0 means as many as there are slots)
-	Rates         string        // file with the rates of the orchestrator's callers, in process only (empty means the defaults)
-	TestWorkflows bool          // the orchestrator has the workflows of the folder flows, and not those of the research assistant
-	WatchDesired  bool          // the memory service watches in etcd which agents are quarantined
+	RouteWait        time.Duration // how long the orchestrator waits for an instance (0 means 5 s)
+	DrainTimeout     time.Duration // drain time of the orchestrator (0 means 10 s)
+	MaxTurns         int           // permits of the orchestrator (0 means one per slot)
+	RatesFile        string        // file with the rates of the orchestrator's callers, in process only (empty means the defaults)
+	TestWorkflows    bool          // the orchestrator has the workflows of the folder flows, and not those of the research assistant
+	WatchQuarantines bool          // the memory service watches etcd for quarantined agents
 
-	LogLevel  string // of binaries (empty means info)
-	Collector string // URL that receives the spans of binaries (empty means none)
-	AuditLogs string // folder of the audit logs, by part (empty means none)
+	LogLevel     string // log level of binaries (empty means info)
+	CollectorURL string // URL that receives the spans of binaries (empty means none)
+	AuditLogs    string // folder of the audit logs, by part (empty means none)
 
-	// OpenStores makes Redis and etcd reject nothing, so that only services do: see stores.Open.
+	// OpenStores makes Redis and etcd accept every access, so that only services reject any. See stores.Open.
 	OpenStores bool
-	// Tokens makes the orchestrator require a token from clients. The mesh's own client has one of an
-	// admin.
-	Tokens bool
-	// CertificateLife gives processes certificates from files, as in production, and is how long the
-	// first ones are valid. Clients then need TLS and a token. With 0 the certificates come from a CA for
-	// development, and clients use plain text.
-	CertificateLife time.Duration
-	Plain           bool // nothing authenticates its callers, not even the stores
+	// RequireTokens makes the orchestrator require a token from clients. The mesh's own client has an admin's
+	// token.
+	RequireTokens bool
+	// CertificateLifetime gives processes certificates from files, as in production, and is how long the first
+	// certificates are valid. Clients then need TLS and a token. With 0 the certificates come from a development
+	// CA, and clients connect in plain text.
+	CertificateLifetime time.Duration
+	Unauthenticated     bool // neither services nor stores authenticate their callers
 }
 
-// Mesh is a running mesh. Its methods fail the test when they cannot do what they say. They must be
-// called from the test's own goroutine.
+// Mesh is a running mesh. Its methods fail the test on errors. They must be called from the goroutine of the test.
 type Mesh struct {
 	*client.Client                  // of the orchestrator
 	Conn           *grpc.ClientConn // of the client
@@ -77,14 +76,14 @@ type Mesh struct {
 	log     *observer.ObservedLogs // what core recorded
 }
 
-// start starts a whole mesh, and stops it when the test ends.
+// start starts a whole mesh, which stops when the test ends.
 func start(t testing.TB, cfg Config, launch launcher) *Mesh {
 	t.Helper()
 	if cfg.RouteWait == 0 {
 		cfg.RouteWait = 5 * time.Second
 	}
-	if cfg.Drain == 0 {
-		cfg.Drain = defaultDrain
+	if cfg.DrainTimeout == 0 {
+		cfg.DrainTimeout = defaultDrain
 	}
 	core, log := observer.New(zap.InfoLevel)
 	m := &Mesh{
@@ -92,11 +91,11 @@ func start(t testing.TB, cfg Config, launch launcher) *Mesh {
 		core: core, log: log,
 	}
 	m.Credentials = credentials.New(t, credentials.Config{
-		None: cfg.Plain, Files: cfg.CertificateLife > 0, Token: cfg.Tokens || cfg.CertificateLife > 0,
+		NoCertificates: cfg.Unauthenticated, CertificateFiles: cfg.CertificateLifetime > 0, RequireToken: cfg.RequireTokens || cfg.CertificateLifetime > 0,
 	})
 	m.Stores = stores.Start(t, stores.Config{Access: cfg.storeAccess(), DevCA: m.Credentials.DevCA, Agents: Agents})
-	if m.Credentials.InFiles() {
-		m.issue(credentials.Edge, cfg.CertificateLife)
+	if m.Credentials.UsesFiles() {
+		m.issueCertificate(credentials.Edge, cfg.CertificateLifetime)
 	}
 	var err error
 	m.Conn, m.Client, err = m.Dialer()()
@@ -113,7 +112,7 @@ func start(t testing.TB, cfg Config, launch launcher) *Mesh {
 
 func (c Config) storeAccess() stores.Access {
 	switch {
-	case c.Plain:
+	case c.Unauthenticated:
 		return stores.Plain
 	case c.OpenStores:
 		return stores.Open
@@ -134,10 +133,10 @@ func (c Config) workflows() string {
 func (c Config) auditLog(p Part) string { return filepath.Join(c.AuditLogs, p.fileName()+".jsonl") }
 
 // Address returns the gRPC address of a part.
-func (m *Mesh) Address(p Part) string { return m.address(p, "grpc") }
+func (m *Mesh) Address(p Part) string { return m.loopbackAddress(p, "grpc") }
 
-// address returns a loopback address that stays the same when the part restarts.
-func (m *Mesh) address(p Part, port string) string {
+// loopbackAddress returns an address of a part that stays the same after a restart.
+func (m *Mesh) loopbackAddress(p Part, port string) string {
 	key := string(p) + "/" + port
 	if m.addresses[key] == "" {
 		m.addresses[key] = loopback.Address(m.t)

@@ -9,17 +9,17 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/credentials"
 )
 
-// service is a part that runs.
+// service is a running part.
 type service interface {
-	stop() error // in order, as SIGTERM does
-	kill()       // at once, as SIGKILL does, if the rig can
-	wait() error // until it ends by itself
+	stop() error // stops gracefully, as SIGTERM does
+	kill()       // ends at once, as SIGKILL does, if the rig can do that
+	wait() error // waits until the service ends by itself
 }
 
-// launcher starts a service of the mesh. It does not wait until the service is ready.
+// launcher starts a service and does not wait until it is ready.
 type launcher func(m *Mesh, p Part) service
 
-// Start starts a part that is stopped. It does not wait until the part is ready.
+// Start starts a stopped part. It does not wait until the part is ready.
 func (m *Mesh) Start(p Part) {
 	m.t.Helper()
 	switch p {
@@ -28,14 +28,14 @@ func (m *Mesh) Start(p Part) {
 	case Redis:
 		m.Stores.Redis.Start()
 	default:
-		if m.Credentials.InFiles() {
-			m.issue(p, m.cfg.CertificateLife)
+		if m.Credentials.UsesFiles() {
+			m.issueCertificate(p, m.cfg.CertificateLifetime)
 		}
 		m.running[p] = m.launch(m, p)
 	}
 }
 
-// Stop stops a part in order, and returns when it has ended without an error.
+// Stop stops a part gracefully and requires that it ends without an error.
 func (m *Mesh) Stop(p Part) {
 	m.t.Helper()
 	switch p {
@@ -49,7 +49,8 @@ func (m *Mesh) Stop(p Part) {
 	}
 }
 
-// Kill ends a part at once. InProcess stops services instead, and both rigs stop etcd.
+// Kill ends a part at once. With StartInProcess it stops services gracefully instead. Etcd is always stopped
+// gracefully.
 func (m *Mesh) Kill(p Part) {
 	m.t.Helper()
 	if p == Etcd || p == Redis {
@@ -67,8 +68,8 @@ func (m *Mesh) Restart(p Part) {
 	m.Start(p)
 }
 
-// AwaitEnd waits until a service has ended by itself without an error.
-func (m *Mesh) AwaitEnd(p Part, within time.Duration) {
+// AwaitExit waits until a service ends by itself and requires that it reports no error.
+func (m *Mesh) AwaitExit(p Part, within time.Duration) {
 	m.t.Helper()
 	ended := make(chan error, 1)
 	go func() { ended <- m.running[p].wait() }()
@@ -83,7 +84,7 @@ func (m *Mesh) AwaitEnd(p Part, within time.Duration) {
 	}
 }
 
-// Freeze stops the process of a part as SIGSTOP does, until thaw is called. It works with Binaries only.
+// Freeze stops the process of a part with SIGSTOP until thaw is called. It works only with StartBinaries.
 func (m *Mesh) Freeze(p Part) (thaw func()) {
 	m.t.Helper()
 	process := m.process(p)
@@ -97,13 +98,13 @@ func (m *Mesh) Freeze(p Part) (thaw func()) {
 	}
 }
 
-// Crash ends the process of a part with a signal that dumps core, and reports whether there is a core file. It
-// works with Binaries only.
+// Crash ends the process of a part with a signal that dumps core, and reports whether a core file exists. It works
+// only with StartBinaries.
 func (m *Mesh) Crash(p Part) (core bool) {
 	m.t.Helper()
 	process := m.process(p)
 	require.NoError(m.t, process.cmd.Process.Signal(syscall.SIGABRT))
-	<-process.ended
+	<-process.done
 	delete(m.running, p)
 	status, ok := process.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	require.True(m.t, ok)
@@ -126,20 +127,19 @@ func (m *Mesh) stopAll() {
 	}
 }
 
-// issue issues a certificate to a part.
-func (m *Mesh) issue(p Part, life time.Duration) {
+// issueCertificate issues a certificate to a part.
+func (m *Mesh) issueCertificate(p Part, life time.Duration) {
 	m.t.Helper()
-	m.Credentials.Issue(string(p), m.programs.id(p), life)
+	m.Credentials.IssueCertificate(string(p), m.programs.id(p), life)
 }
 
-// Renew issues new certificates of the latest CA to all running processes, and for the port that clients
-// use. From its next start on, etcd uses and trusts that CA only, because it reads its certificates when
-// it starts.
-func (m *Mesh) Renew(life time.Duration) {
+// RenewCertificates issues new certificates of the latest CA to all running processes and to the client port. From
+// its next start on, etcd uses and trusts only that CA, because it reads its certificates when it starts.
+func (m *Mesh) RenewCertificates(life time.Duration) {
 	m.t.Helper()
 	for p := range m.running {
-		m.issue(p, life)
+		m.issueCertificate(p, life)
 	}
-	m.issue(credentials.Edge, life)
-	m.Stores.Etcd.Renew(m.Credentials.DevCA)
+	m.issueCertificate(credentials.Edge, life)
+	m.Stores.Etcd.RenewCertificate(m.Credentials.DevCA)
 }

@@ -31,9 +31,9 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/inputagent"
 )
 
-// These tests show what A2A clients learn about a turn, in the terms of LP-29.
+// These tests show what A2A clients receive during a turn, in the terms of requirement LP-29.
 
-// newNarrator returns an agent that writes files, thinks, reports progress, and calls the finder.
+// newNarrator returns an agent that writes files, emits thoughts, reports progress, and calls the finder.
 func newNarrator(s *a2aMesh) (*agent.Agent, error) {
 	count, err := tool.Func("count", "Counts.", func(ctx context.Context, _ struct{}) (string, error) {
 		tool.Progress(ctx, 1, 2, "half")
@@ -58,7 +58,7 @@ func newNarrator(s *a2aMesh) (*agent.Agent, error) {
 	}
 	return agent.New(agent.Config{
 		Name: "narrator", Tools: []tool.Tool{count, finder},
-		Guard: tool.GuardOff, // it gets a file, and would otherwise ask before it calls a tool
+		Guard: tool.GuardOff, // otherwise the attached file would make the guard ask before each tool call
 		Model: scripted.New(
 			scripted.Call(conversation.ToolCall{ID: "c1", Name: "count", Arguments: `{}`}),
 			scripted.Call(conversation.ToolCall{ID: "c2", Name: "finder", Arguments: `{"request":"Where is the third?"}`}),
@@ -74,7 +74,7 @@ func newNarrator(s *a2aMesh) (*agent.Agent, error) {
 	})
 }
 
-// newFinder returns an agent that searches once may is closed.
+// newFinder returns an agent that starts to search when the channel may is closed.
 func newFinder(may <-chan struct{}) (*agent.Agent, error) {
 	look, err := tool.Func("look", "Looks.", func(context.Context, struct{}) (string, error) { return "an attic", nil })
 	if err != nil {
@@ -86,7 +86,7 @@ func newFinder(may <-chan struct{}) (*agent.Agent, error) {
 	)})
 }
 
-// findItem returns the first item of a kind with these data.
+// findItem returns the first item of a kind with the given data.
 func (s *taskView) findItem(t *testing.T, kind string, data map[string]any) bridge.Item {
 	t.Helper()
 	i := slices.IndexFunc(s.items, func(item bridge.Item) bool {
@@ -101,7 +101,8 @@ func (s *taskView) findItem(t *testing.T, kind string, data map[string]any) brid
 	return s.items[i]
 }
 
-// requireAuthor checks the context, task and parent of all items, and that internal events stay in the mesh.
+// requireAuthor checks the context, task and parent of all items. It also checks that no internal event reached
+// the client.
 func (s *taskView) requireAuthor(t *testing.T, context, task, parent string) {
 	t.Helper()
 	require.NotEmpty(t, s.items)
@@ -114,34 +115,33 @@ func (s *taskView) requireAuthor(t *testing.T, context, task, parent string) {
 	}
 }
 
-// An agent calls another agent of the mesh. The call is a task of its own that names its parent and can be
-// subscribed to. The parent task waits for it, and its history contains nothing of the child. Both belong to
-// the run of the parent.
-//
+// An agent calls another agent of the mesh. The call is a separate task that names its parent and can be
+// subscribed to. The parent task waits for it, and its history contains nothing of the child. Both belong to the
+// run of the parent.
 // Req: LP-29, OC-10
 func taskEventsCoverTheWholeTurn(t *testing.T, s *a2aMesh) {
 	may := make(chan struct{})
 	host := func(name string, made func() (*agent.Agent, error)) {
-		s.Host(rig.Part(name+"-1"), rig.Program{Instance: name + "-1", Drain: time.Second, Make: made})
+		s.HostWorker(rig.Part(name+"-1"), rig.Program{Instance: name + "-1", DrainTimeout: time.Second, NewAgent: made})
 		s.Await(name+" is ready", func() bool { return len(idleInstances(t, s.Mesh, name)) == 1 })
 	}
 	host("finder", func() (*agent.Agent, error) { return newFinder(may) })
 	host("narrator", func() (*agent.Agent, error) { return newNarrator(s) })
 
-	req := messageToTarget("How many are there?", "narrator")
+	req := newTargetMessage("How many are there?", "narrator")
 	req.Message.Parts = append(req.Message.Parts, &a2a.Part{Content: a2a.Raw("\x89PNG a map"), Filename: "map.png", MediaType: "image/png"})
 	got, child := &taskView{}, &taskView{}
 	for told, err := range s.client.SendStreamingMessage(t.Context(), req) {
 		require.NoError(t, err)
-		got.add(t, told)
-		if got.kinds()["subtask-created"] == 1 && len(child.items) == 0 {
+		got.addEvent(t, told)
+		if got.countKinds()["subtask-created"] == 1 && len(child.items) == 0 {
 			require.Equal(t, a2a.TaskStateWorking, got.status.State)
 			id := a2a.TaskID(got.findItem(t, "subtask-created", nil).Data["taskId"].(string))
 			close(may)
 			whole := a2aclient.AttachServiceParams(t.Context(), a2aclient.ServiceParams{bridge.AfterSequenceParam: {"0"}})
 			for told, err := range s.client.SubscribeToTask(whole, &a2a.SubscribeToTaskRequest{ID: id}) {
 				require.NoError(t, err)
-				child.add(t, told)
+				child.addEvent(t, told)
 			}
 		}
 	}
@@ -170,7 +170,7 @@ func taskEventsCoverTheWholeTurn(t *testing.T, s *a2aMesh) {
 		"task-created", "task-status", "task-complete", "tool-call", "tool-start", "tool-complete",
 		"data-write", "thought-stream", "llm-usage", "message",
 	} {
-		require.Positive(t, got.kinds()[kind], kind)
+		require.Positive(t, got.countKinds()[kind], kind)
 	}
 
 	history := func(session string) (said []string) {
@@ -189,7 +189,7 @@ func taskEventsCoverTheWholeTurn(t *testing.T, s *a2aMesh) {
 	requireOneRun(t, s.Mesh, string(got.TaskID), string(got.TaskID), string(child.TaskID))
 }
 
-// requireOneRun checks that exactly these traces belong to the run of the root trace.
+// requireOneRun checks that the run of the root trace contains exactly the given traces.
 func requireOneRun(t *testing.T, m *rig.Mesh, root string, traces ...string) {
 	t.Helper()
 	for _, id := range traces {
@@ -214,13 +214,12 @@ func requireOneRun(t *testing.T, m *rig.Mesh, root string, traces ...string) {
 	require.ElementsMatch(t, traces, listed)
 }
 
-// A call that needs a credential is pending in its task until a sealed one arrives. The task stays a child of
-// the task that it references, and no event contains the sealed data.
-//
+// A call that needs a credential is pending in its task until the client sends a sealed credential. The task stays
+// a child of the task that it references, and no event contains the sealed data.
 // Req: LP-29
 func credentialIsGivenInItsTask(t *testing.T, s *a2aMesh) {
 	key, above := uuid.NewString(), "0af7651916cd43dd8448eb211c80319c"
-	req := messageToTarget("fetch "+key, inputagent.Name)
+	req := newTargetMessage("fetch "+key, inputagent.Name)
 	req.Message.ReferenceTasks = []a2a.TaskID{"of another system", a2a.TaskID(above)}
 	got := s.streamMessage(t, req)
 	require.Equal(t, a2a.TaskStateAuthRequired, got.status.State)
@@ -246,7 +245,7 @@ func credentialIsGivenInItsTask(t *testing.T, s *a2aMesh) {
 	answered := &taskView{}
 	for told, err := range s.client.SendStreamingMessage(t.Context(), newTaskMessage(got.TaskInfo, a2a.NewDataPart(map[string]any{"answers": []any{reply}}))) {
 		require.NoError(t, err)
-		answered.add(t, told)
+		answered.addEvent(t, told)
 		text, err := json.Marshal(told)
 		require.NoError(t, err)
 		require.NotContains(t, string(text), reply["sealed"])
@@ -261,7 +260,7 @@ func credentialIsGivenInItsTask(t *testing.T, s *a2aMesh) {
 	// A turn that references the continuation of a task is a child of that task.
 	trace := s.getTask(t, got.TaskID).Meta()[bridge.ExtensionURI].(map[string]any)["traceId"].(string)
 	require.NotEqual(t, string(got.TaskID), trace)
-	below := messageToTarget(question, "research")
+	below := newTargetMessage(question, "research")
 	below.Message.ReferenceTasks = []a2a.TaskID{a2a.TaskID(trace)}
 	child := s.streamMessage(t, below)
 	child.requireAuthor(t, child.ContextID, string(child.TaskID), string(got.TaskID))

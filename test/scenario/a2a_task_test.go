@@ -14,10 +14,10 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/inputagent"
 )
 
-// A message is one turn and one task, even if it is sent again. The next message in its context is another
-// task of the same session.
+// Each message creates one turn and one task, even if the message is sent twice. The next message in its context
+// creates another task of the same session.
 func messageCreatesOneTask(t *testing.T, s *a2aMesh) {
-	req := messageToTarget(question, "")
+	req := newTargetMessage(question, "")
 	req.Message.ContextID = uuid.NewString()
 	task := s.sendMessage(t, req)
 	require.Equal(t, a2a.TaskStateCompleted, task.Status.State)
@@ -27,7 +27,7 @@ func messageCreatesOneTask(t *testing.T, s *a2aMesh) {
 	require.Equal(t, task.Artifacts, s.getTask(t, task.ID).Artifacts)
 	require.Equal(t, task.ID, s.sendMessage(t, req).ID, "the same message is the same task")
 
-	next := messageToTarget("What is an epoch?", "research")
+	next := newTargetMessage("What is an epoch?", "research")
 	next.Message.ContextID, next.Message.ReferenceTasks = task.ContextID, []a2a.TaskID{task.ID}
 	next.Config = &a2a.SendMessageConfig{ReturnImmediately: true}
 	begun := s.sendMessage(t, next)
@@ -36,23 +36,22 @@ func messageCreatesOneTask(t *testing.T, s *a2aMesh) {
 	require.Equal(t, []a2a.TaskID{task.ID}, begun.History[0].ReferenceTasks)
 	s.Await("the task ends without its client", func() bool { return s.getTask(t, begun.ID).Status.State == a2a.TaskStateCompleted })
 
-	anew := messageToTarget("Something else", "")
+	anew := newTargetMessage("Something else", "")
 	anew.Message.ID, anew.Message.ContextID = req.Message.ID, req.Message.ContextID
 	_, err := s.client.SendMessage(t.Context(), anew)
 	require.ErrorIs(t, err, a2a.ErrInvalidParams, "the id of a message stands for what it says")
 }
 
 // A task is submitted, works, streams its answer, and ends. Each event of the mesh is published once, in order,
-// with its task and agent. A task that references another one is its child.
-//
+// with its task and agent. A task that references another task is its child.
 // Req: AD-33, LP-38
 func taskStreamsItsEvents(t *testing.T, s *a2aMesh) {
-	req := messageToTarget(question, "")
+	req := newTargetMessage(question, "")
 	req.Message.ReferenceTasks = []a2a.TaskID{"0af7651916cd43dd8448eb211c80319c"}
 	got := s.streamMessage(t, req)
 	require.Equal(t, []a2a.TaskState{a2a.TaskStateSubmitted, a2a.TaskStateWorking, a2a.TaskStateCompleted}, got.states)
 	require.Greater(t, got.chunks, 2)
-	require.True(t, got.last)
+	require.True(t, got.gotLastChunk)
 	require.Equal(t, s.getTask(t, got.TaskID).Artifacts[0].Parts[0].Text(), got.text)
 	for i, sequence := range got.sequences {
 		require.EqualValues(t, i+1, sequence)
@@ -66,7 +65,7 @@ func taskStreamsItsEvents(t *testing.T, s *a2aMesh) {
 			require.NotEmpty(t, item.Path)
 		}
 	}
-	kinds := got.kinds()
+	kinds := got.countKinds()
 	for _, kind := range []string{
 		"task-created", "task-status", "content-delta", "content-complete", "llm-usage", "tool-call", "tool-start",
 		"tool-complete", "task-complete",
@@ -76,10 +75,10 @@ func taskStreamsItsEvents(t *testing.T, s *a2aMesh) {
 	require.Equal(t, kinds["tool-start"], kinds["tool-complete"])
 }
 
-// A question of an agent is the status message of a task that needs input. A text message to the task answers
-// it.
+// A question by an agent is the status message of a task in the state input-required. A text message to the task
+// answers the question.
 func questionIsAnsweredInItsTask(t *testing.T, s *a2aMesh) {
-	got := s.streamMessage(t, messageToTarget("Tell me about it", ""))
+	got := s.streamMessage(t, newTargetMessage("Tell me about it", ""))
 	require.Equal(t, a2a.TaskStateInputRequired, got.status.State)
 	require.Contains(t, got.status.Message.Parts[0].Text(), "?")
 	require.Equal(t, got.status.Message.Parts, s.getTask(t, got.TaskID).Status.Message.Parts)
@@ -96,11 +95,11 @@ func questionIsAnsweredInItsTask(t *testing.T, s *a2aMesh) {
 	require.ErrorIs(t, err, a2a.ErrUnsupportedOperation, "a task that has ended takes no message")
 }
 
-// A pending approval appears as data of the task, and the answer is data as well. The task can still be
+// A pending approval appears as data of the task, and the client answers with data as well. The task can still be
 // fetched after its context has continued.
 func pendingCallIsAnsweredInItsTask(t *testing.T, s *a2aMesh) {
 	key := uuid.NewString()
-	task := s.sendMessage(t, messageToTarget("send "+key, inputagent.Name))
+	task := s.sendMessage(t, newTargetMessage("send "+key, inputagent.Name))
 	require.Equal(t, a2a.TaskStateInputRequired, task.Status.State)
 	var call map[string]any
 	for _, p := range task.Status.Message.Parts {
@@ -123,7 +122,7 @@ func pendingCallIsAnsweredInItsTask(t *testing.T, s *a2aMesh) {
 	require.Equal(t, "I was told: sent", answered.text)
 	s.requireToolRuns(t, key, 1)
 
-	other := messageToTarget("Never mind.", inputagent.Name)
+	other := newTargetMessage("Never mind.", inputagent.Name)
 	other.Message.ContextID = task.ContextID
 	require.NotEqual(t, task.ID, s.sendMessage(t, other).ID)
 	require.Equal(t, a2a.TaskStateCompleted, s.getTask(t, task.ID).Status.State, "and not as it waited")
@@ -137,9 +136,9 @@ func pendingCallIsAnsweredInItsTask(t *testing.T, s *a2aMesh) {
 func cancelledTaskIsCanceled(t *testing.T, s *a2aMesh) {
 	key := uuid.NewString()
 	got := &taskView{}
-	for told, err := range s.client.SendStreamingMessage(t.Context(), messageToTarget("hold "+key, "slow")) {
+	for told, err := range s.client.SendStreamingMessage(t.Context(), newTargetMessage("hold "+key, "slow")) {
 		require.NoError(t, err)
-		got.add(t, told)
+		got.addEvent(t, told)
 		if slices.ContainsFunc(got.items, func(i bridge.Item) bool { return i.Kind == "tool-start" }) && !slices.Contains(got.states, a2a.TaskStateCanceled) {
 			_, err := s.client.SendMessage(t.Context(), newTaskMessage(got.TaskInfo, a2a.NewTextPart("hurry")))
 			require.ErrorIs(t, err, a2a.ErrUnsupportedOperation, "it is at work")
@@ -158,20 +157,20 @@ func cancelledTaskIsCanceled(t *testing.T, s *a2aMesh) {
 
 // A failed turn is a failed task, not an error of the protocol.
 func failedTurnIsAFailedTask(t *testing.T, s *a2aMesh) {
-	got := s.streamMessage(t, messageToTarget("fail "+uuid.NewString(), "slow"))
+	got := s.streamMessage(t, newTargetMessage("fail "+uuid.NewString(), "slow"))
 	require.Equal(t, a2a.TaskStateFailed, got.status.State)
 	require.Contains(t, got.status.Message.Parts[0].Text(), "the gate does not take")
 	require.Equal(t, a2a.TaskStateFailed, s.getTask(t, got.TaskID).Status.State)
 }
 
-// A client resumes a stream that broke in the middle of a text. Nothing is missing or repeated, and the answer
-// is complete.
+// A client resumes a stream that broke in the middle of a text. No event is missing or repeated, and the answer is
+// complete.
 func brokenStreamResumes(t *testing.T, s *a2aMesh) {
 	key := uuid.NewString()
 	got := &taskView{}
-	for told, err := range s.client.SendStreamingMessage(t.Context(), messageToTarget("hold "+key, "slow")) {
+	for told, err := range s.client.SendStreamingMessage(t.Context(), newTargetMessage("hold "+key, "slow")) {
 		require.NoError(t, err)
-		got.add(t, told)
+		got.addEvent(t, told)
 		if got.chunks > 0 {
 			break
 		}
@@ -179,10 +178,10 @@ func brokenStreamResumes(t *testing.T, s *a2aMesh) {
 	s.gate.AwaitCall(t, key)
 	after := a2aclient.AttachServiceParams(t.Context(), a2aclient.ServiceParams{bridge.AfterSequenceParam: {lastSequence(got.sequences)}})
 	resumed := *got
-	resumed.last = false
+	resumed.gotLastChunk = false
 	for told, err := range s.client.SubscribeToTask(after, &a2a.SubscribeToTaskRequest{ID: got.TaskID}) {
 		require.NoError(t, err)
-		if resumed.add(t, told); resumed.kinds()["tool-start"] == 1 && s.gate.Callers(key) != nil {
+		if resumed.addEvent(t, told); resumed.countKinds()["tool-start"] == 1 && s.gate.Callers(key) != nil {
 			break // resume once more
 		}
 	}
@@ -193,7 +192,7 @@ func brokenStreamResumes(t *testing.T, s *a2aMesh) {
 			require.Equal(t, a2a.TaskStateWorking, task.Status.State)
 			s.gate.Open(key)
 		}
-		live.add(t, told)
+		live.addEvent(t, told)
 	}
 	resumed.sequences = append(resumed.sequences, live.sequences...)
 	for i, sequence := range resumed.sequences {
@@ -209,17 +208,17 @@ func brokenStreamResumes(t *testing.T, s *a2aMesh) {
 	again := &taskView{}
 	for told, err := range s.client.SubscribeToTask(after, &a2a.SubscribeToTaskRequest{ID: got.TaskID}) {
 		require.NoError(t, err)
-		again.add(t, told)
+		again.addEvent(t, told)
 	}
 	require.Equal(t, resumed.sequences[len(got.sequences):], again.sequences)
 	require.Equal(t, "The gate is open.", again.text)
 }
 
-// A2A features that the mesh does not support return the right error code, and a message that names the
+// An A2A feature that the mesh does not support returns the right error code, and a message that names an
 // alternative.
 // Req: LP-38
 func unsupportedRequestsReturnTheirCode(t *testing.T, s *a2aMesh) {
-	done := string(s.sendMessage(t, messageToTarget(question, "research")).ID)
+	done := string(s.sendMessage(t, newTargetMessage(question, "research")).ID)
 	message := func(more string) string {
 		return `{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"text":"Hello"}]` + more + `}}`
 	}

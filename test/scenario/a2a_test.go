@@ -21,7 +21,7 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/inputagent"
 )
 
-// a2aMesh is a mesh behind an A2A bridge, with a client of another framework.
+// a2aMesh is a mesh behind an A2A bridge, with the A2A client of another framework.
 type a2aMesh struct {
 	*gatedMesh
 	url    string
@@ -33,8 +33,8 @@ var httpClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true
 
 func TestA2A_InProcess(t *testing.T) {
 	t.Parallel()
-	s := &a2aMesh{gatedMesh: newGatedMesh(t, rig.InProcess(t, rig.Config{}))}
-	s.Host(rig.InputWorker(s.gate, inputagent.Name, 1))
+	s := &a2aMesh{gatedMesh: newGatedMesh(t, rig.StartInProcess(t, rig.Config{}))}
+	s.HostWorker(rig.InputWorker(s.gate, inputagent.Name, 1))
 	s.Await("the clerk is ready", func() bool { return len(idleInstances(t, s.Mesh, inputagent.Name)) == 1 })
 	server := httptest.NewUnstartedServer(nil)
 	s.url = "http://" + server.Listener.Addr().String()
@@ -66,7 +66,7 @@ func TestA2A_InProcess(t *testing.T) {
 	}
 }
 
-// connect returns a client that is configured from the agent card.
+// connect returns a client that is configured from the bridge's agent card.
 func (s *a2aMesh) connect(t *testing.T, options ...a2aclient.FactoryOption) *a2aclient.Client {
 	t.Helper()
 	c, err := a2aclient.NewFactory(append([]a2aclient.FactoryOption{a2aclient.WithDefaultsDisabled()}, options...)...).CreateFromCard(t.Context(), s.card(t))
@@ -82,32 +82,32 @@ func (s *a2aMesh) card(t *testing.T) *a2a.AgentCard {
 	return card
 }
 
-// messageToTarget returns a message to a workflow or an agent.
-func messageToTarget(text, target string) *a2a.SendMessageRequest {
+// newTargetMessage returns a message to a workflow or an agent.
+func newTargetMessage(text, target string) *a2a.SendMessageRequest {
 	m := a2a.NewMessage(a2a.MessageRoleUser, a2a.NewTextPart(text))
 	m.Metadata = map[string]any{"target": target}
 	return &a2a.SendMessageRequest{Message: m}
 }
 
-// newTaskMessage returns a message to a task.
+// newTaskMessage returns a message to an existing task.
 func newTaskMessage(task a2a.TaskInfoProvider, part *a2a.Part) *a2a.SendMessageRequest {
 	return &a2a.SendMessageRequest{Message: a2a.NewMessageForTask(a2a.MessageRoleUser, task, part)}
 }
 
-// taskView is what a client has seen of a task.
+// taskView holds what a client has received about a task.
 type taskView struct {
 	a2a.TaskInfo
-	states    []a2a.TaskState // as they changed
-	status    a2a.TaskStatus
-	chunks    int
-	last      bool // a chunk was the last
-	text      string
-	sequences []uint64 // of the stored events of the mesh
-	items     []bridge.Item
+	states       []a2a.TaskState // in the order of the changes
+	status       a2a.TaskStatus
+	chunks       int
+	gotLastChunk bool // a chunk was the last
+	text         string
+	sequences    []uint64 // of the stored events of the mesh
+	items        []bridge.Item
 }
 
-// add adds an event, and reports whether the turn has ended.
-func (s *taskView) add(t *testing.T, told a2a.Event) (ended bool) {
+// addEvent adds an event and reports whether it ends the turn.
+func (s *taskView) addEvent(t *testing.T, told a2a.Event) (ended bool) {
 	t.Helper()
 	s.TaskInfo = told.TaskInfo()
 	status := s.status
@@ -120,14 +120,14 @@ func (s *taskView) add(t *testing.T, told a2a.Event) (ended bool) {
 	case *a2a.TaskStatusUpdateEvent:
 		status = e.Status
 	case *a2a.TaskArtifactUpdateEvent:
-		require.False(t, s.last, "behind the last chunk is none")
+		require.False(t, s.gotLastChunk, "behind the last chunk is none")
 		if !e.Append {
 			s.text = ""
 		}
 		require.Contains(t, []a2a.TaskState{a2a.TaskStateWorking, a2a.TaskStateSubmitted}, s.status.State, "nor any behind the end")
 		s.text += e.Artifact.Parts[0].Text()
 		s.chunks++
-		s.last = e.LastChunk
+		s.gotLastChunk = e.LastChunk
 	default:
 		require.Fail(t, "not an event of a task", "%T", told)
 	}
@@ -150,8 +150,8 @@ func (s *taskView) add(t *testing.T, told a2a.Event) (ended bool) {
 	return status.State != a2a.TaskStateWorking && status.State != a2a.TaskStateSubmitted
 }
 
-// kinds counts the received events by kind.
-func (s *taskView) kinds() map[string]int {
+// countKinds counts the received items by kind.
+func (s *taskView) countKinds() map[string]int {
 	all := map[string]int{}
 	for _, item := range s.items {
 		all[item.Kind]++
@@ -165,7 +165,7 @@ func (s *a2aMesh) streamMessage(t *testing.T, req *a2a.SendMessageRequest) *task
 	got := &taskView{}
 	for told, err := range s.client.SendStreamingMessage(t.Context(), req) {
 		require.NoError(t, err)
-		got.add(t, told)
+		got.addEvent(t, told)
 	}
 	return got
 }
@@ -187,7 +187,7 @@ func (s *a2aMesh) getTask(t *testing.T, id a2a.TaskID) *a2a.Task {
 	return task
 }
 
-// callJSONRPC sends a JSON-RPC request and returns the code of the error.
+// callJSONRPC sends a JSON-RPC request and returns the error code of the response.
 func (s *a2aMesh) callJSONRPC(t *testing.T, method, params string) (code int, message string) {
 	t.Helper()
 	body := `{"jsonrpc":"2.0","id":"1","method":"` + method + `","params":` + params + `}`
@@ -219,16 +219,17 @@ func cardListsWorkflowsAndAgents(t *testing.T, s *a2aMesh) {
 	require.Equal(t, "agent", tags[inputagent.Name])
 }
 
-// The earlier version of the protocol has other method names and the same tasks.
+// The bridge supports the previous version of the protocol, in which the methods have other names and the tasks
+// are the same.
 func previousVersionIsSupported(t *testing.T, s *a2aMesh) {
 	older, err := a2aclient.NewFactory(a2av0.WithJSONRPCTransport(a2av0.JSONRPCTransportConfig{Client: httpClient})).CreateFromEndpoints(t.Context(),
 		[]*a2a.AgentInterface{{URL: s.url, ProtocolBinding: a2a.TransportProtocolJSONRPC, ProtocolVersion: a2av0.Version}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, older.Destroy()) }()
 	got := &taskView{}
-	for told, err := range older.SendStreamingMessage(t.Context(), messageToTarget(question, "research")) {
+	for told, err := range older.SendStreamingMessage(t.Context(), newTargetMessage(question, "research")) {
 		require.NoError(t, err)
-		got.add(t, told)
+		got.addEvent(t, told)
 	}
 	require.Equal(t, a2a.TaskStateCompleted, got.status.State)
 	require.Equal(t, got.text, s.getTask(t, got.TaskID).Artifacts[0].Parts[0].Text())
@@ -236,5 +237,5 @@ func previousVersionIsSupported(t *testing.T, s *a2aMesh) {
 	require.ErrorIs(t, err, a2a.ErrTaskNotFound)
 }
 
-// lastSequence returns the last sequence, as a header carries it.
+// lastSequence formats the last received sequence as the value of a header.
 func lastSequence(sequences []uint64) string { return strconv.FormatUint(slices.Max(sequences), 10) }

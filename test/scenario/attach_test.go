@@ -13,27 +13,27 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// The orchestrator is lost while a model reads an attached file. The turn still completes, with a model call
-// that gets the file again, and the file is stored once. The next turn knows the file by name only.
+// The orchestrator is lost while a model reads an attached file. The turn still completes with a repeated model
+// call that gets the file again, and the file is stored once. The next turn gets only the file's name.
 func TestAttachment_IsStoredOnceDespiteFaults(t *testing.T) {
 	t.Parallel()
-	m := rig.InProcess(t, rig.Config{RouteWait: 3 * time.Second, Drain: time.Second})
+	m := rig.StartInProcess(t, rig.Config{RouteWait: 3 * time.Second, DrainTimeout: time.Second})
 	asked := make(chan struct{})
 	model := scripted.New(
 		scripted.Reply{Deltas: []string{"It says no"}, Asked: asked, Wait: make(chan struct{})},
 		scripted.Say("It says north."), scripted.Say("Still north."))
-	m.Host("reader", rig.Program{Instance: "reader-1", Drain: time.Second, Make: func() (*agent.Agent, error) {
+	m.HostWorker("reader", rig.Program{Instance: "reader-1", DrainTimeout: time.Second, NewAgent: func() (*agent.Agent, error) {
 		return agent.New(agent.Config{Name: "reader", Model: model})
 	}})
 	m.Await("the agent is ready", func() bool { return len(idleInstances(t, m, "reader")) == 1 })
 
-	req := text("Where does it point?")
+	req := textRequest("Where does it point?")
 	req.Target = "reader"
 	compass := []byte("\x89PNG the needle")
 	req.Parts = []*troupev1.Part{{Content: &troupev1.Part_Blob{Blob: &troupev1.Blob{Name: "compass.png", Data: compass}}}}
 	ended := make(chan []*troupev1.Event, 1)
 	go func() {
-		events, _ := collect(t.Context(), m, req)
+		events, _ := collectEvents(t.Context(), m, req)
 		ended <- events
 	}()
 	select {
@@ -44,15 +44,15 @@ func TestAttachment_IsStoredOnceDespiteFaults(t *testing.T) {
 	m.Restart(rig.Orchestrator)
 	events := <-ended
 	require.NotEmpty(t, events)
-	require.Equal(t, "It says north.", result(events).GetText())
+	require.Equal(t, "It says north.", turnResult(events).GetText())
 	started := events[0].GetTurnStarted().GetAttachments()
 	require.Len(t, started, 1)
 	require.EqualValues(t, 1, started[0].GetArtifact().GetVersion())
 	require.Empty(t, started[0].GetData())
 
-	again := text("And now?")
+	again := textRequest("And now?")
 	again.Target, again.SessionId = "reader", req.GetSessionId()
-	require.Equal(t, "Still north.", result(ask(t, m, again)).GetText())
+	require.Equal(t, "Still north.", turnResult(runTurn(t, m, again)).GetText())
 
 	seen := model.Requests()
 	require.Len(t, seen, 3)

@@ -11,16 +11,16 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// The actor of a turn belongs to that turn only (LP-18).
+// The actor of a turn applies to that turn only (LP-18).
 
-// requestAs returns a request whose step shows the credential at the gate.
+// requestAs returns a request with a user's credential, which the step shows to the gate.
 func requestAs(verb, actor, credential string) (req *troupev1.OrchestrateRequest, key string) {
 	req, key = slowRequest(verb)
 	req.Auth = &troupev1.Auth{Actor: actor, Credentials: map[string]string{"gate": credential}}
 	return req, key
 }
 
-// Each turn of a session has its own credentials, or none if its request had none.
+// Each turn of a session has its own credentials, or none if its request contained none.
 // Req: LP-18
 func credentialsBelongToOneTurn(t *testing.T, s *gatedMesh) {
 	session := uuid.NewString()
@@ -37,13 +37,12 @@ func credentialsBelongToOneTurn(t *testing.T, s *gatedMesh) {
 		req, key := slowRequest("hold")
 		req.SessionId, req.Auth = session, turn.auth
 		s.gate.Open(key)
-		require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(ask(t, s.Mesh, req)).GetOutcome())
+		require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(runTurn(t, s.Mesh, req)).GetOutcome())
 		require.Equal(t, []string{"model" + turn.shown, "tool" + turn.shown}, s.gate.Callers(key))
 	}
 }
 
-// Turns of many sessions run in the same workers at once, and none sees the credentials of another session.
-//
+// Turns of many sessions run in the same workers at once. No turn sees the credentials of another session.
 // Req: LP-18
 func credentialsStayInTheirSession(t *testing.T, s *gatedMesh) {
 	const sessions = 3 * slowWorkers
@@ -59,13 +58,13 @@ func credentialsStayInTheirSession(t *testing.T, s *gatedMesh) {
 	}
 	for n, key := range keys { // all are in the middle of their steps now
 		s.gate.Open(key)
-		require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(waits[n]()).GetOutcome())
+		require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(waits[n]()).GetOutcome())
 		show := fmt.Sprintf(" actor-%d token-%d", n, n)
 		require.Equal(t, []string{"model" + show, "tool" + show}, s.gate.Callers(key))
 	}
 }
 
-// The journal does not contain credentials, so the orchestrator sends them again with the next attempt.
+// The journal contains no credentials, so the orchestrator sends them again with the next attempt.
 // Req: LP-18
 func redispatchedStepHasItsCredentials(t *testing.T, s *gatedMesh) {
 	req, key := requestAs("hold", "alice", "token-1")
@@ -76,7 +75,7 @@ func redispatchedStepHasItsCredentials(t *testing.T, s *gatedMesh) {
 	s.gate.Open(key)
 	events := wait()
 	require.Len(t, retractions(events), 1)
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome())
 	require.Equal(t, []string{"model alice token-1", "tool alice token-1", "tool alice token-1"}, s.gate.Callers(key))
 	s.Start(rig.Part(first))
 }

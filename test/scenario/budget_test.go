@@ -13,9 +13,9 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// A turn makes only the Redis writes that docs/turn.md lists. The session gets one BeginTurn and one commit
-// per step, and nothing is read back. Only tool calls write the journal. Events of the trace that wait at the
-// same time are written together.
+// A turn makes only the Redis writes that docs/turn.md lists. The session gets one BeginTurn and one commit per
+// step, and no data is read back. Only tool calls write to the journal. Trace events that wait at the same time
+// are written together.
 func turnMakesOnlyDocumentedWrites(t *testing.T, m *rig.Mesh) {
 	for _, c := range []struct {
 		name   string
@@ -26,10 +26,10 @@ func turnMakesOnlyDocumentedWrites(t *testing.T, m *rig.Mesh) {
 		{"three steps", "", 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			req := text(question)
+			req := textRequest(question)
 			req.Target = c.target
 			var events []*troupev1.Event
-			seen := monitorRedis(t, m.Stores.Redis.Addr, func() { events = ask(t, m, req) })
+			seen := monitorRedis(t, m.Stores.Redis.Addr, func() { events = runTurn(t, m, req) })
 
 			var session, trace int
 			for _, command := range seen {
@@ -50,8 +50,8 @@ func turnMakesOnlyDocumentedWrites(t *testing.T, m *rig.Mesh) {
 	}
 }
 
-// journalEntries returns the number of journal entries of a turn: a reply of the model that calls tools, and the
-// intent and result of each call. The last reply of a step is committed with it.
+// journalEntries returns the number of journal entries of a turn. There is one for each model reply that calls
+// tools, and two for each call: its intent and its result. The last reply of a step is committed with the step.
 func journalEntries(events []*troupev1.Event) (entries int) {
 	for _, e := range events {
 		switch {
@@ -64,7 +64,7 @@ func journalEntries(events []*troupev1.Event) (entries int) {
 	return entries
 }
 
-// monitorRedis returns the commands that clients send to Redis while do runs, without those inside scripts.
+// monitorRedis returns the commands that clients send to Redis while do runs. It omits commands that scripts run.
 func monitorRedis(t *testing.T, addr string, do func()) (commands []string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)

@@ -28,15 +28,14 @@ import (
 )
 
 // Turns run with a user's credential that exists nowhere else. They answer, lose their worker, fail, panic, are
-// cancelled and are rejected. Afterwards nothing that the mesh has written or published holds that credential,
-// a credential of a turn or the token of a client. The search covers all disks, answers, logs, audit logs,
-// spans and metrics (guarantees S8, S19). It finds planted data, which shows that it works.
-//
+// cancelled and are rejected. Afterwards no data that the mesh has written or published contains this credential,
+// a turn credential or a client token. The search covers all disks, answers, logs, audit logs, spans and metrics
+// (guarantees S8, S19). It also finds planted data, which proves that it works.
 // Req: LP-18, AD-34
-func TestCanary_Binaries(t *testing.T) {
+func TestCredentialCanary_Binaries(t *testing.T) {
 	t.Parallel()
 	spans := collectSpans(t)
-	s := newGatedMesh(t, rig.Binaries(t, rig.Config{LogLevel: "debug", Collector: spans.url, AuditLogs: t.TempDir(), Tokens: true}))
+	s := newGatedMesh(t, rig.StartBinaries(t, rig.Config{LogLevel: "debug", CollectorURL: spans.url, AuditLogs: t.TempDir(), RequireTokens: true}))
 	canary := "CANARY" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	told := &clientRecord{traces: map[string]string{}}
 	in := func(req *troupev1.OrchestrateRequest) *troupev1.OrchestrateRequest {
@@ -45,11 +44,11 @@ func TestCanary_Binaries(t *testing.T) {
 	}
 	finish := func(req *troupev1.OrchestrateRequest, events []*troupev1.Event) *troupev1.TurnResult {
 		told.addTurn(t, s.Mesh, req, events)
-		return result(events)
+		return turnResult(events)
 	}
 
-	answered := in(text(question))
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, finish(answered, ask(t, s.Mesh, answered)).GetOutcome())
+	answered := in(textRequest(question))
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, finish(answered, runTurn(t, s.Mesh, answered)).GetOutcome())
 
 	lost, key := slowRequest("hold")
 	wait := s.startTurn(t, in(lost))
@@ -69,19 +68,19 @@ func TestCanary_Binaries(t *testing.T) {
 
 	failed, _ := slowRequest("fail")
 	failed.SessionId = lost.GetSessionId()
-	require.Contains(t, finish(failed, ask(t, s.Mesh, in(failed))).GetFailure().GetMessage(), "map[gate:[REDACTED]]")
+	require.Contains(t, finish(failed, runTurn(t, s.Mesh, in(failed))).GetFailure().GetMessage(), "map[gate:[REDACTED]]")
 
 	panicked, key := slowRequest("panic")
-	why := finish(panicked, ask(t, s.Mesh, in(panicked))).GetFailure()
+	why := finish(panicked, runTurn(t, s.Mesh, in(panicked))).GetFailure()
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC, why.GetMode(), "%v", why)
 	require.Contains(t, s.gate.Callers(key), "tool "+canary+"-actor "+canary+"-token", "who panicked did have it")
 
 	cancelled, key := slowRequest("hold")
 	wait = s.startTurn(t, in(cancelled))
 	s.gate.AwaitCall(t, key)
-	urgent := in(text(question))
+	urgent := in(textRequest(question))
 	urgent.SessionId, urgent.OnBusy = cancelled.GetSessionId(), troupev1.OnBusy_ON_BUSY_INTERRUPT
-	finish(urgent, ask(t, s.Mesh, urgent))
+	finish(urgent, runTurn(t, s.Mesh, urgent))
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED, finish(cancelled, wait()).GetOutcome())
 
 	for _, change := range []func(*troupev1.OrchestrateRequest){
@@ -94,7 +93,7 @@ func TestCanary_Binaries(t *testing.T) {
 		func(r *troupev1.OrchestrateRequest) { r.Auth.Credentials["gate"] = strings.Repeat(canary, 1000) },
 		func(r *troupev1.OrchestrateRequest) { r.Auth.Credentials["gate"] = strings.Repeat(canary, 200_000) },
 	} {
-		req := in(text(question))
+		req := in(textRequest(question))
 		change(req)
 		told.addError(requireRejected(t, s.Mesh, req))
 	}
@@ -105,22 +104,22 @@ func TestCanary_Binaries(t *testing.T) {
 	s.awaitAll(t)
 	runManyTurns(t, s, told, canary)
 
-	// RAM may contain copies that Go has not reused yet, so no process may leave a core dump.
+	// RAM may contain copies that Go has not overwritten yet, so no process may leave a core dump.
 	held, door := slowRequest("hold")
 	wait = s.startTurn(t, in(held))
 	first = s.gate.AwaitCall(t, door)
 	require.False(t, s.Crash(rig.Part(first)), "a core of the worker that has the credential")
 	s.gate.AwaitCall(t, door)
 	s.gate.Open(door)
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(wait()).GetOutcome())
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(wait()).GetOutcome())
 	s.Start(rig.Part(first))
 	s.awaitAll(t)
 
-	left := s.Residue()
+	left := s.WrittenData()
 	for _, p := range []rig.Part{rig.Orchestrator, "slow-1", "slow-2", "slow-3", rig.Worker("research"), rig.Memory} {
-		s.Stop(p) // it exports its last spans, and writes its last lines
+		s.Stop(p) // the part exports its last spans and writes its last log lines
 	}
-	maps.Copy(left, s.Residue())
+	maps.Copy(left, s.WrittenData())
 	left["spans"], left["told"] = spans.all(), told.all()
 	spans.requireOneTree(t)
 
@@ -152,7 +151,7 @@ func TestCanary_Binaries(t *testing.T) {
 	t.Logf("not in %d places of %d MiB", len(left), size>>20)
 }
 
-// signed matches every credential of a turn, and every other JWT.
+// signed matches every JWT, and so every turn credential.
 const signed = `eyJ[\w-]{20,}\.eyJ[\w-]{20,}\.[\w-]{40,}`
 
 // runManyTurns runs many turns at once, each with its own credential, while parts of the mesh are killed and
@@ -168,14 +167,14 @@ func runManyTurns(t *testing.T, s *gatedMesh, told *clientRecord, canary string)
 		var each errgroup.Group
 		each.SetLimit(atOnce)
 		for n := range turns {
-			req := text(question)
+			req := textRequest(question)
 			if n%4 > 0 {
 				req, _ = slowRequest("fail")
 			}
 			own := fmt.Sprintf("%s-%d", canary, n)
 			req.Auth = &troupev1.Auth{Actor: own + "-actor", Credentials: map[string]string{"gate": own + "-token"}}
 			each.Go(func() error {
-				said[n], failed[n] = collect(t.Context(), s.Mesh, req)
+				said[n], failed[n] = collectEvents(t.Context(), s.Mesh, req)
 				return nil // the outcome is published
 			})
 		}
@@ -202,7 +201,7 @@ func runManyTurns(t *testing.T, s *gatedMesh, told *clientRecord, canary string)
 	t.Logf("%d of %d turns came to an end, for the others the call failed", ended, turns)
 }
 
-// placesContaining returns the places whose content contains a text.
+// placesContaining returns the places whose content contains the text.
 func placesContaining(places map[string]string, what string) (all []string) {
 	for place, content := range places {
 		if strings.Contains(content, what) {
@@ -227,7 +226,7 @@ func (r *clientRecord) addError(err error) {
 	r.addMessage(grpcfailure.ToProto(err))
 }
 
-// addTurn adds everything that a client can read after a turn.
+// addTurn adds everything that a client can read after a turn has ended.
 func (r *clientRecord) addTurn(t *testing.T, m *rig.Mesh, req *troupev1.OrchestrateRequest, events []*troupev1.Event) {
 	t.Helper()
 	trace := events[0].GetTraceId()
@@ -258,7 +257,7 @@ func (r *clientRecord) addTurn(t *testing.T, m *rig.Mesh, req *troupev1.Orchestr
 
 func (r *clientRecord) all() string { return strings.Join(r.texts, "\n") }
 
-// spanCollector holds the encoded spans that a collector received.
+// spanCollector stores the encoded spans that it receives as an OpenTelemetry collector.
 type spanCollector struct {
 	url string
 
@@ -267,7 +266,7 @@ type spanCollector struct {
 	missing  map[string]bool // kinds of agent spans that were not seen yet
 }
 
-// collectSpans takes spans until the test ends.
+// collectSpans starts a collector that receives spans until the test ends.
 func collectSpans(t *testing.T) *spanCollector {
 	t.Helper()
 	s := &spanCollector{missing: map[string]bool{"invoke_agent": true, "iteration": true, "generate_content": true, "execute_tool": true}}
@@ -290,8 +289,7 @@ func collectSpans(t *testing.T) *spanCollector {
 	return s
 }
 
-// requireOneTree checks that the spans of agents descend from the client's call, although other processes emit
-// them.
+// requireOneTree checks that the agents' spans descend from the client's call, although other processes emit them.
 func (s *spanCollector) requireOneTree(t *testing.T) {
 	t.Helper()
 	var came collector.ExportTraceServiceRequest
@@ -323,7 +321,7 @@ func (s *spanCollector) requireOneTree(t *testing.T) {
 			}
 			require.Contains(t, above, "AgentService/ExecuteStep < ", "in the worker")
 			if strings.HasSuffix(above, "AgentService/ExecuteStep < ") {
-				continue // maintenance took the turn over: no call of a client is above its steps
+				continue // maintenance took over the turn, so its steps descend from no client call
 			}
 			require.Contains(t, above, "OrchestratorService/Orchestrate < ", "in the orchestrator")
 		case name == "iteration":

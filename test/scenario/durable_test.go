@@ -18,8 +18,8 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/gate"
 )
 
-// These tests show which failures a turn survives, and how the next turn of its session behaves (guarantees F1
-// to F6, F14, F22).
+// These tests show which failures a turn survives, and how the next turn of the same session behaves (guarantees
+// F1 to F6, F14, F22).
 
 // gatedMesh is a mesh with workers whose steps wait at a gate until the test opens it.
 type gatedMesh struct {
@@ -48,12 +48,12 @@ var durableScenarios = []struct {
 
 func TestDurable_InProcess(t *testing.T) {
 	t.Parallel()
-	runDurable(t, newGatedMesh(t, rig.InProcess(t, rig.Config{})))
+	runDurable(t, newGatedMesh(t, rig.StartInProcess(t, rig.Config{})))
 }
 
 func TestDurable_Binaries(t *testing.T) {
 	t.Parallel()
-	s := newGatedMesh(t, rig.Binaries(t, rig.Config{}))
+	s := newGatedMesh(t, rig.StartBinaries(t, rig.Config{}))
 	if runDurable(t, s) {
 		t.Run("FrozenWorkerLosesItsStep", func(t *testing.T) { frozenWorkerLosesItsStep(t, s) })
 	}
@@ -63,7 +63,7 @@ func newGatedMesh(t *testing.T, m *rig.Mesh) *gatedMesh {
 	t.Helper()
 	s := &gatedMesh{m, gate.New(t)}
 	for n := range slowWorkers {
-		s.Host(rig.SlowWorker(s.gate, n+1))
+		s.HostWorker(rig.SlowWorker(s.gate, n+1))
 	}
 	s.awaitAll(t)
 	return s
@@ -72,7 +72,7 @@ func newGatedMesh(t *testing.T, m *rig.Mesh) *gatedMesh {
 func runDurable(t *testing.T, s *gatedMesh) bool {
 	for _, d := range durableScenarios {
 		if !t.Run(d.name, func(t *testing.T) { d.run(t, s); s.awaitAll(t) }) {
-			return false // the mesh may not be whole any more
+			return false // a failed scenario may have left parts stopped
 		}
 	}
 	return true
@@ -93,21 +93,21 @@ func (s *gatedMesh) awaitAll(t *testing.T) {
 	})
 }
 
-// slowRequest returns a request whose step waits at the gate, and the key that opens it.
+// slowRequest returns a request whose step waits at the gate, and the key with which the test opens the gate.
 func slowRequest(verb string) (req *troupev1.OrchestrateRequest, key string) {
 	key = uuid.NewString()
-	req = text(verb + " " + key)
+	req = textRequest(verb + " " + key)
 	req.Target = "slow"
 	return req, key
 }
 
-// startTurn runs a request to its end in the background; wait returns its events.
+// startTurn runs a request to its end in the background. wait waits for the end and returns the turn's events.
 func (s *gatedMesh) startTurn(t *testing.T, req *troupev1.OrchestrateRequest) (wait func() []*troupev1.Event) {
 	t.Helper()
 	var events []*troupev1.Event
 	var group errgroup.Group
 	group.Go(func() (err error) {
-		events, err = collect(t.Context(), s.Mesh, req)
+		events, err = collectEvents(t.Context(), s.Mesh, req)
 		return err
 	})
 	return func() []*troupev1.Event {
@@ -121,8 +121,8 @@ func (s *gatedMesh) startTurn(t *testing.T, req *troupev1.OrchestrateRequest) (w
 // requireAnsweredOnce checks that the turn has exactly one answer, in its events and in its session.
 func (s *gatedMesh) requireAnsweredOnce(t *testing.T, req *troupev1.OrchestrateRequest, events []*troupev1.Event) {
 	t.Helper()
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
-	require.Contains(t, result(events).GetText(), "The gate is open.")
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome(), "%v", turnResult(events))
+	require.Contains(t, turnResult(events).GetText(), "The gate is open.")
 	resp, err := s.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: req.GetSessionId()})
 	require.NoError(t, err)
 	answers := 0
@@ -132,7 +132,7 @@ func (s *gatedMesh) requireAnsweredOnce(t *testing.T, req *troupev1.OrchestrateR
 		}
 	}
 	require.Equal(t, 1, answers, "%v", resp.GetMessages())
-	require.Empty(t, cmp.Diff(durableEvents(events), durableEvents(ask(t, s.Mesh, req)), protocmp.Transform()), "nothing runs again")
+	require.Empty(t, cmp.Diff(durableEvents(events), durableEvents(runTurn(t, s.Mesh, req)), protocmp.Transform()), "nothing runs again")
 }
 
 // retractions returns the events that retract text of a lost attempt.
@@ -145,8 +145,8 @@ func retractions(events []*troupev1.Event) (lost []*troupev1.Event) {
 	return lost
 }
 
-// The worker is killed (in process: drained) in the middle of a tool call. Another worker continues where the
-// journal ends, and so does the client's stream.
+// The worker is killed (in process: drained) in the middle of a tool call. Another worker continues after the last
+// journal entry, and the client's stream continues too.
 func stepMovesToAnotherWorker(t *testing.T, s *gatedMesh) {
 	req, key := slowRequest("hold")
 	wait := s.startTurn(t, req)
@@ -179,7 +179,7 @@ func redisKillDuringStepLosesNothing(t *testing.T, s *gatedMesh) {
 	checkKillDuringStep(t, s, rig.Redis)
 }
 
-// The step ends while the store is down. Its result is stored once the store is up again.
+// The step ends while the store is down. Its result is stored as soon as the store is up again.
 func checkKillDuringStep(t *testing.T, s *gatedMesh, p rig.Part) {
 	t.Helper()
 	req, key := slowRequest("hold")
@@ -187,7 +187,7 @@ func checkKillDuringStep(t *testing.T, s *gatedMesh, p rig.Part) {
 	s.gate.AwaitCall(t, key)
 	s.Kill(p)
 	s.gate.Open(key)
-	s.Await("the orchestrator is not ready", func() bool { return !s.Ready(rig.Orchestrator) })
+	s.Await("the orchestrator is not ready", func() bool { return !s.IsReady(rig.Orchestrator) })
 	s.Start(p)
 	events := wait()
 	require.Empty(t, retractions(events))
@@ -202,8 +202,8 @@ func threeLostAttemptsFailTheTurn(t *testing.T, s *gatedMesh) {
 		s.Kill(rig.Part(s.gate.AwaitCall(t, key)))
 	}
 	events := wait()
-	failed := result(events).GetFailure()
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_FAILED, result(events).GetOutcome())
+	failed := turnResult(events).GetFailure()
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_FAILED, turnResult(events).GetOutcome())
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED, failed.GetMode(), "%v", failed)
 	for _, id := range []string{"slow-1", "slow-2", "slow-3"} {
 		require.Contains(t, failed.GetFacts()["instances"], id)
@@ -220,7 +220,7 @@ func queuedRequestsRunOneAtATime(t *testing.T, s *gatedMesh) {
 	wait := s.startTurn(t, req)
 	s.gate.AwaitCall(t, key)
 	next := func(onBusy troupev1.OnBusy) *troupev1.OrchestrateRequest {
-		more := text(question)
+		more := textRequest(question)
 		more.SessionId, more.OnBusy = req.GetSessionId(), onBusy
 		return more
 	}
@@ -236,7 +236,7 @@ func queuedRequestsRunOneAtATime(t *testing.T, s *gatedMesh) {
 	turns := map[int32]bool{}
 	for _, wait := range waits {
 		events := wait()
-		require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
+		require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome(), "%v", turnResult(events))
 		turns[events[0].GetTurn()] = true
 	}
 	require.Equal(t, map[int32]bool{2: true, 3: true, 4: true}, turns)
@@ -246,19 +246,19 @@ func interruptCancelsTheRunningTurn(t *testing.T, s *gatedMesh) {
 	req, key := slowRequest("hold")
 	wait := s.startTurn(t, req)
 	s.gate.AwaitCall(t, key)
-	urgent := text(question)
+	urgent := textRequest(question)
 	urgent.SessionId, urgent.OnBusy = req.GetSessionId(), troupev1.OnBusy_ON_BUSY_INTERRUPT
-	events := ask(t, s.Mesh, urgent)
+	events := runTurn(t, s.Mesh, urgent)
 	require.EqualValues(t, 2, events[0].GetTurn())
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome())
 	events = wait()
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED, result(events).GetOutcome())
-	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_USER_CANCELLED, result(events).GetFailure().GetMode())
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED, turnResult(events).GetOutcome())
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_USER_CANCELLED, turnResult(events).GetFailure().GetMode())
 	s.gate.Open(key)
 }
 
 // The orchestrator closes the stream of a client that does not read, and the turn continues. Package client
-// resumes such a stream by itself.
+// resumes such a stream automatically.
 func slowClientResumes(t *testing.T, s *gatedMesh) {
 	req, key := slowRequest("tell")
 	raw, err := s.Orchestrate(t.Context(), req)
@@ -270,14 +270,14 @@ func slowClientResumes(t *testing.T, s *gatedMesh) {
 		if events = append(events, e); len(events) > 1 {
 			continue
 		}
-		s.gate.Open(key) // reads nothing until the end
+		s.gate.Open(key) // the client reads nothing until the turn has ended
 		s.Await("the turn has ended", func() bool {
 			trace, err := s.GetTrace(t.Context(), &troupev1.GetTraceRequest{TraceId: e.GetTraceId()})
 			return err == nil && trace.GetTrace().GetState() == troupev1.TraceState_TRACE_STATE_ENDED
 		})
 		over := time.Now().Add(7 * time.Second)
 		s.Await("the streams are given up", func() bool { return time.Now().After(over) })
-		last, err := drain(raw)
+		last, err := readToEnd(raw)
 		require.True(t, failure.Is(err, failure.SlowConsumer), "%v", err)
 		require.Equal(t, strconv.FormatUint(last, 10), failureFact(err, "resume_after"))
 	}
@@ -285,8 +285,8 @@ func slowClientResumes(t *testing.T, s *gatedMesh) {
 	s.requireAnsweredOnce(t, req, events)
 }
 
-// drain reads a stream to its end, and returns the last sequence and the error.
-func drain(stream troupev1.OrchestratorService_OrchestrateClient) (last uint64, _ error) {
+// readToEnd reads a stream to its end and returns the last sequence and the error.
+func readToEnd(stream troupev1.OrchestratorService_OrchestrateClient) (last uint64, _ error) {
 	for {
 		r, err := stream.Recv()
 		if err != nil {
@@ -296,7 +296,8 @@ func drain(stream troupev1.OrchestratorService_OrchestrateClient) (last uint64, 
 	}
 }
 
-// Another worker takes over the step of a frozen worker. The frozen worker changes nothing after it is thawed.
+// Another worker takes over the step of a frozen worker. When the frozen worker continues, it cannot change
+// anything.
 func frozenWorkerLosesItsStep(t *testing.T, s *gatedMesh) {
 	req, key := slowRequest("hold")
 	wait := s.startTurn(t, req)

@@ -15,13 +15,13 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// A user sends a secret word in every field that a request has, in turns that answer, use tools, fail, are
-// cancelled or still run. The user then erases one session, and later all data. Afterwards the word is in no
-// key of Redis and in no tier. After a rewrite of the Redis log it is in no file of Redis or etcd. Info logs
-// contain it only where a failure quotes it. The receipt lists where ids remain.
+// A user sends a secret word in every field of a request, in turns that answer, use tools, fail, are cancelled or
+// still run. The user then erases one session, and later all data. Afterwards no key of Redis and no tier contains
+// the word. After a rewrite of the Redis log, no file of Redis or etcd contains it either. Info logs contain it
+// only where a failure quotes it. The receipt lists where ids remain.
 func TestErasure_InProcess(t *testing.T) {
 	t.Parallel()
-	s := newGatedMesh(t, rig.InProcess(t, rig.Config{}))
+	s := newGatedMesh(t, rig.StartInProcess(t, rig.Config{}))
 	word := "ERASE" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	user := "user-" + uuid.NewString()
 	marked := func(req *troupev1.OrchestrateRequest, session string) *troupev1.OrchestrateRequest {
@@ -31,15 +31,15 @@ func TestErasure_InProcess(t *testing.T) {
 		return req
 	}
 	one, two := uuid.NewString(), uuid.NewString()
-	other := text("What is a turn?")
-	ask(t, s.Mesh, other)
+	other := textRequest("What is a turn?")
+	runTurn(t, s.Mesh, other)
 	converse := func(session string) (running func() []*troupev1.Event) {
-		answered := marked(text(question+" "+word), session)
+		answered := marked(textRequest(question+" "+word), session)
 		answered.Parts = []*troupev1.Part{{Content: &troupev1.Part_Blob{Blob: &troupev1.Blob{Name: word + ".txt", Data: []byte(word)}}}}
-		ask(t, s.Mesh, answered)
+		runTurn(t, s.Mesh, answered)
 		failed, _ := slowRequest("fail")
 		failed.Input = &troupev1.OrchestrateRequest_Text{Text: failed.GetText() + word}
-		ask(t, s.Mesh, marked(failed, session))
+		runTurn(t, s.Mesh, marked(failed, session))
 		held, key := slowRequest("hold")
 		held.Input = &troupev1.OrchestrateRequest_Text{Text: held.GetText() + word} // an argument of the tool
 		wait := s.startTurn(t, marked(held, session))
@@ -48,7 +48,7 @@ func TestErasure_InProcess(t *testing.T) {
 		require.NoError(t, err)
 		_, err = s.CancelTrace(t.Context(), &troupev1.CancelTraceRequest{TraceId: open.GetSession().GetLastTraceId(), Reason: word})
 		require.NoError(t, err)
-		require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED, result(wait()).GetOutcome())
+		require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED, turnResult(wait()).GetOutcome())
 		again, key := slowRequest("hold")
 		again.Input = &troupev1.OrchestrateRequest_Text{Text: again.GetText() + word}
 		wait = s.startTurn(t, marked(again, session))
@@ -56,12 +56,12 @@ func TestErasure_InProcess(t *testing.T) {
 		return wait
 	}
 	running := converse(one)
-	require.Greater(t, len(s.Stores.KeysWith(word)), 8)
+	require.Greater(t, len(s.Stores.KeysContaining(word)), 8)
 	began := time.Now()
 	deleted, err := s.Sessions.DeleteSession(t.Context(), &troupev1.DeleteSessionRequest{SessionId: one})
 	require.NoError(t, err)
 	require.Less(t, time.Since(began), time.Minute)
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED, result(running()).GetOutcome(), "its client gets the outcome")
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED, turnResult(running()).GetOutcome(), "its client gets the outcome")
 	counts := map[string]int64{}
 	for _, items := range deleted.GetReceipt().GetRemoved() {
 		counts[items.GetKind()] = items.GetCount()
@@ -70,11 +70,11 @@ func TestErasure_InProcess(t *testing.T) {
 	require.EqualValues(t, 4, counts["traces"])
 	require.Positive(t, counts["messages"])
 	require.Positive(t, counts["events"])
-	s.Await("nothing of the session is left", func() bool { return len(s.Stores.KeysWith(word)) == 0 })
+	s.Await("nothing of the session is left", func() bool { return len(s.Stores.KeysContaining(word)) == 0 })
 	again, err := s.Sessions.DeleteSession(t.Context(), &troupev1.DeleteSessionRequest{SessionId: one})
 	require.NoError(t, err)
 	require.Equal(t, deleted.GetReceipt().GetBegan().AsTime(), again.GetReceipt().GetBegan().AsTime())
-	where := s.Stores.KeysWith(one)
+	where := s.Stores.KeysContaining(one)
 	slices.Sort(where)
 	require.Equal(t, []string{"m:{default/" + one + "}:meta", "o:{default/" + one + "}:erased"}, slices.DeleteFunc(where, func(key string) bool {
 		return strings.HasPrefix(key, "o:{default/") && strings.HasSuffix(key, "}:rec")
@@ -85,18 +85,18 @@ func TestErasure_InProcess(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, erased.GetReceipt().GetRemoved())
 	running()
-	require.Empty(t, s.Stores.KeysWith(word))
+	require.Empty(t, s.Stores.KeysContaining(word))
 	_, err = s.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: two})
 	require.Equal(t, failure.SessionDeleted, failure.ModeOf(grpcfailure.FromStatus("scenario", err)))
 	s.Stores.RewriteRedis(t.Context())
-	s.Await("no file holds the word", func() bool { return len(placesContaining(withoutFailureLogs(s.Residue()), word)) == 0 })
-	left := s.Residue()
-	for what, place := range map[string]string{other.GetSessionId(): "redis /", "slow-1": "etcd /", one: "log"} { // others keep theirs
+	s.Await("no file holds the word", func() bool { return len(placesContaining(withoutFailureLogs(s.WrittenData()), word)) == 0 })
+	left := s.WrittenData()
+	for what, place := range map[string]string{other.GetSessionId(): "redis /", "slow-1": "etcd /", one: "log"} { // these ids must still be found
 		require.Contains(t, strings.Join(placesContaining(left, what), "\n"), place, "the search does not find %s", what)
 	}
 }
 
-// withoutFailureLogs removes the log lines of failed turns, which quote the reason of a cancellation.
+// withoutFailureLogs removes the log lines of failed turns, because they quote the reason of a cancellation.
 func withoutFailureLogs(places map[string]string) map[string]string {
 	kept := strings.Builder{}
 	for line := range strings.Lines(places["log"]) {

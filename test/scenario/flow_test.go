@@ -27,18 +27,18 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/team"
 )
 
-// Agents that run agents, in the mesh.
+// These tests run agents that call other agents, in a mesh.
 
 // A flow loses its worker while a remote agent works for it. The next worker attaches to the running call and
-// repeats no finished one.
+// repeats no finished call.
 func movedFlowRepeatsNoFinishedAgent(t *testing.T, s *gatedMesh) {
 	const teams = 2
 	for n := range teams {
 		id := "team-" + strconv.Itoa(n+1)
-		s.Host(rig.Part(id), rig.Program{
-			Instance: id, Drain: time.Second, Package: "./test/rig/teamworker",
-			Env:  []string{"TEAM_GATE=" + s.gate.URL, "TEAM_ORCHESTRATOR=" + s.Conn.Target()},
-			Make: func() (*agent.Agent, error) { return team.New(client.New(s.Conn), s.gate.URL) },
+		s.HostWorker(rig.Part(id), rig.Program{
+			Instance: id, DrainTimeout: time.Second, Package: "./test/rig/teamworker",
+			Env:      []string{"TEAM_GATE=" + s.gate.URL, "TEAM_ORCHESTRATOR=" + s.Conn.Target()},
+			NewAgent: func() (*agent.Agent, error) { return team.New(client.New(s.Conn), s.gate.URL) },
 		})
 	}
 	s.Await("both teams are ready", func() bool { return len(idleInstances(t, s.Mesh, team.Name)) == teams })
@@ -69,7 +69,7 @@ func movedFlowRepeatsNoFinishedAgent(t *testing.T, s *gatedMesh) {
 	s.gate.Open(key)
 	events := wait()
 	s.requireAnsweredOnce(t, req, events)
-	require.Equal(t, "It says: The gate is open.", result(events).GetText())
+	require.Equal(t, "It says: The gate is open.", turnResult(events).GetText())
 	require.Len(t, retractions(events), 1)
 	require.Equal(t, lost, retractions(events)[0].GetInstanceId())
 
@@ -117,8 +117,9 @@ func idleInstances(t *testing.T, m *rig.Mesh, name string) (ids []string) {
 	return ids
 }
 
-// newEventfulAgent returns an agent that causes all kinds of events. It has handlers and state, and tools that
-// succeed, fail or do not exist. It is a sequence of two agents, one of which calls a third.
+// newEventfulAgent returns an agent that emits all kinds of events. It has handlers, state, and tools that succeed
+// or fail, and it also calls a tool that does not exist. It is a sequence of two agents, one of which calls a
+// third.
 func newEventfulAgent() (*agent.Agent, error) {
 	type city struct {
 		Name string `json:"name"`
@@ -182,19 +183,19 @@ func newEventfulAgent() (*agent.Agent, error) {
 // A local run of an agent emits the same events as a turn in the mesh.
 func TestLocal_EmitsTheSameEventsAsTheMesh(t *testing.T) {
 	t.Parallel()
-	m := rig.InProcess(t, rig.Config{})
-	m.Host("everything", rig.Program{Instance: "everything-1", Drain: time.Second, Make: newEventfulAgent})
+	m := rig.StartInProcess(t, rig.Config{})
+	m.HostWorker("everything", rig.Program{Instance: "everything-1", DrainTimeout: time.Second, NewAgent: newEventfulAgent})
 	m.Await("the agent is ready", func() bool { return len(idleInstances(t, m, "everything")) == 1 })
-	req := text("What is it like?")
+	req := textRequest("What is it like?")
 	req.Target, req.UserId = "everything", "alice"
 	var inMesh []*troupev1.Event
 	var answer string
-	for _, e := range ask(t, m, req) {
+	for _, e := range runTurn(t, m, req) {
 		if e.GetTurnResult() != nil {
 			answer = e.GetTurnResult().GetText()
 		}
 		if e.GetStep() == 1 && e.GetRoutingDecision() == nil && e.GetStepStarted() == nil && e.GetStepFinished() == nil {
-			inMesh = append(inMesh, withoutPosition(e))
+			inMesh = append(inMesh, removePosition(e))
 		}
 	}
 
@@ -207,7 +208,7 @@ func TestLocal_EmitsTheSameEventsAsTheMesh(t *testing.T) {
 	for e, err := range a.Run(t.Context(), agent.Invocation{Step: step}) {
 		require.NoError(t, err)
 		if shown := wire.EventToProto(e); shown != nil {
-			alone = append(alone, withoutPosition(shown))
+			alone = append(alone, removePosition(shown))
 		}
 	}
 	require.Greater(t, len(alone), 30)
@@ -215,8 +216,8 @@ func TestLocal_EmitsTheSameEventsAsTheMesh(t *testing.T) {
 	require.NotEmpty(t, answer)
 }
 
-// withoutPosition returns an event without its sequence and time.
-func withoutPosition(e *troupev1.Event) *troupev1.Event {
+// removePosition returns an event without its sequence and time.
+func removePosition(e *troupev1.Event) *troupev1.Event {
 	e = proto.CloneOf(e)
 	e.RootTraceId = ""
 	e.Sequence, e.TraceId, e.SessionId, e.Turn, e.Step, e.Attempt, e.Agent, e.InstanceId, e.Time, e.Stage = 0, "", "", 0, 0, 0, "", "", nil, 0

@@ -12,16 +12,16 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/gate"
 )
 
-// Steps that run concurrently, and losses in the middle of a round.
+// These tests lose parts of the mesh while steps run concurrently.
 
 func TestFork_InProcess(t *testing.T) {
 	t.Parallel()
-	runForks(t, rig.InProcess(t, rig.Config{TestWorkflows: true, Drain: time.Second})) // a kill is a stop here, and the turn waits for what comes after
+	runForks(t, rig.StartInProcess(t, rig.Config{TestWorkflows: true, DrainTimeout: time.Second})) // in process, Kill only stops a service gracefully
 }
 
 func TestFork_Binaries(t *testing.T) {
 	t.Parallel()
-	runForks(t, rig.Binaries(t, rig.Config{TestWorkflows: true}))
+	runForks(t, rig.StartBinaries(t, rig.Config{TestWorkflows: true}))
 }
 
 const waiters = 2
@@ -29,7 +29,7 @@ const waiters = 2
 func runForks(t *testing.T, m *rig.Mesh) {
 	s := &gatedMesh{m, gate.New(t)}
 	for n := range waiters {
-		s.Host(rig.SlowWorker(s.gate, n+1))
+		s.HostWorker(rig.SlowWorker(s.gate, n+1))
 	}
 	for name, lose := range map[string]func(*testing.T, string){
 		"BranchLosesItsWorker": func(t *testing.T, instance string) {
@@ -52,11 +52,11 @@ func runForks(t *testing.T, m *rig.Mesh) {
 	t.Run("FailedTurnIsResumed", s.checkFailedTurnIsResumed)
 }
 
-// checkSiblingsRunOnce causes a loss while one branch of three waits and the others have ended. The finished
-// branches do not run again, and the join runs once, after all branches.
+// checkSiblingsRunOnce loses a part of the mesh while one of three branches waits and the others have ended. The
+// finished branches do not run again, and the join runs once, after all branches.
 func (s *gatedMesh) checkSiblingsRunOnce(t *testing.T, lose func(t *testing.T, instance string)) {
 	key := uuid.NewString()
-	req := text("hold " + key)
+	req := textRequest("hold " + key)
 	req.Target = "trio"
 	wait := s.startTurn(t, req)
 	instance := s.gate.AwaitCall(t, key)
@@ -65,7 +65,7 @@ func (s *gatedMesh) checkSiblingsRunOnce(t *testing.T, lose func(t *testing.T, i
 	s.gate.AwaitCall(t, key)
 	s.gate.Open(key)
 	events := wait()
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome(), "%v", turnResult(events))
 	finished := map[int32]string{}
 	started := map[int32]int{}
 	for _, e := range durableEvents(events) {
@@ -86,7 +86,7 @@ func (s *gatedMesh) checkSiblingsRunOnce(t *testing.T, lose func(t *testing.T, i
 	require.Len(t, messages.GetMessages(), 2, "the question and the answer: branches add nothing")
 }
 
-// awaitEnds returns when so many steps of the latest turn have ended.
+// awaitEnds waits until the given number of steps of the latest turn have ended.
 func (s *gatedMesh) awaitEnds(t *testing.T, steps int) {
 	t.Helper()
 	traces, err := s.ListTraces(t.Context(), &troupev1.ListTracesRequest{PageSize: 1})

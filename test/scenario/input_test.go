@@ -14,7 +14,7 @@ import (
 
 const unknownTrace = "0123456789abcdef0123456789abcdef"
 
-// Every invalid input gets a clear error with the right mode, and leaves nothing behind.
+// Every invalid input gets a clear error with the right failure mode and changes no stored data.
 func invalidInputChangesNothing(t *testing.T, m *rig.Mesh) {
 	for name, c := range map[string]struct {
 		change func(*troupev1.OrchestrateRequest)
@@ -43,7 +43,7 @@ func invalidInputChangesNothing(t *testing.T, m *rig.Mesh) {
 		"too short a time": {func(r *troupev1.OrchestrateRequest) { r.Timeout = tooShort }, failure.UserInvalidInput, "timeout"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			req := text(question)
+			req := textRequest(question)
 			session := req.SessionId
 			c.change(req)
 			err := requireRejected(t, m, req)
@@ -69,7 +69,7 @@ func invalidInputChangesNothing(t *testing.T, m *rig.Mesh) {
 		require.True(t, failure.Is(grpcfailure.FromStatus("", err), failure.UserInvalidInput))
 	})
 	t.Run("beyond the end of a trace", func(t *testing.T) {
-		trace := ask(t, m, text(question))[0].GetTraceId()
+		trace := runTurn(t, m, textRequest(question))[0].GetTraceId()
 		for _, err := range m.Watch(t.Context(), trace, 10_000) {
 			require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
 			require.ErrorContains(t, err, "after_sequence")
@@ -94,7 +94,7 @@ func listsAgentsInstancesAndTraces(t *testing.T, m *rig.Mesh) {
 	require.Positive(t, in.GetIncarnation())
 	require.Positive(t, in.GetCapacity())
 
-	newest := ask(t, m, text(question))[0].GetTraceId()
+	newest := runTurn(t, m, textRequest(question))[0].GetTraceId()
 	traces, err := m.ListTraces(t.Context(), &troupev1.ListTracesRequest{PageSize: 3})
 	require.NoError(t, err)
 	require.Len(t, traces.GetTraces(), 3)

@@ -12,19 +12,19 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// Failures of a worker's process, its lease and etcd (guarantees F9, F11).
+// These tests cover failures of a worker's process, of its lease, and of etcd (guarantees F9, F11).
 
 const (
-	leaseTime = 15 * time.Second
-	leaseLag  = 3 * time.Second // how late etcd may be
+	leaseTime     = 15 * time.Second
+	maxLeaseDelay = 3 * time.Second // how late etcd may expire a lease
 )
 
 func TestLease_Binaries(t *testing.T) {
 	t.Parallel()
-	m := rig.Binaries(t, rig.Config{RouteWait: 5 * time.Second})
+	m := rig.StartBinaries(t, rig.Config{RouteWait: 5 * time.Second})
 	second := rig.SecondWorker("research")
 	m.Start(second)
-	m.Await("two instances", func() bool { return m.Ready(second) && len(readyInstances(t, m)) == 2 })
+	m.Await("two instances", func() bool { return m.IsReady(second) && len(readyInstances(t, m)) == 2 })
 	for _, s := range []struct {
 		name string
 		run  func(*testing.T, *rig.Mesh)
@@ -41,7 +41,7 @@ func TestLease_Binaries(t *testing.T) {
 	}
 }
 
-// readyInstances returns the instances of research that accept steps.
+// readyInstances returns the instances of the agent research that accept steps.
 func readyInstances(t *testing.T, m *rig.Mesh) (all []*troupev1.Instance) {
 	t.Helper()
 	for _, in := range listInstances(t, m, "research") {
@@ -62,8 +62,8 @@ func findReady(t *testing.T, m *rig.Mesh, id string) *troupev1.Instance {
 	return nil
 }
 
-// underLoad sends requests to research while do runs, at least one for each client. No turn may fail.
-func underLoad(t *testing.T, m *rig.Mesh, do func()) (turns int) {
+// runUnderLoad sends requests to the agent research while do runs, at least one for each client. No turn may fail.
+func runUnderLoad(t *testing.T, m *rig.Mesh, do func()) (turns int) {
 	t.Helper()
 	const clients = 8
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -72,13 +72,13 @@ func underLoad(t *testing.T, m *rig.Mesh, do func()) (turns int) {
 	for n := range clients {
 		group.Go(func() error {
 			for counts[n] == 0 || ctx.Err() == nil {
-				req := text(question)
+				req := textRequest(question)
 				req.Target = "research"
-				events, err := collect(context.WithoutCancel(ctx), m, req)
+				events, err := collectEvents(context.WithoutCancel(ctx), m, req)
 				if err != nil {
 					return err
 				}
-				if outcome := result(events); outcome.GetOutcome() != troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED {
+				if outcome := turnResult(events); outcome.GetOutcome() != troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED {
 					t.Errorf("a turn failed: %v", outcome.GetFailure())
 				}
 				counts[n]++
@@ -98,7 +98,7 @@ func underLoad(t *testing.T, m *rig.Mesh, do func()) (turns int) {
 func revokedLeaseIsReplaced(t *testing.T, m *rig.Mesh) {
 	victim := readyInstances(t, m)[0]
 	var took time.Duration
-	turns := underLoad(t, m, func() {
+	turns := runUnderLoad(t, m, func() {
 		began := time.Now()
 		m.Stores.RevokeLease(victim.GetAgent(), victim.GetInstanceId())
 		m.Await("it is registered anew", func() bool {
@@ -112,23 +112,23 @@ func revokedLeaseIsReplaced(t *testing.T, m *rig.Mesh) {
 }
 
 func etcdRestartFailsNoTurn(t *testing.T, m *rig.Mesh) {
-	turns := underLoad(t, m, func() {
+	turns := runUnderLoad(t, m, func() {
 		m.Stop(rig.Etcd)
-		underLoad(t, m, func() {}) // at least one turn of each client without etcd
+		runUnderLoad(t, m, func() {}) // at least one turn of each client without etcd
 		m.Start(rig.Etcd)
 		m.Await("all are registered", func() bool { return len(readyInstances(t, m)) == 2 })
 	})
 	t.Logf("%d turns, none failed", turns)
 }
 
-// When no lease can be renewed, workers do not know the state of theirs, and continue (F9).
+// When no lease can be renewed, workers cannot know whether theirs is still valid. They continue to work (F9).
 func etcdOutageBeyondLeasesFailsNoTurn(t *testing.T, m *rig.Mesh) {
 	var out time.Duration
-	turns := underLoad(t, m, func() {
+	turns := runUnderLoad(t, m, func() {
 		m.Stop(rig.Etcd)
 		stopped := time.Now()
 		m.Await("no worker knows its lease", func() bool { return countLeases(t, m, unknown) == 2 })
-		m.Await("every lease would have run out", func() bool { return time.Since(stopped) > leaseTime+leaseLag })
+		m.Await("every lease would have run out", func() bool { return time.Since(stopped) > leaseTime+maxLeaseDelay })
 		require.Equal(t, 2, countLeases(t, m, unknown))
 		require.Len(t, readyInstances(t, m), 2, "and they take steps")
 		m.Start(rig.Etcd)
@@ -144,7 +144,7 @@ const (
 	unknown = troupev1.LeaseState_LEASE_STATE_UNKNOWN
 )
 
-// countLeases counts the workers of research that accept steps and report this lease state.
+// countLeases counts the workers of the agent research that accept steps and report the given lease state.
 func countLeases(t *testing.T, m *rig.Mesh, s troupev1.LeaseState) (n int) {
 	t.Helper()
 	resp, err := m.ListInstances(t.Context(), &troupev1.ListInstancesRequest{Agent: "research", Live: true})
@@ -159,23 +159,23 @@ func countLeases(t *testing.T, m *rig.Mesh, s troupev1.LeaseState) (n int) {
 	return n
 }
 
-// Another worker runs the steps of a killed worker. Its registration ends with its lease.
+// Another worker runs the steps of a killed worker. The registration of the killed worker ends with its lease.
 func killedWorkerFailsNoTurn(t *testing.T, m *rig.Mesh) {
 	second := rig.SecondWorker("research")
 	id := m.InstanceOf(second)
 	m.Kill(second)
 	killed := time.Now()
-	turns := underLoad(t, m, func() {
+	turns := runUnderLoad(t, m, func() {
 		m.Await("its registration is gone", func() bool { return findReady(t, m, id) == nil })
 	})
 	gone := time.Since(killed)
-	require.LessOrEqual(t, gone, leaseTime+leaseLag)
+	require.LessOrEqual(t, gone, leaseTime+maxLeaseDelay)
 	t.Logf("gone after %s; %d turns meanwhile, none failed", gone.Round(time.Millisecond), turns)
 	m.Start(second)
 	m.Await("two instances", func() bool { return len(readyInstances(t, m)) == 2 })
 }
 
-// A worker that is frozen for longer than its lease registers again, with a higher incarnation, and takes steps
+// A worker that was frozen for longer than its lease registers again with a higher incarnation, and accepts steps
 // again.
 func frozenWorkerRegistersAgain(t *testing.T, m *rig.Mesh) {
 	second := rig.SecondWorker("research")
@@ -189,10 +189,10 @@ func frozenWorkerRegistersAgain(t *testing.T, m *rig.Mesh) {
 		return in != nil && in.GetIncarnation() > before.GetIncarnation()
 	})
 	worked := false
-	for range 4 { // in turns
-		req := text(question)
+	for range 4 { // alternately
+		req := textRequest(question)
 		req.Target = "research"
-		for _, e := range ask(t, m, req) {
+		for _, e := range runTurn(t, m, req) {
 			worked = worked || e.GetInstanceId() == before.GetInstanceId()
 		}
 	}

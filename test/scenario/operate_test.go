@@ -64,7 +64,7 @@ func turnWaitsForAPausedAgent(t *testing.T, m *rig.Mesh) {
 
 	waited := false
 	var events []*troupev1.Event
-	for e, err := range m.Turn(t.Context(), text(question)) {
+	for e, err := range m.Turn(t.Context(), textRequest(question)) {
 		require.NoError(t, err)
 		events = append(events, e)
 		if e.GetWarning().GetReason() == "WAITING" && !waited {
@@ -74,7 +74,7 @@ func turnWaitsForAPausedAgent(t *testing.T, m *rig.Mesh) {
 	}
 	require.True(t, waited)
 	checkTrace(t, events)
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome())
 	m.AwaitReady()
 }
 
@@ -85,35 +85,35 @@ func drainedInstanceExitsAndIsDeregistered(t *testing.T, m *rig.Mesh) {
 	require.NoError(t, err)
 	require.Empty(t, resp.GetErrors())
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_TERMINATED, resp.GetStatus().GetState())
-	m.AwaitEnd(rig.Worker("synthesis"), drainTime)
+	m.AwaitExit(rig.Worker("synthesis"), drainTime)
 	m.Await("it is gone", func() bool { return len(listInstances(t, m, "synthesis")) == 0 })
 	_, err = m.DrainInstance(t.Context(), &troupev1.DrainInstanceRequest{InstanceId: before})
 	require.True(t, failure.Is(grpcfailure.FromStatus("", err), failure.NotFound), "%v", err)
 	m.Start(rig.Worker("synthesis"))
 	m.AwaitReady()
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(ask(t, m, text(question))).GetOutcome())
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(runTurn(t, m, textRequest(question))).GetOutcome())
 }
 
 func operatorCommandsFailWithoutEtcd(t *testing.T, m *rig.Mesh) {
 	m.Stop(rig.Etcd)
 	_, err := m.PauseAgent(t.Context(), &troupev1.PauseAgentRequest{Agent: "research"})
 	require.True(t, failure.Is(grpcfailure.FromStatus("", err), failure.SystemNetwork), "%v", err)
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(ask(t, m, text(question))).GetOutcome(), "nothing was changed")
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(runTurn(t, m, textRequest(question))).GetOutcome(), "nothing was changed")
 	m.Start(rig.Etcd)
 	m.AwaitReady()
 }
 
 const (
 	drainTime  = 10 * time.Second
-	drainTurns = 200 // turns
+	drainTurns = 200 // number of turns
 )
 
 func TestDrain_InProcess(t *testing.T) {
-	checkDrainLosesNoTurn(t, rig.InProcess(t, rig.Config{RouteWait: time.Minute, MaxTurns: drainTurns}))
+	checkDrainLosesNoTurn(t, rig.StartInProcess(t, rig.Config{RouteWait: time.Minute, MaxTurns: drainTurns}))
 }
 
 func TestDrain_Binaries(t *testing.T) {
-	checkDrainLosesNoTurn(t, rig.Binaries(t, rig.Config{RouteWait: time.Minute, MaxTurns: drainTurns}))
+	checkDrainLosesNoTurn(t, rig.StartBinaries(t, rig.Config{RouteWait: time.Minute, MaxTurns: drainTurns}))
 }
 
 // When one of two instances is drained, none of 200 turns in flight fails.
@@ -133,7 +133,7 @@ func checkDrainLosesNoTurn(t *testing.T, m *rig.Mesh) {
 	worked := map[string]int{} // steps by instance
 	for range drainTurns {
 		finished.Go(func() {
-			req := text(question)
+			req := textRequest(question)
 			req.Target = "research"
 			told := false
 			for e, err := range m.Turn(t.Context(), req) {
@@ -174,7 +174,7 @@ func checkDrainLosesNoTurn(t *testing.T, m *rig.Mesh) {
 	require.NoError(t, err)
 	require.Empty(t, resp.GetErrors(), "no step was cancelled")
 	left := drainTurns - done.Load()
-	m.AwaitEnd(rig.SecondWorker("research"), drainTime)
+	m.AwaitExit(rig.SecondWorker("research"), drainTime)
 	require.Less(t, time.Since(began), drainTime)
 	finished.Wait()
 	require.Len(t, worked, 2, "both had worked")

@@ -18,7 +18,8 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/inputagent"
 )
 
-// Calls that wait for a person or for a client, in a workflow whose second step is a clerk's.
+// These tests cover calls that wait for a person or a client. They use a workflow whose second step runs the agent
+// clerk.
 
 var pendingScenarios = []struct {
 	name string
@@ -44,12 +45,12 @@ var pendingScenarios = []struct {
 
 func TestPending_InProcess(t *testing.T) {
 	t.Parallel()
-	runPending(t, rig.InProcess(t, rig.Config{TestWorkflows: true}))
+	runPending(t, rig.StartInProcess(t, rig.Config{TestWorkflows: true}))
 }
 
 func TestPending_Binaries(t *testing.T) {
 	t.Parallel()
-	runPending(t, rig.Binaries(t, rig.Config{TestWorkflows: true}))
+	runPending(t, rig.StartBinaries(t, rig.Config{TestWorkflows: true}))
 }
 
 const clerks = 2
@@ -57,39 +58,39 @@ const clerks = 2
 func runPending(t *testing.T, m *rig.Mesh) {
 	s := &gatedMesh{m, gate.New(t)}
 	for n := range clerks {
-		s.Host(rig.InputWorker(s.gate, inputagent.Name, n+1))
+		s.HostWorker(rig.InputWorker(s.gate, inputagent.Name, n+1))
 	}
-	s.Host(rig.InputWorker(s.gate, inputagent.Hurried, 1))
+	s.HostWorker(rig.InputWorker(s.gate, inputagent.ShortTimeoutName, 1))
 	for _, p := range pendingScenarios {
-		s.awaitClerks(t)
+		s.awaitInputAgents(t)
 		if !t.Run(p.name, func(t *testing.T) { p.run(t, s) }) {
-			return // the mesh may not be whole any more
+			return // a failed scenario may have left parts stopped
 		}
 	}
 }
 
-func (s *gatedMesh) awaitClerks(t *testing.T) {
+func (s *gatedMesh) awaitInputAgents(t *testing.T) {
 	t.Helper()
 	s.AwaitReady()
 	s.Await("every clerk is ready", func() bool {
-		return len(idleInstances(t, s.Mesh, inputagent.Name)) == clerks && len(idleInstances(t, s.Mesh, inputagent.Hurried)) == 1
+		return len(idleInstances(t, s.Mesh, inputagent.Name)) == clerks && len(idleInstances(t, s.Mesh, inputagent.ShortTimeoutName)) == 1
 	})
 }
 
-// startPending sends a clerk a request that ends with a pending call. It returns the session, the key at the
-// gate, and the events.
+// startPending sends the agent clerk a request that ends with a pending call. It returns the session, the key at
+// the gate, and the events.
 func (s *gatedMesh) startPending(t *testing.T, target, verb string) (session, key string, events []*troupev1.Event) {
 	t.Helper()
 	key = uuid.NewString()
-	req := text(verb + " " + key)
+	req := textRequest(verb + " " + key)
 	req.Target = target
-	events = ask(t, s.Mesh, req)
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, result(events).GetOutcome(), "%v", result(events))
-	require.Len(t, result(events).GetPending(), 1)
+	events = runTurn(t, s.Mesh, req)
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, turnResult(events).GetOutcome(), "%v", turnResult(events))
+	require.Len(t, turnResult(events).GetPending(), 1)
 	return req.GetSessionId(), key, events
 }
 
-// verdictRequest returns a request of alice that answers a pending call.
+// verdictRequest returns a request by the user alice that answers a pending call.
 func verdictRequest(session, call string, verdict troupev1.CallVerdict, said string) *troupev1.OrchestrateRequest {
 	return &troupev1.OrchestrateRequest{
 		SessionId: session, RequestId: uuid.NewString(), Auth: &troupev1.Auth{Actor: "alice"},
@@ -98,9 +99,9 @@ func verdictRequest(session, call string, verdict troupev1.CallVerdict, said str
 }
 
 // pendingID returns the id of the only pending call of a turn.
-func pendingID(events []*troupev1.Event) string { return result(events).GetPending()[0].GetId() }
+func pendingID(events []*troupev1.Event) string { return turnResult(events).GetPending()[0].GetId() }
 
-// requireToolRuns checks that the clerk called its model once and its tool the given number of times.
+// requireToolRuns checks that the agent called its model once and its tool the given number of times.
 func (s *gatedMesh) requireToolRuns(t *testing.T, key string, sent int) {
 	t.Helper()
 	want := []string{"model"}
@@ -112,9 +113,9 @@ func (s *gatedMesh) requireToolRuns(t *testing.T, key string, sent int) {
 
 func (s *gatedMesh) requireAnswer(t *testing.T, events []*troupev1.Event, says string) {
 	t.Helper()
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
-	require.Equal(t, "I was told: "+says, result(events).GetText())
-	require.Empty(t, result(events).GetPending())
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome(), "%v", turnResult(events))
+	require.Equal(t, "I was told: "+says, turnResult(events).GetText())
+	require.Empty(t, turnResult(events).GetPending())
 }
 
 const (
@@ -125,13 +126,12 @@ const (
 	failed    = troupev1.CallVerdict_CALL_VERDICT_FAIL
 )
 
-// The turn with the approval continues at the agent that asked, and repeats no model call.
-//
+// The turn with the approval continues at the agent that asked and repeats no model call.
 // Req: AD-26, AD-32, OC-33
 func approvedToolRunsOnce(t *testing.T, s *gatedMesh) {
 	session, key, before := s.startPending(t, "", "send")
 	require.Equal(t, []string{"research", "clerk"}, agentsThatRan(before))
-	call := result(before).GetPending()[0]
+	call := turnResult(before).GetPending()[0]
 	require.Equal(t, "send", call.GetTool())
 	require.JSONEq(t, `{"key":"`+key+`"}`, call.GetArguments())
 	require.Equal(t, troupev1.CallNeed_CALL_NEED_APPROVAL, call.GetNeeds())
@@ -141,12 +141,12 @@ func approvedToolRunsOnce(t *testing.T, s *gatedMesh) {
 	require.NoError(t, err)
 	require.Equal(t, troupev1.SessionState_SESSION_STATE_INPUT_REQUIRED, seen.GetSession().GetState())
 	require.Equal(t, before[0].GetTurnStarted().GetTurnId(), seen.GetSession().GetWaitingTurnId())
-	require.Empty(t, cmp.Diff(result(before).GetPending(), seen.GetSession().GetPending(), protocmp.Transform()))
+	require.Empty(t, cmp.Diff(turnResult(before).GetPending(), seen.GetSession().GetPending(), protocmp.Transform()))
 	s.requireToolRuns(t, key, 0)
 
 	s.gate.Open(key)
 	req := verdictRequest(session, call.GetId(), approved, "")
-	events := ask(t, s.Mesh, req)
+	events := runTurn(t, s.Mesh, req)
 	s.requireAnswer(t, events, "sent")
 	s.requireToolRuns(t, key, 1)
 	require.Equal(t, []string{"clerk"}, agentsThatRan(events))
@@ -159,32 +159,32 @@ func approvedToolRunsOnce(t *testing.T, s *gatedMesh) {
 	require.Empty(t, seen.GetSession().GetWaitingTurnId())
 	require.Empty(t, seen.GetSession().GetPending())
 
-	require.Empty(t, cmp.Diff(durableEvents(events), durableEvents(ask(t, s.Mesh, req)), protocmp.Transform()), "the same request is the same turn")
+	require.Empty(t, cmp.Diff(durableEvents(events), durableEvents(runTurn(t, s.Mesh, req)), protocmp.Transform()), "the same request is the same turn")
 	s.requireToolRuns(t, key, 1)
 }
 
 func deniedToolDoesNotRun(t *testing.T, s *gatedMesh) {
 	session, key, before := s.startPending(t, "", "send")
-	s.requireAnswer(t, ask(t, s.Mesh, verdictRequest(session, pendingID(before), denied, "not today")), "Not run: the user does not allow send: not today")
+	s.requireAnswer(t, runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), denied, "not today")), "Not run: the user does not allow send: not today")
 	s.requireToolRuns(t, key, 0)
 }
 
 func stopVerdictEndsTheTurn(t *testing.T, s *gatedMesh) {
 	session, key, before := s.startPending(t, "", "both")
-	events := ask(t, s.Mesh, verdictRequest(session, pendingID(before), stop, "enough"))
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
-	require.Contains(t, result(events).GetText(), "enough")
-	require.Empty(t, result(events).GetPending(), "nor does the rest of the round run")
+	events := runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), stop, "enough"))
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome(), "%v", turnResult(events))
+	require.Contains(t, turnResult(events).GetText(), "enough")
+	require.Empty(t, turnResult(events).GetPending(), "nor does the rest of the round run")
 	s.requireToolRuns(t, key, 0)
 }
 
 // Req: OC-33
 func lateApprovalIsADenial(t *testing.T, s *gatedMesh) {
-	session, key, before := s.startPending(t, inputagent.Hurried, "send")
-	until := result(before).GetPending()[0].GetUntil().AsTime()
+	session, key, before := s.startPending(t, inputagent.ShortTimeoutName, "send")
+	until := turnResult(before).GetPending()[0].GetUntil().AsTime()
 	s.Await("the deadline has passed", func() bool { return time.Now().After(until) })
-	events := ask(t, s.Mesh, verdictRequest(session, pendingID(before), approved, ""))
-	require.Contains(t, result(events).GetText(), "nobody approved it")
+	events := runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), approved, ""))
+	require.Contains(t, turnResult(events).GetText(), "nobody approved it")
 	require.True(t, events[0].GetTurnStarted().GetAnswers()[0].GetLate())
 	require.True(t, slices.ContainsFunc(events, func(e *troupev1.Event) bool { return e.GetWarning().GetReason() == "APPROVAL_TIMEOUT" }))
 	s.requireToolRuns(t, key, 0)
@@ -193,9 +193,9 @@ func lateApprovalIsADenial(t *testing.T, s *gatedMesh) {
 // Req: LP-32
 func textInputAbandonsThePendingCall(t *testing.T, s *gatedMesh) {
 	session, key, before := s.startPending(t, "", "send")
-	other := text("Never mind.")
+	other := textRequest("Never mind.")
 	other.SessionId = session
-	require.Equal(t, "I do nothing.", result(ask(t, s.Mesh, other)).GetText())
+	require.Equal(t, "I do nothing.", turnResult(runTurn(t, s.Mesh, other)).GetText())
 	err := requireRejected(t, s.Mesh, verdictRequest(session, pendingID(before), approved, ""))
 	require.True(t, failure.Is(err, failure.TurnNotOpen), "%v", err)
 	s.requireToolRuns(t, key, 0)
@@ -215,7 +215,7 @@ func answerToUnknownCallIsRejected(t *testing.T, s *gatedMesh) {
 	}
 	s.requireToolRuns(t, key, 0)
 	s.gate.Open(key)
-	s.requireAnswer(t, ask(t, s.Mesh, verdictRequest(session, pendingID(before), approved, "")), "sent")
+	s.requireAnswer(t, runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), approved, "")), "sent")
 	s.requireToolRuns(t, key, 1)
 }
 
@@ -227,7 +227,7 @@ func onlyOneOfTwoAnswersCounts(t *testing.T, s *gatedMesh) {
 		errs := make([]error, 2)
 		for i := range errs {
 			group.Go(func() error {
-				_, errs[i] = collect(t.Context(), s.Mesh, verdictRequest(session, pendingID(before), approved, ""))
+				_, errs[i] = collectEvents(t.Context(), s.Mesh, verdictRequest(session, pendingID(before), approved, ""))
 				return nil
 			})
 		}
@@ -244,22 +244,22 @@ func onlyOneOfTwoAnswersCounts(t *testing.T, s *gatedMesh) {
 // Req: LP-16
 func clientRunsItsOwnTool(t *testing.T, s *gatedMesh) {
 	session, _, before := s.startPending(t, "", "look")
-	require.Equal(t, troupev1.CallNeed_CALL_NEED_RESULT, result(before).GetPending()[0].GetNeeds())
-	s.requireAnswer(t, ask(t, s.Mesh, verdictRequest(session, pendingID(before), succeeded, "a cat")), "a cat")
+	require.Equal(t, troupev1.CallNeed_CALL_NEED_RESULT, turnResult(before).GetPending()[0].GetNeeds())
+	s.requireAnswer(t, runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), succeeded, "a cat")), "a cat")
 	session, _, before = s.startPending(t, "", "look")
-	events := ask(t, s.Mesh, verdictRequest(session, pendingID(before), failed, "the screen is dark"))
-	require.Contains(t, result(events).GetText(), "the screen is dark")
+	events := runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), failed, "the screen is dark"))
+	require.Contains(t, turnResult(events).GetText(), "the screen is dark")
 }
 
 // Req: LP-32
 func pendingCallsAreAnsweredInTurn(t *testing.T, s *gatedMesh) {
 	session, key, before := s.startPending(t, "", "both")
 	s.gate.Open(key)
-	events := ask(t, s.Mesh, verdictRequest(session, pendingID(before), approved, ""))
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, result(events).GetOutcome(), "%v", result(events))
-	require.Equal(t, "screen", result(events).GetPending()[0].GetTool())
+	events := runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), approved, ""))
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, turnResult(events).GetOutcome(), "%v", turnResult(events))
+	require.Equal(t, "screen", turnResult(events).GetPending()[0].GetTool())
 	s.requireToolRuns(t, key, 1)
-	s.requireAnswer(t, ask(t, s.Mesh, verdictRequest(session, pendingID(events), succeeded, "a cat")), "sent; a cat")
+	s.requireAnswer(t, runTurn(t, s.Mesh, verdictRequest(session, pendingID(events), succeeded, "a cat")), "sent; a cat")
 	s.requireToolRuns(t, key, 1)
 }
 
@@ -277,22 +277,22 @@ func pendingApprovalSurvivesAllRestarts(t *testing.T, s *gatedMesh) {
 	for _, p := range []int{2, 1, 0, 3, 4} {
 		s.Start(parts[p])
 	}
-	s.awaitClerks(t)
+	s.awaitInputAgents(t)
 	s.gate.Open(key)
-	s.requireAnswer(t, ask(t, s.Mesh, verdictRequest(session, pendingID(before), approved, "")), "sent")
+	s.requireAnswer(t, runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), approved, "")), "sent")
 	s.requireToolRuns(t, key, 1)
 }
 
-// The outcome of the tool is unknown: the answer says so, and the tool does not run again. The user is not
-// asked again either, because the call was approved.
+// The outcome of the tool is unknown, so the answer says so and the tool does not run again. The call was already
+// approved, so the user is not asked again.
 func lostApprovedToolIsNotRepeated(t *testing.T, s *gatedMesh) {
 	session, key, before := s.startPending(t, "", "send")
 	wait := s.startTurn(t, verdictRequest(session, pendingID(before), approved, ""))
 	lost := rig.Part(s.gate.AwaitCall(t, key))
 	s.Kill(lost)
 	events := wait()
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
-	require.Contains(t, result(events).GetText(), "UNKNOWN_OUTCOME")
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome(), "%v", turnResult(events))
+	require.Contains(t, turnResult(events).GetText(), "UNKNOWN_OUTCOME")
 	require.Len(t, retractions(events), 1)
 	s.requireToolRuns(t, key, 1)
 	s.gate.Open(key)

@@ -14,14 +14,14 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// The model of a planner adds tasks with its tool. Other agents then run one task each, and the trace shows
-// the state of the plan.
+// The model of a planner adds tasks with its tool. Other agents then run one task each. The trace shows the state
+// of the plan.
 func TestPlan_InProcess(t *testing.T) {
-	m := rig.InProcess(t, rig.Config{TestWorkflows: true})
+	m := rig.StartInProcess(t, rig.Config{TestWorkflows: true})
 	task := func(id, text string) conversation.ToolCall {
 		return conversation.ToolCall{ID: id, Name: agent.AddTask, Arguments: `{"agent": "research", "task": "` + text + `"}`}
 	}
-	m.Host("planner-1", rig.Program{Instance: "planner-1", Drain: time.Second, Make: func() (*agent.Agent, error) {
+	m.HostWorker("planner-1", rig.Program{Instance: "planner-1", DrainTimeout: time.Second, NewAgent: func() (*agent.Agent, error) {
 		return agent.New(agent.Config{Name: "planner", Description: "Plans.", Model: scripted.New(
 			scripted.Call(task("c1", "Who may write AGENT state?"), task("c2", "What is a commit with an old epoch?")), scripted.Say(""),
 		)})
@@ -29,10 +29,10 @@ func TestPlan_InProcess(t *testing.T) {
 	m.AwaitReady()
 	m.Await("the planner is ready", func() bool { return len(idleInstances(t, m, "planner")) == 1 })
 
-	req := text("Tell me about ownership.")
+	req := textRequest("Tell me about ownership.")
 	req.Target = "planned"
-	events := ask(t, m, req)
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
+	events := runTurn(t, m, req)
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome(), "%v", turnResult(events))
 	searched := map[int32]string{}
 	for _, e := range events {
 		if call := e.GetToolCallStarted(); call != nil && e.GetAgent() == "research" {

@@ -14,28 +14,28 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// atOnce is the number of turns in flight at the agent when it is quarantined.
-const atOnce = 8
+// turnsInFlight is the number of turns that run at the agent when it is quarantined.
+const turnsInFlight = 8
 
-// shutWithin is the promise of guarantee S18.
-const shutWithin = 2 * time.Second
+// quarantineDeadline is the time within which a quarantine must take full effect (guarantee S18).
+const quarantineDeadline = 2 * time.Second
 
-// A quarantine takes full effect within 2 s of the call, outlives restarts of the processes, and ends when it
-// is released (guarantee S18). The audit logs are intact and name the operator (guarantee S19). The test uses
+// A quarantine takes full effect within 2 s of the call. It remains in force when processes restart, and ends when
+// it is released (guarantee S18). The audit logs are intact and name the operator (guarantee S19). The test uses
 // real processes.
 func TestQuarantine_Binaries(t *testing.T) {
 	t.Parallel()
-	m := rig.Binaries(t, rig.Config{WatchDesired: true, AuditLogs: t.TempDir()})
+	m := rig.StartBinaries(t, rig.Config{WatchQuarantines: true, AuditLogs: t.TempDir()})
 	s := newGatedMesh(t, m)
 	memory := troupev1.NewMemoryServiceClient(s.DialAs(identity.ID{Role: identity.Worker, Name: "slow"}, rig.Memory))
-	refused := func() bool {
-		// The call belongs to no turn, and changes nothing.
+	isRejected := func() bool {
+		// The call belongs to no turn, so it cannot change any data.
 		_, err := memory.PutConfig(t.Context(), &troupev1.PutConfigRequest{Agent: "slow"})
 		return failure.Is(grpcfailure.FromStatus("", err), failure.PolicySecurity)
 	}
-	require.False(t, refused())
+	require.False(t, isRejected())
 	var waits []func() []*troupev1.Event
-	for range atOnce {
+	for range turnsInFlight {
 		req, key := slowRequest("hold")
 		waits = append(waits, s.startTurn(t, req))
 		s.gate.AwaitCall(t, key)
@@ -46,25 +46,25 @@ func TestQuarantine_Binaries(t *testing.T) {
 	require.NoError(t, err)
 	answered := time.Since(began)
 	for _, wait := range waits {
-		why := grpcfailure.FromProto(result(wait()).GetFailure())
+		why := grpcfailure.FromProto(turnResult(wait()).GetFailure())
 		require.Equal(t, failure.PolicySecurity, why.Mode, "%v", why)
 	}
 	ended := time.Since(began)
-	require.True(t, refused())
-	require.Less(t, time.Since(began), shutWithin)
+	require.True(t, isRejected())
+	require.Less(t, time.Since(began), quarantineDeadline)
 	require.Len(t, resp.GetInstances(), slowWorkers)
 	for _, out := range resp.GetInstances() {
 		require.Nil(t, out.GetFailure())
 		require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_PAUSED, out.GetStatus().GetState())
 	}
-	t.Logf("the call was answered, and %d workers had paused, after %s; the last of %d turns ended after %s", slowWorkers, answered, atOnce, ended)
+	t.Logf("the call was answered, and %d workers had paused, after %s; the last of %d turns ended after %s", slowWorkers, answered, turnsInFlight, ended)
 
 	shut := func() {
 		t.Helper()
 		req, _ := slowRequest("hold")
-		require.Equal(t, failure.PolicySecurity, grpcfailure.FromProto(result(ask(t, m, req)).GetFailure()).Mode)
+		require.Equal(t, failure.PolicySecurity, grpcfailure.FromProto(turnResult(runTurn(t, m, req)).GetFailure()).Mode)
 		require.NotNil(t, listInstances(t, m, "slow")[0].GetQuarantine())
-		s.Await("the memory service knows it", refused)
+		s.Await("the memory service knows it", isRejected)
 	}
 	shut()
 	s.Restart(rig.Orchestrator)
@@ -73,7 +73,7 @@ func TestQuarantine_Binaries(t *testing.T) {
 	s.Restart(part)
 	s.AwaitReady()
 	shut()
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(ask(t, m, text(question))).GetOutcome(), "other agents work")
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(runTurn(t, m, textRequest(question))).GetOutcome(), "other agents work")
 
 	_, err = s.ReleaseAgent(t.Context(), &troupev1.ReleaseAgentRequest{Agent: "slow"})
 	require.NoError(t, err)
@@ -82,9 +82,9 @@ func TestQuarantine_Binaries(t *testing.T) {
 	wait := s.startTurn(t, req)
 	s.gate.AwaitCall(t, key)
 	s.gate.Open(key)
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(wait()).GetOutcome())
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(wait()).GetOutcome())
 
-	s.Stop(rig.Orchestrator) // which ends its log
+	s.Stop(rig.Orchestrator) // stopping it completes its audit log
 	kinds := map[audit.Kind]map[string]int{}
 	for _, p := range []rig.Part{rig.Orchestrator, rig.Memory, part} {
 		_, err := audit.Verify([]string{m.AuditLog(p)}, "", func(_ string, _ int, r audit.RecordedEntry) {
@@ -101,5 +101,5 @@ func TestQuarantine_Binaries(t *testing.T) {
 	require.NotZero(t, kinds[audit.Lifecycle]["startup"])
 	require.NotZero(t, kinds[audit.Lifecycle]["shutdown"], "by a signal")
 	require.NotZero(t, kinds[audit.Denied][troupev1.MemoryService_PutConfig_FullMethodName])
-	require.GreaterOrEqual(t, kinds[audit.Denied]["end turn of quarantined agent"], atOnce)
+	require.GreaterOrEqual(t, kinds[audit.Denied]["end turn of quarantined agent"], turnsInFlight)
 }

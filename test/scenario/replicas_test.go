@@ -30,9 +30,9 @@ var (
 )
 
 const (
-	replicas  = 3
-	customers = 8
-	back      = 2 * time.Second // a replica that was killed is away
+	replicas        = 3
+	customers       = 8
+	replicaDowntime = 2 * time.Second // how long a killed replica stays down
 )
 
 // replicatedMesh is a mesh of three orchestrators under load.
@@ -40,7 +40,7 @@ type replicatedMesh struct {
 	*mesh.Mesh
 	ledger  *ledger.Ledger
 	clients *simclients.Clients
-	conn    *mesh.Conn
+	conn    *mesh.ReplicasConn
 }
 
 func startReplicated(t *testing.T) *replicatedMesh {
@@ -54,8 +54,8 @@ func startReplicated(t *testing.T) *replicatedMesh {
 	l, err := ledger.New()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	m := mesh.Start(t, mesh.Config{Programs: programs, Workers: 3, Replicas: replicas, Ledger: l.URL(), Logs: *replicaLogs})
-	conn := m.Orchestrator()
+	m := mesh.Start(t, mesh.Config{Programs: programs, Workers: 3, Replicas: replicas, LedgerURL: l.URL(), LogFolder: *replicaLogs})
+	conn := m.DialOrchestrators()
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -64,7 +64,7 @@ func startReplicated(t *testing.T) *replicatedMesh {
 	t.Cleanup(func() { cancel(); r.clients.Finish() })
 	r.clients.Start(ctx, customers)
 	r.await(t, time.Minute, "the first turns", func() bool { return r.clients.Counts().Turns >= customers })
-	r.pause(8 * time.Second) // an orchestrator looks for orphans once it was heard for a while
+	r.waitUnderLoad(8 * time.Second) // an orchestrator searches for orphaned turns only some time after its start
 	return r
 }
 
@@ -75,14 +75,14 @@ func (r *replicatedMesh) await(t *testing.T, within time.Duration, what string, 
 	require.Eventually(t, holds, within, 10*time.Millisecond, what)
 }
 
-// pause waits while the load continues.
-func (r *replicatedMesh) pause(d time.Duration) {
+// waitUnderLoad waits while the clients continue to send requests.
+func (r *replicatedMesh) waitUnderLoad(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	<-timer.C
 }
 
-// finish stops the clients after their current requests, and checks every promise about the run.
+// finish stops the clients after their current requests and checks every promise for the whole run.
 func (r *replicatedMesh) finish(t *testing.T) {
 	t.Helper()
 	r.clients.Finish()
@@ -91,40 +91,40 @@ func (r *replicatedMesh) finish(t *testing.T) {
 	require.NoError(t, r.clients.CheckSessions(ctx))
 	streams := r.clients.Streams()
 	for n := range streams {
-		streams[n].First = false // which was sent first need not have come first: they go to different replicas
+		streams[n].IsFirst = false // the requests go to different replicas, so the order of arrival is unknown
 	}
 	for _, v := range slices.Concat(r.clients.Violations(), r.clients.CheckHistories(), verify.CheckStreams(streams),
-		verify.CheckEffects(r.ledger.Calls(), verify.AttemptsOf(streams), r.clients.CommittedSteps(), r.clients.RequestedMarks())) {
+		verify.CheckEffects(r.ledger.Calls(), verify.AttemptsFromStreams(streams), r.clients.CommittedSteps(), r.clients.RequestedMarks())) {
 		t.Errorf("%s", v)
 	}
 	counts := r.clients.Counts()
 	t.Logf("%d turns, %d failed, %d streams", counts.Turns, counts.Failed, counts.Streams)
 }
 
-// With -replicas.kills=36 one replica is killed every 5 seconds for three minutes. Then some are frozen for
-// longer than the validity of their heartbeat, and wake after a takeover. Some cannot reach Redis, lose their
-// traces, and learn that when they can again. Others stop in order and hand over unfinished turns, so that no
-// client waits for a lease or a heartbeat to expire.
+// With -replicas.kills=36 one replica is killed every 5 seconds for three minutes. Then some replicas are frozen
+// for longer than their heartbeat is valid, and continue after a takeover. Some cannot reach Redis and lose their
+// traces, which they notice when they reach it again. Others stop gracefully and hand over unfinished turns, so
+// that no client waits until a lease or heartbeat expires.
 func TestReplicas_SurviveKillsFreezesPartitionsAndStops(t *testing.T) {
 	r := startReplicated(t)
 	r.killOwners(t, *replicaKills)
 	for range *replicaRound {
 		for _, hit := range []func(int) func(){r.FreezeReplica, r.CutOffReplica} {
-			r.hitOwner(t, hit)
-			r.pause(time.Second)
+			r.injectFaultIntoOwner(t, hit)
+			r.waitUnderLoad(time.Second)
 		}
-		took := r.hitOwner(t, func(victim int) func() {
+		took := r.injectFaultIntoOwner(t, func(victim int) func() {
 			r.StopReplica(victim)
 			return func() { r.StartReplica(victim) }
 		})
 		t.Logf("handed over after %s", took)
 		require.Less(t, took, 5*time.Second)
-		r.pause(time.Second)
+		r.waitUnderLoad(time.Second)
 	}
 	r.finish(t)
 }
 
-// killOwners kills, at fixed intervals, the owner of a turn that is in a model call.
+// killOwners kills, at fixed intervals, the replica that owns a turn during a model call.
 func (r *replicatedMesh) killOwners(t *testing.T, n int) {
 	t.Helper()
 	var owned sync.WaitGroup
@@ -137,7 +137,7 @@ func (r *replicatedMesh) killOwners(t *testing.T, n int) {
 		struck := time.Now()
 		release()
 		owned.Go(func() { took[i] = r.awaitNewOwner(t, held, struck) })
-		r.pause(back)
+		r.waitUnderLoad(replicaDowntime)
 		r.StartReplica(victim)
 		<-next.C
 	}
@@ -148,9 +148,9 @@ func (r *replicatedMesh) killOwners(t *testing.T, n int) {
 	require.LessOrEqual(t, simclients.Quantile(took, 0.99), 10*time.Second)
 }
 
-// hitOwner injects a fault into the owner of a turn that is in a model call, and undoes it once the trace has
-// a new owner. It returns how long the takeover took.
-func (r *replicatedMesh) hitOwner(t *testing.T, hit func(victim int) (undo func())) time.Duration {
+// injectFaultIntoOwner injects a fault into the replica that owns a turn during a model call. It ends the fault
+// once the trace has a new owner, and returns how long the takeover took.
+func (r *replicatedMesh) injectFaultIntoOwner(t *testing.T, hit func(victim int) (undo func())) time.Duration {
 	t.Helper()
 	held, release := r.holdModelCall(t)
 	undo := hit(r.ownerOf(t, held))
@@ -158,7 +158,7 @@ func (r *replicatedMesh) hitOwner(t *testing.T, hit func(victim int) (undo func(
 	release()
 	took := r.awaitNewOwner(t, held, struck)
 	require.NotZero(t, took, "the trace got no other owner")
-	r.pause(back - took)
+	r.waitUnderLoad(replicaDowntime - took)
 	undo()
 	return took
 }
@@ -166,25 +166,25 @@ func (r *replicatedMesh) hitOwner(t *testing.T, hit func(victim int) (undo func(
 // ownerOf returns the number of the replica that owns a trace.
 func (r *replicatedMesh) ownerOf(t *testing.T, held *troupev1.Trace) int {
 	t.Helper()
-	n := slices.IndexFunc([]int{0, 1, 2}, func(n int) bool { return r.Replica(n) == held.GetOwner() })
+	n := slices.IndexFunc([]int{0, 1, 2}, func(n int) bool { return r.ReplicaName(n) == held.GetOwner() })
 	require.GreaterOrEqual(t, n, 0, held.GetOwner())
 	return n
 }
 
-// awaitNewOwner waits until a trace has a new owner, and returns the time since the fault (0 if there is none
-// in time).
+// awaitNewOwner waits until a trace has a new owner. It returns the time since the fault (0 if there is no new
+// owner in time).
 func (r *replicatedMesh) awaitNewOwner(t *testing.T, held *troupev1.Trace, struck time.Time) time.Duration {
 	for time.Since(struck) < 30*time.Second {
 		if now, err := r.getTrace(t, held.GetTraceId()); err == nil && now.GetOwnerEpoch() > held.GetOwnerEpoch() {
 			return time.Since(struck)
 		}
-		r.pause(10 * time.Millisecond)
+		r.waitUnderLoad(10 * time.Millisecond)
 	}
 	return 0
 }
 
-// holdModelCall holds a turn in a model call, and returns its trace. It skips turns whose traces are not among
-// the most recent.
+// holdModelCall holds a model call of a turn and returns the turn's trace. It skips turns whose traces are not
+// among the most recent.
 func (r *replicatedMesh) holdModelCall(t *testing.T) (held *troupev1.Trace, release func()) {
 	t.Helper()
 	for range 100 {
@@ -204,7 +204,7 @@ func (r *replicatedMesh) holdModelCall(t *testing.T) (held *troupev1.Trace, rele
 	return nil, nil
 }
 
-// findRecentTrace returns the trace of a turn among the most recent ones (nil if it is not there).
+// findRecentTrace returns the trace of a turn if it is among the most recent ones (nil otherwise).
 func (r *replicatedMesh) findRecentTrace(t *testing.T, mark string) *troupev1.Trace {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -214,7 +214,7 @@ func (r *replicatedMesh) findRecentTrace(t *testing.T, mark string) *troupev1.Tr
 		return nil
 	}
 	for _, trace := range resp.GetTraces() {
-		if simclients.Mark(trace.GetSessionId(), trace.GetRequestId()) == mark {
+		if simclients.RequestMark(trace.GetSessionId(), trace.GetRequestId()) == mark {
 			return trace
 		}
 	}

@@ -21,20 +21,20 @@ import (
 )
 
 const (
-	firstLife = 40 * time.Second // of certificates; connections are made anew after a quarter of it
-	connLife  = firstLife / 4 * 11 / 10
+	firstLifetime = 40 * time.Second // lifetime of certificates; connections are renewed after a quarter of it
+	connLife      = firstLifetime / 4 * 11 / 10
 )
 
-// While clients run turns all the time, every certificate of the mesh is replaced, and then the CA. That covers
-// services and workers, their etcd client certificates, etcd itself, and the client port. No turn fails, not
-// even one in the middle of a step, and at the end no part trusts the first CA.
+// While clients run turns continuously, every certificate of the mesh is replaced, and then the CA. This includes
+// services and workers, their etcd client certificates, etcd itself, and the client port. No turn fails, not even
+// one in the middle of a step. At the end no part trusts the first CA.
 func TestRotation_Binaries(t *testing.T) {
 	t.Parallel()
-	s := &gatedMesh{rig.Binaries(t, rig.Config{CertificateLife: firstLife}), gate.New(t)}
+	s := &gatedMesh{rig.StartBinaries(t, rig.Config{CertificateLifetime: firstLifetime}), gate.New(t)}
 	worker, program := rig.SlowWorker(s.gate, 1)
-	s.Host(worker, program)
+	s.HostWorker(worker, program)
 	s.awaitAgent(t, "slow")
-	s.Renew(time.Hour)
+	s.RenewCertificates(time.Hour)
 	s.AwaitNewKeys(1)
 	load, up := s.startLoad(t), time.Now()
 	req, key := slowRequest("hold")
@@ -46,26 +46,26 @@ func TestRotation_Binaries(t *testing.T) {
 	for _, agent := range rig.Agents {
 		parts = append(parts, rig.Worker(agent))
 	}
-	var late []func() error // of an orchestrator that does not take part
+	var late []func() error // checks of an orchestrator that the rotation leaves out
 	for _, p := range parts {
 		ask := healthCheck(t, s.DialAs(identity.ID{Role: identity.Orchestrator}, p))
 		require.NoError(t, ask(), "%s", p)
 		late = append(late, ask)
 	}
 
-	old := s.Credentials.TLS(identity.Orchestrator)
-	s.Credentials.TrustAlso(t.TempDir())
+	old := s.Credentials.TLSConfig(identity.Orchestrator)
+	s.Credentials.AddCA(t.TempDir())
 	s.AwaitNewKeys(2)
 	load.awaitNewConnections(t)
-	s.Renew(time.Hour)
+	s.RenewCertificates(time.Hour)
 	s.AwaitNewKeys(3)
 	load.awaitNewConnections(t)
-	s.Restart(rig.Etcd) // it takes certificates of the new CA alone from here on
+	s.Restart(rig.Etcd) // from now on etcd accepts only certificates of the new CA
 	load.awaitNewConnections(t)
 	s.gate.Open(key)
 	s.requireAnsweredOnce(t, req, held())
 
-	s.Credentials.TrustLatest()
+	s.Credentials.TrustOnlyLatestCA()
 	s.AwaitNewKeys(4)
 	began := time.Now()
 	s.Await("who has the old keys is out", func() bool {
@@ -76,17 +76,17 @@ func TestRotation_Binaries(t *testing.T) {
 		}
 		return true
 	})
-	for time.Since(began) < connLife { // so old is no connection
+	for time.Since(began) < connLife { // no connection is older than this
 		load.awaitNewConnections(t)
 	}
 	for _, p := range parts {
-		state, err := connectionState(s.Address(p), s.Credentials.TLS(identity.Orchestrator))
+		state, err := connectionState(s.Address(p), s.Credentials.TLSConfig(identity.Orchestrator))
 		require.NoError(t, err)
 		require.Equal(t, s.Credentials.Certificate(string(p)).SerialNumber, state.PeerCertificates[0].SerialNumber, "%s", p)
 		_, err = connectionState(s.Address(p), old)
 		require.ErrorContains(t, err, "tls", "%s", p)
 	}
-	s.Stores.RevokeLease("slow", program.Instance) // who is registered again has come to etcd with its new certificate
+	s.Stores.RevokeLease("slow", program.Instance) // a worker that registers again has used its new certificate
 	s.Await("it is registered again", func() bool { return s.Stores.IsRegistered("slow", program.Instance) })
 	turns, conns := load.end()
 	t.Logf("%d turns, %d connections of clients, in %s", turns, conns, time.Since(up))
@@ -106,10 +106,10 @@ type backgroundLoad struct {
 
 const (
 	loadClients = 3
-	perConn     = 5 // turns, over one connection
+	perConn     = 5 // turns per connection
 )
 
-// startLoad starts the clients. A turn that fails, or whose stream has a gap, fails the test.
+// startLoad starts the clients. The test fails if a turn fails or its stream has a gap.
 func (s *gatedMesh) startLoad(t *testing.T) *backgroundLoad {
 	l := &backgroundLoad{}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -156,9 +156,9 @@ func (l *backgroundLoad) awaitNewConnections(t *testing.T) {
 	}
 }
 
-// checkTurn runs a turn to its end, and returns an error if it failed or its stream had a gap.
+// checkTurn runs a turn to its end. It returns an error if the turn failed or its stream had a gap.
 func checkTurn(ctx context.Context, c *client.Client, n int) error {
-	req := text(question)
+	req := textRequest(question)
 	if n > 0 {
 		req.Target = "clarification"
 	}
@@ -182,7 +182,7 @@ func checkTurn(ctx context.Context, c *client.Client, n int) error {
 	return nil
 }
 
-// healthCheck returns a function that checks whether the server accepts a call.
+// healthCheck returns a function that makes a health call and returns its error.
 func healthCheck(t *testing.T, conn *grpc.ClientConn) func() error {
 	health := healthpb.NewHealthClient(conn)
 	return func() error {
@@ -191,7 +191,8 @@ func healthCheck(t *testing.T, conn *grpc.ClientConn) func() error {
 	}
 }
 
-// connectionState connects as a client and returns the TLS state, which contains the server's certificate.
+// connectionState connects as a client and returns the state of the TLS connection, which contains the server's
+// certificate.
 func connectionState(addr string, as *tls.Config) (*tls.ConnectionState, error) {
 	as = as.Clone()
 	as.NextProtos = []string{"h2"}

@@ -26,7 +26,8 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start")) // started by the Gemini SDK
 }
 
-// scenarios run in this order on one mesh. Each leaves all parts running.
+// scenarios lists the scenarios in the order in which they run on one mesh. Each scenario leaves all parts
+// running.
 var scenarios = []struct {
 	name string
 	run  func(t *testing.T, m *rig.Mesh)
@@ -57,38 +58,38 @@ var scenarios = []struct {
 
 func TestInProcess(t *testing.T) {
 	t.Parallel()
-	runAll(t, rig.InProcess(t, rig.Config{RouteWait: 3 * time.Second}))
+	runScenarios(t, rig.StartInProcess(t, rig.Config{RouteWait: 3 * time.Second}))
 }
 
 func TestBinaries(t *testing.T) {
 	t.Parallel()
-	runAll(t, rig.Binaries(t, rig.Config{RouteWait: 3 * time.Second}))
+	runScenarios(t, rig.StartBinaries(t, rig.Config{RouteWait: 3 * time.Second}))
 }
 
-func runAll(t *testing.T, m *rig.Mesh) {
+func runScenarios(t *testing.T, m *rig.Mesh) {
 	for _, s := range scenarios {
 		if !t.Run(s.name, func(t *testing.T) { s.run(t, m) }) {
-			return // the mesh may not be whole any more
+			return // a failed scenario may have left parts stopped
 		}
 	}
 }
 
 const question = "What may an agent write?"
 
-func text(s string) *troupev1.OrchestrateRequest {
+func textRequest(s string) *troupev1.OrchestrateRequest {
 	return &troupev1.OrchestrateRequest{Input: &troupev1.OrchestrateRequest_Text{Text: s}, SessionId: uuid.NewString(), RequestId: uuid.NewString()}
 }
 
-// ask runs a request to its end and checks the rules for every trace.
-func ask(t *testing.T, m *rig.Mesh, req *troupev1.OrchestrateRequest) []*troupev1.Event {
+// runTurn runs a request to its end and checks the rules that hold for every trace.
+func runTurn(t *testing.T, m *rig.Mesh, req *troupev1.OrchestrateRequest) []*troupev1.Event {
 	t.Helper()
-	events, err := collect(t.Context(), m, req)
+	events, err := collectEvents(t.Context(), m, req)
 	require.NoError(t, err)
 	checkTrace(t, events)
 	return events
 }
 
-func collect(ctx context.Context, m *rig.Mesh, req *troupev1.OrchestrateRequest) (events []*troupev1.Event, _ error) {
+func collectEvents(ctx context.Context, m *rig.Mesh, req *troupev1.OrchestrateRequest) (events []*troupev1.Event, _ error) {
 	for e, err := range m.Turn(ctx, req) {
 		if err != nil {
 			return events, err
@@ -98,8 +99,7 @@ func collect(ctx context.Context, m *rig.Mesh, req *troupev1.OrchestrateRequest)
 	return events, nil
 }
 
-// requireRejected sends a request without the retries of package client, and returns the error that rejected
-// it.
+// requireRejected sends a request without package client's retries and returns the error of the rejection.
 func requireRejected(t *testing.T, m *rig.Mesh, req *troupev1.OrchestrateRequest) error {
 	t.Helper()
 	stream, err := m.Orchestrate(t.Context(), req)
@@ -109,13 +109,13 @@ func requireRejected(t *testing.T, m *rig.Mesh, req *troupev1.OrchestrateRequest
 	return grpcfailure.FromStatus("scenario", err)
 }
 
-// durableEvents returns the stored events, without the text deltas.
+// durableEvents returns the events that are stored, which are all except the text deltas.
 func durableEvents(events []*troupev1.Event) []*troupev1.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e *troupev1.Event) bool { return e.GetSequence() == 0 })
 }
 
 // checkTrace checks what holds for every complete trace. Sequences have no gap, the trace id stays the same,
-// stages are in order, and the only result is the last event.
+// stages are in order, and the last event is the only result.
 func checkTrace(t *testing.T, events []*troupev1.Event) {
 	t.Helper()
 	stored := durableEvents(events)
@@ -141,7 +141,7 @@ func stageNames(stages []troupev1.Stage) string {
 	return strings.Join(all, " ")
 }
 
-func result(events []*troupev1.Event) *troupev1.TurnResult {
+func turnResult(events []*troupev1.Event) *troupev1.TurnResult {
 	return events[len(events)-1].GetTurnResult()
 }
 

@@ -26,17 +26,17 @@ import (
 	"github.com/troupe-dev/troupe/test/scenario/talker/talk"
 )
 
-// process is a running talker.
-type process struct {
+// talkerProcess is a running talker program.
+type talkerProcess struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	in    io.WriteCloser
 	lines *bufio.Scanner
 }
 
-func runTalker(t *testing.T, program, store, id string) *process {
+func startTalker(t *testing.T, program, store, id string) *talkerProcess {
 	t.Helper()
-	p := &process{t: t, cmd: exec.CommandContext(t.Context(), program)}
+	p := &talkerProcess{t: t, cmd: exec.CommandContext(t.Context(), program)}
 	p.cmd.Env = append(os.Environ(), "TALKER_MEMORY="+store, "TALKER_SESSION="+id)
 	p.cmd.Stderr = t.Output()
 	var err error
@@ -49,8 +49,8 @@ func runTalker(t *testing.T, program, store, id string) *process {
 	return p
 }
 
-// say sends a line to the process and returns its answer.
-func (p *process) say(line string) string {
+// sendLine sends a line to the process and returns the process's answer.
+func (p *talkerProcess) sendLine(line string) string {
 	p.t.Helper()
 	_, err := io.WriteString(p.in, line+"\n")
 	require.NoError(p.t, err)
@@ -58,28 +58,27 @@ func (p *process) say(line string) string {
 	return p.lines.Text()
 }
 
-// A session moves from one process to a second, which is killed in the middle of a turn, and then to a third.
-// It keeps its whole history and the right count of turns.
-//
+// A session continues in a second process, which is killed in the middle of a turn, and then in a third. The
+// session keeps its whole history and the right number of turns.
 // Req: LP-9, LP-10, LP-10a
-func TestSession_SurvivesItsProcesses(t *testing.T) {
-	programs, err := gobuild.Programs("", "./talker")
+func TestSession_ContinuesInAnotherProcess(t *testing.T) {
+	programs, err := gobuild.Build("", "./talker")
 	require.NoError(t, err)
 	program := filepath.Join(programs, "talker")
-	address, store := memoryOnRedis(t)
+	address, store := startMemoryService(t)
 	const id = "talk"
 
-	first := runTalker(t, program, address, id)
-	require.Equal(t, "1: I know 1 messages.", first.say("hello"))
-	require.Equal(t, "2: I know 3 messages.", first.say("hello again"))
-	require.Equal(t, "paused", first.say("/pause"))
+	first := startTalker(t, program, address, id)
+	require.Equal(t, "1: I know 1 messages.", first.sendLine("hello"))
+	require.Equal(t, "2: I know 3 messages.", first.sendLine("hello again"))
+	require.Equal(t, "paused", first.sendLine("/pause"))
 	require.NoError(t, first.in.Close())
 	require.NoError(t, first.cmd.Wait())
 
-	second := runTalker(t, program, address, id)
-	require.Equal(t, "3: I know 5 messages.", second.say("and you?"))
-	require.Equal(t, "4: I know 6 messages.", second.say("/continue"))
-	require.Equal(t, "working", second.say("work"))
+	second := startTalker(t, program, address, id)
+	require.Equal(t, "3: I know 5 messages.", second.sendLine("and you?"))
+	require.Equal(t, "4: I know 6 messages.", second.sendLine("/continue"))
+	require.Equal(t, "working", second.sendLine("work"))
 	require.NoError(t, second.cmd.Process.Kill())
 	require.Error(t, second.cmd.Wait())
 
@@ -115,8 +114,8 @@ func TestSession_SurvivesItsProcesses(t *testing.T) {
 	require.NoError(t, s.Close(t.Context()))
 }
 
-// continueSession continues a session once the lease of its lost turn allows it. It returns how long the
-// session asked it to wait.
+// continueSession continues a session after the lease of its lost turn has expired. It returns the time that the
+// session told it to wait.
 func continueSession(t *testing.T, s *local.Session) (done event.TurnResult, waited time.Duration) {
 	t.Helper()
 	for {
@@ -137,8 +136,9 @@ func continueSession(t *testing.T, s *local.Session) (done event.TurnResult, wai
 	}
 }
 
-// memoryOnRedis starts a memory service on a real Redis, and returns its address and a store that uses it.
-func memoryOnRedis(t *testing.T) (address string, store memory.Store) {
+// startMemoryService starts a memory service on a real Redis. It returns the service's address and a store that
+// uses it.
+func startMemoryService(t *testing.T) (address string, store memory.Store) {
 	t.Helper()
 	app, err := service.New(telemetry.Discard(), service.Config{
 		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redistest.Start(t), Grace: 5 * time.Second,

@@ -19,9 +19,9 @@ import (
 
 // Req: OC-1, OC-2, OC-4, RA-5, RA-6
 func answersWithSources(t *testing.T, m *rig.Mesh) {
-	events := ask(t, m, text(question))
+	events := runTurn(t, m, textRequest(question))
 	require.Equal(t, []string{"coordinator", "research", "synthesis"}, agentsThatRan(events))
-	r := result(events)
+	r := turnResult(events)
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, r.GetOutcome())
 	require.Equal(t, "synthesis", r.GetAgent())
 	require.Regexp(t, `\.md:\d+`, r.GetText(), "the answer cites file and line")
@@ -39,11 +39,11 @@ func answersWithSources(t *testing.T, m *rig.Mesh) {
 
 // Req: RA-21, RA-23
 func secondTurnContinuesTheSession(t *testing.T, m *rig.Mesh) {
-	first := text(question)
-	require.EqualValues(t, 1, ask(t, m, first)[0].GetTurn())
-	second := text("And who enforces the epoch of a turn?")
+	first := textRequest(question)
+	require.EqualValues(t, 1, runTurn(t, m, first)[0].GetTurn())
+	second := textRequest("And who enforces the epoch of a turn?")
 	second.SessionId = first.SessionId
-	require.EqualValues(t, 2, ask(t, m, second)[0].GetTurn())
+	require.EqualValues(t, 2, runTurn(t, m, second)[0].GetTurn())
 
 	resp, err := m.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: first.SessionId})
 	require.NoError(t, err)
@@ -61,31 +61,31 @@ func secondTurnContinuesTheSession(t *testing.T, m *rig.Mesh) {
 }
 
 func repeatedRequestReturnsTheSameTurn(t *testing.T, m *rig.Mesh) {
-	req := text(question)
-	first := ask(t, m, req)
-	again := ask(t, m, req)
+	req := textRequest(question)
+	first := runTurn(t, m, req)
+	again := runTurn(t, m, req)
 	require.Empty(t, cmp.Diff(durableEvents(first), durableEvents(again), protocmp.Transform()), "the same trace, event by event")
 
 	s, err := m.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: req.SessionId})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, s.GetSession().GetTurns())
 
-	other := text("Something else?")
+	other := textRequest("Something else?")
 	other.SessionId, other.RequestId = req.SessionId, req.RequestId
 	err = requireRejected(t, m, other)
 	require.True(t, failure.Is(err, failure.KeyReused), "%v", err)
 }
 
 func concurrentRepeatsMakeOneTurn(t *testing.T, m *rig.Mesh) {
-	req := text(question)
+	req := textRequest(question)
 	traces := make([]string, 16)
 	var wg sync.WaitGroup
 	for i := range traces {
 		wg.Go(func() {
-			own := text(question)
+			own := textRequest(question)
 			own.SessionId, own.RequestId = req.SessionId, req.RequestId
-			events, err := collect(t.Context(), m, own)
-			if err != nil || result(events) == nil {
+			events, err := collectEvents(t.Context(), m, own)
+			if err != nil || turnResult(events) == nil {
 				t.Errorf("caller %d: %v", i, err)
 				return
 			}
@@ -104,36 +104,35 @@ func concurrentRepeatsMakeOneTurn(t *testing.T, m *rig.Mesh) {
 
 // Req: RA-8, RA-13, RA-14
 func vagueQuestionGetsClarified(t *testing.T, m *rig.Mesh) {
-	vague := text("Tell me about it")
-	events := ask(t, m, vague)
+	vague := textRequest("Tell me about it")
+	events := runTurn(t, m, vague)
 	require.Equal(t, []string{"coordinator", "clarification"}, agentsThatRan(events))
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, result(events).GetOutcome())
-	require.Contains(t, result(events).GetText(), "?")
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, turnResult(events).GetOutcome())
+	require.Contains(t, turnResult(events).GetText(), "?")
 	s, err := m.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: vague.SessionId})
 	require.NoError(t, err)
 	require.Equal(t, troupev1.SessionState_SESSION_STATE_INPUT_REQUIRED, s.GetSession().GetState())
 
-	reply := text("The epoch of a turn")
+	reply := textRequest("The epoch of a turn")
 	reply.SessionId = vague.SessionId
-	events = ask(t, m, reply)
+	events = runTurn(t, m, reply)
 	require.Equal(t, []string{"research", "synthesis"}, agentsThatRan(events), "the coordinator's model is not asked")
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome())
 }
 
-// A session without an id gets one from the mesh. Its messages can be listed by role, and it can be deleted.
-// The setting --session-retention limits how long an idle session is stored.
-//
+// The mesh gives an id to a session without one. Its messages can be listed by role, and it can be deleted. The
+// setting --session-retention limits how long an idle session is stored.
 // Req: RA-24
 func sessionCanBeReadAndDeleted(t *testing.T, m *rig.Mesh) {
-	first := text(question)
+	first := textRequest(question)
 	first.SessionId = ""
-	events := ask(t, m, first)
+	events := runTurn(t, m, first)
 	id := events[0].GetSessionId()
 	require.NoError(t, uuid.Validate(id))
-	next := text("And who enforces the epoch of a turn?")
+	next := textRequest("And who enforces the epoch of a turn?")
 	next.SessionId = id
-	require.EqualValues(t, 2, ask(t, m, next)[0].GetTurn())
-	empty := text("")
+	require.EqualValues(t, 2, runTurn(t, m, next)[0].GetTurn())
+	empty := textRequest("")
 	empty.SessionId = id
 	require.True(t, failure.Is(requireRejected(t, m, empty), failure.UserInvalidInput))
 
@@ -154,15 +153,15 @@ func sessionCanBeReadAndDeleted(t *testing.T, m *rig.Mesh) {
 }
 
 func requestCanTargetAnAgent(t *testing.T, m *rig.Mesh) {
-	req := text(question)
+	req := textRequest(question)
 	req.Target = "research"
-	events := ask(t, m, req)
+	events := runTurn(t, m, req)
 	require.Equal(t, []string{"research"}, agentsThatRan(events))
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome())
 }
 
 func watchStartsAfterAnySequence(t *testing.T, m *rig.Mesh) {
-	all := durableEvents(ask(t, m, text(question)))
+	all := durableEvents(runTurn(t, m, textRequest(question)))
 	trace := all[0].GetTraceId()
 	for after := range len(all) + 1 {
 		got := []*troupev1.Event{}
@@ -177,14 +176,14 @@ func watchStartsAfterAnySequence(t *testing.T, m *rig.Mesh) {
 	require.NoError(t, err)
 	require.EqualValues(t, len(all), record.GetTrace().GetLastSequence())
 	require.Equal(t, troupev1.TraceState_TRACE_STATE_ENDED, record.GetTrace().GetState())
-	require.Empty(t, cmp.Diff(result(all), record.GetTrace().GetResult(), protocmp.Transform()))
+	require.Empty(t, cmp.Diff(turnResult(all), record.GetTrace().GetResult(), protocmp.Transform()))
 }
 
-// The client disconnects in the middle of the turn. Another client watches the whole turn live, and it
-// completes.
+// The client disconnects in the middle of the turn. The turn completes while another client watches all of it
+// live.
 func turnOutlivesItsClient(t *testing.T, m *rig.Mesh) {
 	resume := pauseWorker(t, m, "research")
-	req := text(question)
+	req := textRequest(question)
 	ctx, leave := context.WithCancel(t.Context())
 	var trace string
 	for e, err := range m.Turn(ctx, req) {
@@ -204,13 +203,13 @@ func turnOutlivesItsClient(t *testing.T, m *rig.Mesh) {
 		events = append(events, e)
 	}
 	checkTrace(t, events)
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome())
 }
 
 func secondTurnIsRejectedWhileBusy(t *testing.T, m *rig.Mesh) {
 	resume := pauseWorker(t, m, "research")
-	first := text(question)
-	second := text("And another thing?")
+	first := textRequest(question)
+	second := textRequest("And another thing?")
 	second.SessionId = first.SessionId
 	asked := false
 	var events []*troupev1.Event
@@ -227,8 +226,8 @@ func secondTurnIsRejectedWhileBusy(t *testing.T, m *rig.Mesh) {
 	}
 	require.True(t, asked)
 	checkTrace(t, events)
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome())
-	ask(t, m, second)
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome())
+	runTurn(t, m, second)
 }
 
 // pauseWorker pauses the worker of an agent, so that a turn waits for it until resume is called.

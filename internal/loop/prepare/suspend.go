@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// maxReasonCharsChars limits the tool description that is shown to the person who is asked.
+// maxReasonChars limits the tool description that is shown to the person who is asked.
 const maxReasonChars = 240
 
 // suspend makes a call wait if it needs an approval, a credential, or a client that runs it. It fails the call if

@@ -101,7 +101,7 @@ func (r *Registry) decodeInstance(kv *mvccpb.KeyValue) (registry.Instance, bool)
 	return in, err == nil
 }
 
-// maxStoredBytesBytes limits the size of a stored registration.
+// maxStoredBytes limits the size of a stored registration.
 const maxStoredBytes = 64 << 10
 
 func instanceFromKV(kv *mvccpb.KeyValue, key registry.Key) (registry.Instance, error) {

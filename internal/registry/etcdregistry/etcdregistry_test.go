@@ -26,7 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	parallel.AtLeast(12)
+	parallel.SetMinimum(12)
 	goleak.VerifyTestMain(m)
 }
 

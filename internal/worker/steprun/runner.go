@@ -147,7 +147,7 @@ func (s *Runner) runAgent(ctx context.Context, inv agent.Invocation, emit func(e
 	return done, err
 }
 
-// commitTimeoutout bounds the commit of a cancelled step. It is shorter than the orchestrator's timeout for an
+// commitTimeout bounds the commit of a cancelled step. It is shorter than the orchestrator's timeout for an
 // unresponsive step, so that the orchestrator still gets the reason.
 const commitTimeout = 3 * time.Second
 

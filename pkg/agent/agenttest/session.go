@@ -31,15 +31,15 @@ type Session struct {
 	Store *inmem.Store
 	Ref   session.Ref
 
-	t     T
-	agent *agent.Agent
-	made  *int // number of sessions in the store
-	turns int
-	sets  int
+	t            T
+	agent        *agent.Agent
+	sessionCount *int // number of sessions in the store
+	turns        int
+	updateCount  int
 }
 
-// NewSession begins a conversation in a store of its own. It starts the agent, and closes it when the test ends.
-// Parallel tests need an agent each.
+// NewSession begins a conversation in a new store. It starts the agent, and closes it when the test ends. Parallel
+// tests need one agent each.
 func NewSession(t T, a *agent.Agent) *Session {
 	t.Helper()
 	if err := a.Start(t.Context()); err != nil {
@@ -50,31 +50,31 @@ func NewSession(t T, a *agent.Agent) *Session {
 			t.Fatalf("close agent %s: %v", a.Name(), err)
 		}
 	})
-	s := &Session{Store: inmem.New(inmem.Config{}), t: t, agent: a, made: new(int)}
+	s := &Session{Store: inmem.New(inmem.Config{}), t: t, agent: a, sessionCount: new(int)}
 	return s.Another()
 }
 
 // Another begins a second conversation of the same user. It shares the state under user: and app:, and its
 // searches find the messages of this one.
 func (s *Session) Another() *Session {
-	*s.made++
+	*s.sessionCount++
 	return &Session{
-		Store: s.Store, Ref: session.Ref{Tenant: Tenant, Session: fmt.Sprintf("session-%d", *s.made)},
-		t: s.t, agent: s.agent, made: s.made,
+		Store: s.Store, Ref: session.Ref{Tenant: Tenant, Session: fmt.Sprintf("session-%d", *s.sessionCount)},
+		t: s.t, agent: s.agent, sessionCount: s.sessionCount,
 	}
 }
 
 // Set changes the session's state before a turn. A key without a prefix belongs to the session.
 func (s *Session) Set(key string, value any) {
 	s.t.Helper()
-	s.sets++
+	s.updateCount++
 	text, err := json.Marshal(value)
 	if err == nil {
 		_, err = s.Store.UpdateSession(s.t.Context(), memory.SessionUpdate{Ref: s.Ref, Create: true, User: User})
 	}
 	if err == nil {
 		_, err = s.Store.UpdateState(s.t.Context(), memory.StateUpdate{
-			Ref: s.Ref, RequestID: fmt.Sprint("set-", s.sets), Delta: map[string]json.RawMessage{key: text},
+			Ref: s.Ref, RequestID: fmt.Sprint("set-", s.updateCount), Delta: map[string]json.RawMessage{key: text},
 		})
 	}
 	if err != nil {
@@ -106,7 +106,8 @@ func (s *Session) Approve() Turn {
 	return s.decide(execution.Answer{Verdict: execution.Approve})
 }
 
-// Deny is Approve for a person who denies the calls, with a reason.
+// Deny denies all calls that wait for an approval, with a reason, and runs the turn that continues. It fails the
+// test as Approve does.
 func (s *Session) Deny(reason string) Turn {
 	s.t.Helper()
 	return s.decide(execution.Answer{Verdict: execution.Deny, Text: reason})

@@ -30,7 +30,7 @@ func replyWithUsage(text string) scripted.Reply {
 func TestRun_ExhaustedBudgetFailsTheStep(t *testing.T) {
 	for _, c := range []agent.Config{{OnFailure: agent.Degrade}, {AsksUser: true}} {
 		c.Name, c.Model = "a", scripted.New(replyWithUsage("No."))
-		step := question("?")
+		step := stepAsking("?")
 		step.Budget = newLedger(0)
 		_, done, err := observe(t.Context(), build(t, c), agent.Invocation{Step: step})
 		require.Equal(t, failure.PolicyBudget, failure.ModeOf(err))
@@ -56,7 +56,7 @@ func TestFlow_SharesOneBudget(t *testing.T) {
 		"tool": {func() *agent.Agent { return agentThatCallsTool(t, mustBuildTool(t, child("a"))) }, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			step := question("?")
+			step := stepAsking("?")
 			step.Budget = newLedger(c.calls)
 			_, _, err := observe(t.Context(), c.make(), agent.Invocation{Step: step})
 			require.NoError(t, err)

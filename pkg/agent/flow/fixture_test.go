@@ -63,7 +63,7 @@ func lookupReply(queries ...string) scripted.Reply {
 }
 
 // question returns a step in which the user asks something.
-func question(text string) execution.Step {
+func stepAsking(text string) execution.Step {
 	return execution.Step{Number: 2, History: []conversation.Message{conversation.User(text)}}
 }
 

@@ -31,7 +31,7 @@ import (
 // Run and Agents of c must be empty. Modes: as for agent.New, and agent_validation when there are no children.
 func Sequence(c agent.Config, children ...*agent.Agent) (*agent.Agent, error) {
 	return newFlow(c, children, func(ctx context.Context, inv agent.Invocation, yield func(event.Event, error) bool) {
-		s := newSeries(inv, yield)
+		s := newChildSequence(inv, yield)
 		for i, child := range children {
 			s.inv.Step.Routes, s.inv.Step.Plan = nil, nil
 			if i == len(children)-1 {
@@ -55,12 +55,12 @@ func Repeat(c agent.Config, rounds int, children ...*agent.Agent) (*agent.Agent,
 		return nil, failure.Newf(failure.AgentValidation, "flow.Repeat", "agent %q is not valid: rounds: use 0 for no limit, or more", c.Name)
 	}
 	return newFlow(c, children, func(ctx context.Context, inv agent.Invocation, yield func(event.Event, error) bool) {
-		s := newSeries(inv, yield)
+		s := newChildSequence(inv, yield)
 		s.inv.Step.Routes, s.inv.Step.Plan = nil, nil
 		s.endsEscalation = true
 		for n := 0; rounds == 0 || n < rounds; n++ {
 			for _, child := range children {
-				if !s.run(ctx, child) || s.last.Escalate {
+				if !s.run(ctx, child) || s.lastResult.Escalate {
 					return
 				}
 			}
@@ -81,13 +81,13 @@ func newFlow(
 type childSequence struct {
 	inv            agent.Invocation
 	yield          func(event.Event, error) bool
-	prior          int              // results of the steps before the flow
+	priorCount     int              // results of the steps before the flow
 	endsEscalation bool             // the flow does not pass an escalation on
-	last           event.TurnResult // of the child before
+	lastResult     event.TurnResult // of the child before
 }
 
-func newSeries(inv agent.Invocation, yield func(event.Event, error) bool) *childSequence {
-	return &childSequence{inv: inv, yield: yield, prior: len(inv.Step.Prior)}
+func newChildSequence(inv agent.Invocation, yield func(event.Event, error) bool) *childSequence {
+	return &childSequence{inv: inv, yield: yield, priorCount: len(inv.Step.Prior)}
 }
 
 // run runs a child, and reports whether the next one may follow.
@@ -100,7 +100,7 @@ func (s *childSequence) run(ctx context.Context, child *agent.Agent) bool {
 	}
 	for e, err := range child.Run(ctx, s.inv) {
 		if done, ok := e.Payload.(event.TurnResult); ok {
-			s.last = done
+			s.lastResult = done
 			done.Escalate = done.Escalate && !s.endsEscalation
 			e.Payload = done
 		}
@@ -108,14 +108,14 @@ func (s *childSequence) run(ctx context.Context, child *agent.Agent) bool {
 			return false
 		}
 	}
-	s.addPrior(s.last.Result)
-	return !isEnd(s.last)
+	s.addPrior(s.lastResult.Result)
+	return !isEnd(s.lastResult)
 }
 
 // addPrior hands a result to the children that follow. They get the last result of each agent.
 func (s *childSequence) addPrior(result execution.Result) {
-	before := s.inv.Step.Prior[:s.prior]
-	own := slices.DeleteFunc(slices.Clone(s.inv.Step.Prior[s.prior:]), func(r execution.Result) bool { return r.Agent == result.Agent })
+	before := s.inv.Step.Prior[:s.priorCount]
+	own := slices.DeleteFunc(slices.Clone(s.inv.Step.Prior[s.priorCount:]), func(r execution.Result) bool { return r.Agent == result.Agent })
 	s.inv.Step.Prior = slices.Concat(before, own, []execution.Result{result})
 }
 

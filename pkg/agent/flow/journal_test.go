@@ -175,7 +175,7 @@ func (w *callCounts) flowOfEveryKind(t *testing.T) *agent.Agent {
 }
 
 func (w *callCounts) invocation(j *journal) agent.Invocation {
-	step := question("Do it.")
+	step := stepAsking("Do it.")
 	step.TurnID, step.Journal, step.Attempt = "turn-1", j, 1
 	return agent.Invocation{Step: step}
 }
@@ -321,7 +321,7 @@ func TestFlow_NumbersAreTheSameInEveryRun(t *testing.T) {
 func TestFlow_BranchesNest(t *testing.T) {
 	w := &callCounts{did: map[string]int{}}
 	branches := map[string]bool{}
-	for e, err := range w.flowOfEveryKind(t).Run(t.Context(), agent.Invocation{Step: question("Do it.")}) {
+	for e, err := range w.flowOfEveryKind(t).Run(t.Context(), agent.Invocation{Step: stepAsking("Do it.")}) {
 		require.NoError(t, err)
 		if e.Kind() != (event.UserInput{}).Kind() {
 			branches[e.Author+" "+e.Branch] = true

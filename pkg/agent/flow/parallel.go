@@ -19,8 +19,8 @@ import (
 //
 // Events of the children come as they happen, and a child continues only after its event was taken. When a child fails, or
 // the reader of the events stops, the other children are cancelled. When a child stops or asks the user, the others are
-// asked to stop. When tool calls of a child wait, the others run to their end, and all calls that wait are the flow's. A
-// stop is stronger: then no call waits. In each case all children have ended when the run ends.
+// asked to stop. When tool calls of a child wait, the others run to their end, and the flow waits for all of these calls. A
+// stop takes precedence: then no call waits. In each case all children have ended when the run ends.
 //
 // Run and Agents of c must be empty. Modes: as for Sequence.
 func Parallel(c agent.Config, children ...*agent.Agent) (*agent.Agent, error) {
@@ -44,7 +44,7 @@ type parallelRun struct {
 	unread   chan struct{} // closed when the reader has stopped
 }
 
-// childEvent is an event of a child, or its error. The child continues after the event was taken.
+// childEvent is an event of a child, or its error. The child waits until the event was taken.
 type childEvent struct {
 	child int
 	event event.Event

@@ -63,7 +63,7 @@ func TestAsTool_HasItsOwnSession(t *testing.T) {
 			return nil
 		}),
 	)
-	step := question("Where is it?")
+	step := stepAsking("Where is it?")
 	step.SessionID, step.TurnID, step.User, step.TraceID = "session-1", "turn-1", "alice", "trace-1"
 	events, done, err := observe(t.Context(), boss, agent.Invocation{Step: step})
 	require.NoError(t, err)
@@ -131,7 +131,7 @@ func TestAsTool_ReturnsTheOutcomeOfTheAgent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tc.child.Name = "child"
 			var told event.ToolFinished
-			done, err := agentThatCallsTool(t, mustBuildTool(t, build(t, tc.child))).Execute(t.Context(), agent.Invocation{Step: question("hi")}, func(e event.Event) error {
+			done, err := agentThatCallsTool(t, mustBuildTool(t, build(t, tc.child))).Execute(t.Context(), agent.Invocation{Step: stepAsking("hi")}, func(e event.Event) error {
 				if p, ok := e.Payload.(event.ToolFinished); ok {
 					told = p
 				}
@@ -151,7 +151,7 @@ func TestAsTool_EscalatesForItsParent(t *testing.T) {
 		hook.AfterUserInput(func(_ context.Context, turn *hook.Turn) error { turn.Escalate(); return nil }),
 	}})
 	rounds := mustBuildFlow(t)(flow.Repeat(agent.Config{Name: "rounds"}, 3, agentThatCallsTool(t, mustBuildTool(t, child))))
-	_, done, err := observe(t.Context(), rounds, agent.Invocation{Step: question("hi")})
+	_, done, err := observe(t.Context(), rounds, agent.Invocation{Step: stepAsking("hi")})
 	require.NoError(t, err)
 	require.Equal(t, 2, done.Result.Iterations, "one round")
 }
@@ -162,7 +162,7 @@ func TestAsTool_IsStoppedWithItsParent(t *testing.T) {
 	child := build(t, agent.Config{Name: "child", Model: scripted.New(scripted.Reply{Wait: make(chan struct{})}), Handlers: []hook.Handler{
 		hook.BeforeLLM(func(context.Context, *hook.LLMRequest) error { now(); return nil }),
 	}})
-	_, done, err := observe(t.Context(), agentThatCallsTool(t, mustBuildTool(t, child)), agent.Invocation{Step: question("hi"), Stop: stop})
+	_, done, err := observe(t.Context(), agentThatCallsTool(t, mustBuildTool(t, child)), agent.Invocation{Step: stepAsking("hi"), Stop: stop})
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, done.Reason)
 }

@@ -262,7 +262,7 @@ func TestAgent_NoCallWaitsWithoutAJournal(t *testing.T) {
 	})
 	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
 	inv.Step.Answers = []execution.Answer{{ID: pendingcall.ID(inv.Step.Turn, inv.Step.Number, 2), Verdict: execution.Approve}} // of a call of its parent
-	for a, inv := range map[*agent.Agent]agent.Invocation{guarded: {Step: question("Do it.")}, inside: inv} {
+	for a, inv := range map[*agent.Agent]agent.Invocation{guarded: {Step: stepAsking("Do it.")}, inside: inv} {
 		_, done, err := observe(t.Context(), a, inv)
 		require.NoError(t, err)
 		require.Contains(t, done.Result.Text, "idempotent needs an approval, and nobody can be asked for it.")

@@ -27,22 +27,22 @@ import (
 
 func answerTests() sessionTests {
 	return sessionTests{
-		"Answer_Approves":               answerApproves,
-		"Answer_Denies":                 answerDenies,
-		"Answer_Stops":                  answerStops,
-		"Answer_ThatIsLateDenies":       answerThatIsLate,
-		"Answer_OfTheClientIsTheResult": answerOfTheClientIsTheResult,
-		"Answer_OneAfterTheOther":       answerOneAfterTheOther,
-		"Answer_SomeOfThem":             answerSomeOfThem,
-		"Answer_ATextLeavesTheCalls":    answerATextLeavesTheCalls,
-		"Answer_IsChecked":              answerIsChecked,
-		"Answer_OutlivesPauseAndClose":  answerOutlivesPauseAndClose,
-		"Answer_FirstOneWins":           answerFirstOneWins,
-		"Answer_OfAnotherAgentsCalls":   answerOfAnotherAgentsCalls,
-		"Answer_NeedsAJournal":          answerNeedsAJournal,
-		"Answer_BelongsToItsTurn":       answerBelongsToItsTurn,
-		"Answer_InAFlow":                answerInAFlow,
-		"Answer_BringsACredential":      answerBringsACredential,
+		"Answer_Approves":                 answerApproves,
+		"Answer_Denies":                   answerDenies,
+		"Answer_Stops":                    answerStops,
+		"Answer_ThatIsLateDenies":         answerThatIsLate,
+		"Answer_OfTheClientIsTheResult":   answerOfTheClientIsTheResult,
+		"Answer_OneAfterTheOther":         answerOneAfterTheOther,
+		"Answer_ToSomeCallsLeavesTheRest": answerToSomeCallsLeavesTheRest,
+		"Answer_TextAbandonsPendingCalls": answerTextAbandonsPendingCalls,
+		"Answer_IsChecked":                answerIsChecked,
+		"Answer_OutlivesPauseAndClose":    answerOutlivesPauseAndClose,
+		"Answer_FirstOneWins":             answerFirstOneWins,
+		"Answer_OfAnotherAgentsCalls":     answerOfAnotherAgentsCalls,
+		"Answer_NeedsAJournal":            answerNeedsAJournal,
+		"Answer_BelongsToItsTurn":         answerBelongsToItsTurn,
+		"Answer_InAFlow":                  answerInAFlow,
+		"Answer_BringsACredential":        answerBringsACredential,
 	}
 }
 
@@ -227,7 +227,7 @@ func answerOneAfterTheOther(t *testing.T, store memory.Store) {
 
 // Parallel calls without an answer stay pending.
 // Req: LP-32
-func answerSomeOfThem(t *testing.T, store memory.Store) {
+func answerToSomeCallsLeavesTheRest(t *testing.T, store memory.Store) {
 	_, s, ran, model := openGuarded(t, store, agent.Config{Parallel: true}, lookupReply("oslo", "bergen"), scripted.Say("Done."))
 	ask(t, s, "Weather?")
 	both := s.Pending()
@@ -244,7 +244,7 @@ func answerSomeOfThem(t *testing.T, store memory.Store) {
 }
 
 // Req: LP-32
-func answerATextLeavesTheCalls(t *testing.T, store memory.Store) {
+func answerTextAbandonsPendingCalls(t *testing.T, store memory.Store) {
 	_, s, ran, model := openGuarded(t, store, agent.Config{}, lookupReply("oslo"), scripted.Say("Never mind."), scripted.Say("Fine."))
 	p := runUntilWaiting(t, s, "Weather?")
 	done := ask(t, s, "Leave it.")

@@ -27,11 +27,11 @@ type openTurn struct {
 
 // turnLease is the lease of a turn, which this process holds and renews.
 type turnLease struct {
-	writer   *storage.Writer
-	journal  *recorder.Recorder
-	end      context.CancelCauseFunc // ends the agent's run
-	drop     context.CancelFunc      // ends the renewal of the lease
-	renewing sync.WaitGroup
+	writer      *storage.Writer
+	journal     *recorder.Recorder
+	end         context.CancelCauseFunc // ends the agent's run
+	stopRenewal context.CancelFunc      // ends the renewal of the lease
+	renewing    sync.WaitGroup
 }
 
 // begin opens a turn. It returns either the turn that may run, or a stored turn whose answer was never delivered;
@@ -85,7 +85,7 @@ func (t *turn) beginStored(ctx context.Context, end context.CancelCauseFunc, b *
 	if opened.Status == memory.StatusClosed {
 		return &opened.Turn, nil
 	}
-	if b.lease, err = t.hold(ctx, end, b.record, opened); err != nil {
+	if b.lease, err = t.holdLease(ctx, end, b.record, opened); err != nil {
 		return nil, failure.FromCause(ctx, err)
 	}
 	b.step.Attempt, b.step.Journal, b.step.History, b.step.Answers = opened.Turn.Attempt, b.lease.journal, opened.History, opened.Turn.Answers
@@ -93,12 +93,12 @@ func (t *turn) beginStored(ctx context.Context, end context.CancelCauseFunc, b *
 	return nil, nil
 }
 
-// hold renews the lease of a turn until it is released, and opens its journal.
-func (t *turn) hold(ctx context.Context, end context.CancelCauseFunc, record *storage.Turn, opened memory.BeginResult) (*turnLease, error) {
+// holdLease renews the lease of a turn until it is released, and opens its journal.
+func (t *turn) holdLease(ctx context.Context, end context.CancelCauseFunc, record *storage.Turn, opened memory.BeginResult) (*turnLease, error) {
 	s := t.s
 	h := &turnLease{writer: s.storage.Writer(record, opened, s.agent.Name()), end: end}
 	renewing, drop := context.WithCancel(context.WithoutCancel(ctx))
-	h.drop = drop
+	h.stopRenewal = drop
 	h.renewing.Go(func() { turnlease.Renew(renewing, s.cfg.Store, h.writer.Lease, s.cfg.Lease, end) })
 	var err error
 	if h.journal, err = recorder.New(ctx, end, s.cfg.Store, h.writer.Lease, 1, opened.Turn.Attempt > 1); err != nil {
@@ -116,7 +116,7 @@ func (h *turnLease) release() {
 	h.journal.Close()
 	h.end(nil)
 	h.journal.Wait()
-	h.drop()
+	h.stopRenewal()
 	h.renewing.Wait()
 }
 

@@ -59,7 +59,7 @@ func answerBringsACredential(t *testing.T, store memory.Store) {
 	require.Equal(t, session.AuthRequired, info.State)
 	first := s.Pending()[0]
 
-	// It was sealed for another session.
+	// The credential was sealed for another session.
 	other := openSession(t, made(looks, calls), local.Config{Store: store})
 	ask(t, other, "Weather?")
 	replayed := sealedAnswer(t, s, first, "secret")
@@ -69,7 +69,7 @@ func answerBringsACredential(t *testing.T, store memory.Store) {
 	require.Contains(t, other.Pending()[0].Reason, "it was not sealed to the key of this call")
 	require.Empty(t, ran)
 
-	// It was sealed for another process.
+	// The credential was sealed for another process.
 	elsewhere := openSession(t, made([]scripted.Reply{scripted.Say("Sunny.")}, scripted.Say("It is sunny.")), local.Config{Store: store, ID: s.ID()})
 	runAnswers(t, elsewhere, sealedAnswer(t, s, first, "secret"))
 	require.Equal(t, session.AuthRequired, elsewhere.State())

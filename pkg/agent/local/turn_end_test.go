@@ -69,7 +69,7 @@ func turnKeepsState(t *testing.T, store memory.Store) {
 }
 
 // Req: LP-18
-func turnAuthIsOfOneTurn(t *testing.T, store memory.Store) {
+func turnAuthEndsWithTheTurn(t *testing.T, store memory.Store) {
 	for _, noAutoSave := range []bool{false, true} {
 		var seen []string
 		var over func() error
@@ -104,7 +104,7 @@ func turnAuthIsOfOneTurn(t *testing.T, store memory.Store) {
 
 // A stop between two turns affects neither.
 // Req: CO-63
-func turnStopIsOfTheRunningTurn(t *testing.T, store memory.Store) {
+func turnStopAffectsOnlyTheRunningTurn(t *testing.T, store memory.Store) {
 	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, lookupReply("oslo"), scripted.Say("Fine."))
 	s := openSession(t, a, local.Config{Store: store})
 	s.Stop()
@@ -190,7 +190,7 @@ func turnIsCancelledByItsContext(t *testing.T, store memory.Store) {
 }
 
 // The turn exceeds one commit: many messages, and a round that is longer than a commit.
-func turnLongOnesAreStoredInParts(t *testing.T, store memory.Store) {
+func turnLongTurnIsStoredInParts(t *testing.T, store memory.Store) {
 	var queries []string
 	for i := range 64 {
 		queries = append(queries, fmt.Sprint(i))

@@ -24,7 +24,7 @@ import (
 
 func turnTests() sessionTests {
 	return sessionTests{
-		"Turn_FollowsTurn":                      turnFollowsTurn,
+		"Turn_TwoTurnsShareTheConversation":     turnTwoTurnsShareTheConversation,
 		"Turn_IsStoredBeforeItsEndIsSeen":       turnIsStoredBeforeItsEndIsSeen,
 		"Turn_ContinuesWithoutAMessage":         turnContinuesWithoutAMessage,
 		"Turn_KeepsToolRounds":                  turnKeepsToolRounds,
@@ -34,13 +34,13 @@ func turnTests() sessionTests {
 		"Turn_MaxIterationsIsAnAnswer":          turnMaxIterationsIsAnAnswer,
 		"Turn_AQuestionWaitsForTheNext":         turnAQuestionWaitsForTheNext,
 		"Turn_KeepsState":                       turnKeepsState,
-		"Turn_AuthIsOfOneTurn":                  turnAuthIsOfOneTurn,
-		"Turn_StopIsOfTheRunningTurn":           turnStopIsOfTheRunningTurn,
+		"Turn_AuthEndsWithTheTurn":              turnAuthEndsWithTheTurn,
+		"Turn_StopAffectsOnlyTheRunningTurn":    turnStopAffectsOnlyTheRunningTurn,
 		"Turn_IsCancelledByAReaderThatStops":    turnIsCancelledByAReaderThatStops,
 		"Turn_IsCancelledByItsContext":          turnIsCancelledByItsContext,
 		"Turn_SeesTheWindow":                    turnSeesTheWindow,
 		"Turn_OneAgentServesManySessions":       turnOneAgentServesManySessions,
-		"Turn_LongOnesAreStoredInParts":         turnLongOnesAreStoredInParts,
+		"Turn_LongTurnIsStoredInParts":          turnLongTurnIsStoredInParts,
 		"Turn_AFlowKeepsItsAnswer":              turnAFlowKeepsItsAnswer,
 		"Turn_HandlersSeeTheSession":            turnHandlersSeeTheSession,
 		"Turn_StateThatCannotBeStoredIsAnError": turnStateThatCannotBeStoredIsAnError,
@@ -49,7 +49,7 @@ func turnTests() sessionTests {
 }
 
 // Req: CO-14, CO-15, CO-28, LP-2, LP-4, LP-13, LP-14, LP-24, LP-30
-func turnFollowsTurn(t *testing.T, store memory.Store) {
+func turnTwoTurnsShareTheConversation(t *testing.T, store memory.Store) {
 	a, model := scriptedAgent(t, agent.Config{Instructions: "Be brief."}, scripted.Say("Hi."), scripted.Say("Fine."))
 	s := openSession(t, a, local.Config{Store: store})
 	require.Regexp(t, "^[a-z0-9]{26}$", s.ID())
@@ -218,7 +218,7 @@ func turnAnErrorKeepsTheMessages(t *testing.T, store memory.Store) {
 	require.Equal(t, []string{"user: Weather?", "ai: → lookup (partial)", "tool: found oslo (partial)"}, said)
 	require.Equal(t, session.Failed, info.State)
 
-	// Another Session finds it failed, and tries again.
+	// Another Session finds the failed turn, and tries again.
 	again := openSession(t, a, local.Config{Store: store, ID: s.ID()})
 	require.Equal(t, session.Failed, again.State())
 	all, err = runTurn(t, again, local.Input{Continue: true})
@@ -251,7 +251,7 @@ func turnMaxIterationsIsAnAnswer(t *testing.T, store memory.Store) {
 	require.Equal(t, 1, resultOf(all).Result.Iterations)
 	require.Contains(t, kindsOf(all), "warning")
 	require.Equal(t, session.Ready, s.State())
-	// It continues where it stopped.
+	// The next turn continues where the failed turn stopped.
 	_, err = runTurn(t, s, local.Input{Continue: true})
 	require.NoError(t, err)
 	require.Equal(t, []string{

@@ -61,10 +61,10 @@ func Provider() llm.Provider {
 func New(name string, c Config) (llm.Model, error) {
 	bare := strings.TrimPrefix(name, Prefix+"/")
 	m := &model{
-		source:    llm.Source{Provider: Prefix, Model: Prefix + "/" + bare, Variable: KeyVariable, Key: c.Key},
-		model:     bare,
-		maxTokens: cmp.Or(c.MaxTokens, maxTokens),
-		thinks:    c.Thinking,
+		source:          llm.Source{Provider: Prefix, Model: Prefix + "/" + bare, Variable: KeyVariable, Key: c.Key},
+		model:           bare,
+		maxTokens:       cmp.Or(c.MaxTokens, maxTokens),
+		thinkingEnabled: c.Thinking,
 	}
 	if c.Key.Reveal() == "" {
 		return nil, m.source.MissingKey()
@@ -82,11 +82,11 @@ func New(name string, c Config) (llm.Model, error) {
 
 // model is a model of the provider. It is safe for concurrent use.
 type model struct {
-	source    llm.Source
-	messages  sdk.MessageService
-	model     string // as the provider knows it
-	maxTokens int64
-	thinks    bool
+	source          llm.Source
+	messages        sdk.MessageService
+	model           string // as the provider knows it
+	maxTokens       int64
+	thinkingEnabled bool
 }
 
 // Name implements llm.Model.
@@ -98,12 +98,12 @@ func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 		stream := m.messages.NewStreaming(ctx, m.request(req))
 		defer stream.Close() //nolint:errcheck // what was to be read was read
 		var r reply
-		for !r.whole && stream.Next() {
+		for !r.isComplete && stream.Next() {
 			if said := r.read(stream.Current()); (said.Text != "" || said.Thought != "") && !yield(said, nil) {
 				return
 			}
 		}
-		end, err := m.end(ctx, &r, stream.Err())
+		end, err := m.lastDelta(ctx, &r, stream.Err())
 		if (err == nil || end.Usage != execution.Usage{}) && !yield(end, nil) {
 			return
 		}
@@ -113,12 +113,12 @@ func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 	}
 }
 
-// end returns the last delta of a reply: its calls, its usage, and why it ended. The delta of a failed reply has
+// lastDelta returns the last delta of a reply: its calls, its usage, and why it ended. The delta of a failed reply has
 // only the usage.
-func (m *model) end(ctx context.Context, r *reply, broken error) (llm.Delta, error) {
+func (m *model) lastDelta(ctx context.Context, r *reply, broken error) (llm.Delta, error) {
 	end := llm.Delta{Usage: r.usage()}
 	switch {
-	case !r.whole:
+	case !r.isComplete:
 		return end, m.streamError(ctx, broken)
 	case r.stop == sdk.StopReasonRefusal:
 		return end, m.source.Fail(llm.Refused, errors.New(cmp.Or(r.details, "the provider does not say why")))

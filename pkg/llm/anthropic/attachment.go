@@ -12,7 +12,7 @@ import (
 // userBlocks returns the blocks of a user message. Files come first, because the model reads a question about a file
 // better after the file.
 func userBlocks(m conversation.Message) []sdk.ContentBlockParamUnion {
-	said, files := llm.Shown(m, takes)
+	said, files := llm.Shown(m, acceptsAttachment)
 	var blocks []sdk.ContentBlockParamUnion
 	for _, f := range files {
 		data := base64.StdEncoding.EncodeToString(f.Data)
@@ -27,4 +27,4 @@ func userBlocks(m conversation.Message) []sdk.ContentBlockParamUnion {
 	return append(blocks, textBlocks(said)...)
 }
 
-func takes(mediaType string) bool { return llm.IsImage(mediaType) || mediaType == llm.PDF }
+func acceptsAttachment(mediaType string) bool { return llm.IsImage(mediaType) || mediaType == llm.PDF }

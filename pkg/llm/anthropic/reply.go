@@ -13,13 +13,13 @@ import (
 
 // reply is a message of the model while it arrives.
 type reply struct {
-	blocks   map[int64]*block
-	thoughts []thought // since the last call
-	calls    []conversation.ToolCall
-	used     sdk.Usage
-	stop     sdk.StopReason
-	details  string // why it was stopped, in the provider's words
-	whole    bool
+	blocks     map[int64]*block
+	thoughts   []thought // since the last call
+	calls      []conversation.ToolCall
+	used       sdk.Usage
+	stop       sdk.StopReason
+	details    string // why it was stopped, in the provider's words
+	isComplete bool
 }
 
 // block is a part of the message that is not complete yet. Text has no blocks, because it is yielded as it comes.
@@ -38,14 +38,14 @@ func (r *reply) read(e sdk.MessageStreamEventUnion) llm.Delta {
 	case "content_block_start":
 		return r.start(e)
 	case "content_block_delta":
-		return r.grow(e)
+		return r.appendDelta(e)
 	case "content_block_stop":
 		r.finish(e.Index)
 	case "message_delta":
 		r.stop, r.details = e.Delta.StopReason, e.Delta.StopDetails.Explanation
 		r.count(e.Usage)
 	case "message_stop":
-		r.whole = true
+		r.isComplete = true
 	}
 	return llm.Delta{}
 }
@@ -75,8 +75,8 @@ func (r *reply) start(e sdk.MessageStreamEventUnion) llm.Delta {
 	return said
 }
 
-// grow adds to a block.
-func (r *reply) grow(e sdk.MessageStreamEventUnion) llm.Delta {
+// appendDelta adds to a block.
+func (r *reply) appendDelta(e sdk.MessageStreamEventUnion) llm.Delta {
 	if b := r.blocks[e.Index]; b != nil {
 		b.text.WriteString(e.Delta.PartialJSON)
 		b.text.WriteString(e.Delta.Thinking)

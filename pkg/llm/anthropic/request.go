@@ -34,10 +34,10 @@ func (m *model) request(req llm.Request) sdk.MessageNewParams {
 			params.ToolChoice = sdk.ToolChoiceUnionParam{OfNone: &sdk.ToolChoiceNoneParam{}}
 		}
 	}
-	if req.Temperature != nil && !m.thinks { // one that thinks takes none
+	if req.Temperature != nil && !m.thinkingEnabled { // one that thinks takes none
 		params.Temperature = sdk.Float(min(1, *req.Temperature))
 	}
-	if m.thinks {
+	if m.thinkingEnabled {
 		params.Thinking = sdk.ThinkingConfigParamUnion{OfAdaptive: &sdk.ThinkingConfigAdaptiveParam{}}
 	}
 	return params

@@ -75,11 +75,11 @@ func (model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta,
 
 // reply returns the whole answer: a text or tool calls.
 func reply(req llm.Request) (string, []conversation.ToolCall) {
-	question, since := questionOf(req.Messages)
+	question, since := findQuestion(req.Messages)
 	if len(req.Choices) > 0 {
 		return decide(req.Choices, question), nil
 	}
-	found, told := materialOf(since)
+	found, told := collectPassages(since)
 	if tool, ok := searchTool(req.Tools); ok && !told {
 		return "", []conversation.ToolCall{search(tool, question)}
 	}

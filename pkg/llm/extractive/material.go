@@ -21,9 +21,9 @@ type passage struct {
 // a number, too.
 var citation = regexp.MustCompile(`^(\S.*\.\w+):(\d+)$`)
 
-// materialOf returns the passages to quote from, best first, and whether any tool or agent found something at all.
+// collectPassages returns the passages to quote from, best first, and whether any tool or agent found something at all.
 // Text without a place counts only if no text has one.
-func materialOf(messages []conversation.Message) (found []passage, told bool) {
+func collectPassages(messages []conversation.Message) (found []passage, told bool) {
 	var placed, loose []passage
 	for _, m := range messages {
 		if m.Role != conversation.RoleTool && (m.Role != conversation.RoleUser || m.Author == "") {

@@ -8,16 +8,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// questionOf returns the user's question, and the texts to quote from: files of the question and later messages.
+// findQuestion returns the user's question, and the texts to quote from: files of the question and later messages.
 // If the agent had asked back, the question includes what the user asked first (C-36).
-func questionOf(messages []conversation.Message) (string, []conversation.Message) {
+func findQuestion(messages []conversation.Message) (string, []conversation.Message) {
 	byUser := func(m conversation.Message) bool { return m.Role == conversation.RoleUser && m.Author == "" }
 	last := lastIndex(messages, byUser)
 	if last < 0 {
 		return "", messages
 	}
 	question := messages[last].Text
-	if last > 0 && asksBack(messages[last-1]) {
+	if last > 0 && isQuestion(messages[last-1]) {
 		if first := lastIndex(messages[:last], byUser); first >= 0 {
 			question = messages[first].Text + "\n" + question
 		}
@@ -25,7 +25,7 @@ func questionOf(messages []conversation.Message) (string, []conversation.Message
 	return question, append(searchResultsOf(messages[last]), messages[last+1:]...)
 }
 
-func asksBack(m conversation.Message) bool {
+func isQuestion(m conversation.Message) bool {
 	return m.Role == conversation.RoleAssistant && strings.HasSuffix(strings.TrimSpace(m.Text), "?")
 }
 

@@ -14,10 +14,10 @@ import (
 
 // Check looks at a text. The functions of this package make checks; New reports invalid ones.
 type Check struct {
-	name   string
-	trips  func(ctx context.Context, t *hook.Turn, text string) (bool, error)
-	judged bool   // it asks the model
-	wrong  string // why it is invalid
+	name      string
+	trips     func(ctx context.Context, t *hook.Turn, text string) (bool, error)
+	usesModel bool   // it asks the model
+	problem   string // why it is invalid
 }
 
 // Func is a check of your own: trips reports whether the text must be blocked. If it fails or panics, the text is
@@ -27,9 +27,9 @@ func Func(name string, trips func(ctx context.Context, t *hook.Turn, text string
 	c := Check{name: name, trips: trips}
 	switch {
 	case strings.TrimSpace(name) == "":
-		c.wrong = "a check needs a name"
+		c.problem = "a check needs a name"
 	case trips == nil:
-		c.wrong = fmt.Sprintf("check %q has no function", name)
+		c.problem = fmt.Sprintf("check %q has no function", name)
 	}
 	return c
 }
@@ -40,7 +40,7 @@ func MaxLength(characters int) Check {
 		return utf8.RuneCountInString(text) > characters, nil
 	})
 	if characters < 1 {
-		c.wrong = fmt.Sprintf("maxLength is %d; use 1 or more characters", characters)
+		c.problem = fmt.Sprintf("maxLength is %d; use 1 or more characters", characters)
 	}
 	return c
 }
@@ -60,13 +60,13 @@ func Forbid(patterns ...string) Check {
 	for i, p := range patterns {
 		compiled, err := regexp.Compile(p)
 		if err != nil || p == "" {
-			c.wrong = fmt.Sprintf("forbid[%d] is %q, which is no regular expression of Go (RE2), or empty", i, p)
+			c.problem = fmt.Sprintf("forbid[%d] is %q, which is no regular expression of Go (RE2), or empty", i, p)
 			return c
 		}
 		all = append(all, compiled)
 	}
 	if len(all) == 0 {
-		c.wrong = "forbid has no pattern"
+		c.problem = "forbid has no pattern"
 	}
 	return c
 }
@@ -86,8 +86,8 @@ var verdictForm = regexp.MustCompile(`^\s*\{\s*"allowed"\s*:\s*(true|false)\s*\}
 
 var errNoJudgement = errors.New("the model's answer is no judgement")
 
-// Topics trips on texts about anything but the given subjects, each in a few words. The agent's model decides,
-// with one more call each time. An unclear answer trips.
+// Topics trips on texts about anything but the given subjects. Each subject is a few words. The agent's model
+// decides, with one extra call for each text. An unclear answer trips.
 func Topics(subjects ...string) Check {
 	instruction := fmt.Sprintf(judgeInstruction, strings.Join(subjects, "\n- "))
 	c := Func("topics", func(ctx context.Context, t *hook.Turn, text string) (bool, error) {
@@ -106,14 +106,14 @@ func Topics(subjects ...string) Check {
 		}
 		return found[1] != "true", nil
 	})
-	c.judged = true
+	c.usesModel = true
 	for i, s := range subjects {
 		if strings.TrimSpace(s) == "" {
-			c.wrong = fmt.Sprintf("topics[%d] is empty", i)
+			c.problem = fmt.Sprintf("topics[%d] is empty", i)
 		}
 	}
 	if len(subjects) == 0 {
-		c.wrong = "topics has no subject"
+		c.problem = "topics has no subject"
 	}
 	return c
 }

@@ -36,8 +36,8 @@ type Config struct {
 	Log    *zap.Logger // for the reasons why checks fail (nil logs nothing)
 }
 
-// New returns the plugin that c describes. Modes: agent_validation. An agent without a model says nothing that
-// could be checked and cannot judge topics; making such an agent fails.
+// New returns the plugin that c describes. Modes: agent_validation. Building an agent without a model fails, because
+// there is no output to check and no model to judge topics.
 //
 // With checks of the output, the model's words are shown in one piece once they have passed, and not as they
 // arrive (hook.LLMRequest.Quiet).
@@ -50,14 +50,14 @@ func New(c Config) (hook.Plugin, error) {
 		checks []Check
 	}{{"Input", c.Input}, {"Output", c.Output}} {
 		for i, check := range list.checks {
-			if wrong := cmp.Or(check.wrong, Func(check.name, check.trips).wrong); wrong != "" {
+			if wrong := cmp.Or(check.problem, Func(check.name, check.trips).problem); wrong != "" {
 				return hook.Plugin{}, failure.Newf(failure.AgentValidation, "guardrails.New", "%s[%d]: %s", list.field, i, wrong)
 			}
 		}
 	}
 	g := &guard{output: slices.Clone(c.Output), answer: c.Answer, log: c.Log}
 	for _, check := range c.Input {
-		if check.judged {
+		if check.usesModel {
 			g.judged = append(g.judged, check)
 		} else {
 			g.input = append(g.input, check)
@@ -199,7 +199,7 @@ func (c Check) run(ctx context.Context, t *hook.Turn, text string) (trips bool, 
 		}
 	}()
 	trips, err = c.trips(ctx, t, text)
-	if err != nil && c.judged && !errors.Is(err, aside.ErrModel) && !errors.Is(err, errNoJudgement) {
+	if err != nil && c.usesModel && !errors.Is(err, aside.ErrModel) && !errors.Is(err, errNoJudgement) {
 		err = turnError{err}
 	}
 	return trips, err

@@ -118,7 +118,7 @@ func TestGuardrails_TripAtTheInput(t *testing.T) {
 	}
 }
 
-// A text that trips is neither shown nor counts as an answer.
+// A text that trips is not shown, and does not count as an answer.
 // Req: CO-7, CO-25
 func TestGuardrails_TripAtTheOutput(t *testing.T) {
 	secret := scripted.Reply{Deltas: []string{"The password ", "is swordfish."}}
@@ -195,8 +195,8 @@ func TestGuardrails_TripOnLongTextsWithoutAsking(t *testing.T) {
 	require.Empty(t, out.model.Requests())
 }
 
-// A judgement belongs to one text. If the successor of a worker gets another text from its model, the text is
-// judged anew.
+// A judgement applies to one text only. If the successor of a worker gets another text from its model, that text
+// is judged again.
 func TestGuardrails_JudgeTheTextOfASuccessorAnew(t *testing.T) {
 	kept := &attemptJournal{}
 	c := guardrails.Config{Output: []guardrails.Check{guardrails.Topics("the weather")}}

@@ -68,7 +68,7 @@ func (g *Gate) Decide(ctx context.Context, v Visit) (Decision, error) {
 		return d.refuse(ByRule, "what is known of the client could not be read", err)
 	}
 	if v.Signature != "" && d.State != Blocked {
-		if err := g.replays.use(signature, d.State != Stranger, now); err != nil {
+		if err := g.usedSignatures.use(signature, d.State != Stranger, now); err != nil {
 			return d.refuse(BySignature, failure.Plain(err), err)
 		}
 	}

@@ -27,7 +27,7 @@ import (
 // All agents of a process that use a file must share one FileStore, and no second process may change the file.
 type FileStore struct {
 	path     string
-	changing sync.Mutex
+	changeMu sync.Mutex
 }
 
 var _ Store = (*FileStore)(nil)
@@ -55,13 +55,13 @@ func (s *FileStore) State(_ context.Context, client string) (State, error) {
 	if err != nil {
 		return "", err
 	}
-	return clients.of(client), nil
+	return clients.stateOf(client), nil
 }
 
 // Change implements Store.
 func (s *FileStore) Change(_ context.Context, client string, to func(State) (State, error)) (State, error) {
-	s.changing.Lock()
-	defer s.changing.Unlock()
+	s.changeMu.Lock()
+	defer s.changeMu.Unlock()
 	clients, err := s.read()
 	if err != nil {
 		return "", err

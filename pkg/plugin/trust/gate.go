@@ -37,9 +37,9 @@ type GateConfig struct {
 // It remembers used signatures in RAM. A signature can be used again at another instance of the agent or after a restart,
 // within Window.
 type Gate struct {
-	config  GateConfig
-	invites [][sha256.Size]byte
-	replays *usedSignatures
+	config         GateConfig
+	invites        [][sha256.Size]byte
+	usedSignatures *usedSignatures
 }
 
 // NewGate returns the gate that c describes. The error lists all that is wrong with c. Modes: agent_validation.
@@ -57,7 +57,7 @@ func NewGate(c GateConfig) (*Gate, error) {
 			wrong = append(wrong, fmt.Sprintf("client %q: %s", client, clientForm))
 		}
 	}
-	g := &Gate{replays: newUsedSignatures()}
+	g := &Gate{usedSignatures: newUsedSignatures()}
 	for i, code := range c.Invites {
 		if len(code) < MinInvite {
 			wrong = append(wrong, fmt.Sprintf("Invites[%d] has %d bytes: use %d or more", i, len(code), MinInvite))

@@ -8,8 +8,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// maxUsed is the maximum number of signatures in a replays, for strangers and for known clients each. It bounds the memory
-// of a gate to some megabytes.
+// maxUsed limits how many signatures a usedSignatures holds, for strangers and for known clients each. It bounds
+// the memory of a gate to a few megabytes.
 const maxUsed = 1 << 16
 
 // usedSignatures remembers used signatures for as long as Verify would accept them again. Signatures of strangers are counted

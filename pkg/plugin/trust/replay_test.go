@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-func TestReplays_AreBounded(t *testing.T) {
+func TestUsedSignatures_AreBounded(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	number := 0
 	another := func() Signature { // as a stranger makes any number of them

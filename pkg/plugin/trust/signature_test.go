@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/trust"
 )
 
-// What clients in other languages must do, byte for byte.
+// This test fixes the exact bytes that a client in another language must sign and send.
 func TestSign_IsEd25519OverTheCanonicalForm(t *testing.T) {
 	at := time.UnixMilli(1767268800123)
 	s := trust.Sign(alice, trust.Request{Agent: librarian, Text: "Grüße, 1:2", Time: at.Add(456 * time.Microsecond)})

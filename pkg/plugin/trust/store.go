@@ -30,7 +30,7 @@ var _ Store = (*RAMStore)(nil)
 func (s *RAMStore) State(_ context.Context, client string) (State, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.clients.of(client), nil
+	return s.clients.stateOf(client), nil
 }
 
 // Change implements Store.
@@ -47,11 +47,11 @@ func (s *RAMStore) Change(_ context.Context, client string, to func(State) (Stat
 // states holds the clients that are not strangers.
 type states map[string]State
 
-func (s states) of(client string) State { return cmp.Or(s[client], Stranger) }
+func (s states) stateOf(client string) State { return cmp.Or(s[client], Stranger) }
 
 // change replaces the state of a client, and reports whether it changed.
 func (s states) change(client string, to func(State) (State, error)) (State, bool, error) {
-	from := s.of(client)
+	from := s.stateOf(client)
 	state, err := to(from)
 	switch {
 	case err != nil:

@@ -26,7 +26,7 @@ const IdempotencyKey = "troupe.dev/idempotency-key"
 // wants (CO-37). If the server is lost during the call, a tool that may run only once is unknown_outcome, and any
 // other resource_tool.
 func (r *remote) Call(ctx context.Context, args json.RawMessage) (tool.Result, error) {
-	known := r.known.Load()
+	known := r.definition.Load()
 	args, err := known.check(args)
 	if err != nil {
 		return tool.Result{}, err
@@ -44,7 +44,7 @@ func (r *remote) Call(ctx context.Context, args json.RawMessage) (tool.Result, e
 	}
 	text := textOf(result)
 	if result.IsError {
-		return tool.Result{}, r.failed(failure.ResourceTool, "says: %s %s", tool.Bounded(text), known.hint(args))
+		return tool.Result{}, r.callError(failure.ResourceTool, "says: %s %s", tool.Bounded(text), known.hint(args))
 	}
 	return tool.Result{Text: tool.Bounded(text)}, nil
 }
@@ -74,10 +74,10 @@ func (d *definition) hint(args json.RawMessage) string {
 func (r *remote) ask(ctx context.Context, params *mcp.CallToolParams) (_ *mcp.CallToolResult, status int, _ error) {
 	l, err := r.server.getLink(ctx)
 	if err != nil {
-		return nil, 0, &unsent{err}
+		return nil, 0, &unsentError{err}
 	}
 	if find(l.findTools(), r.name) == nil {
-		return nil, 0, &unsent{r.failed(failure.NotFound, "is not offered by its server any more; use another one")}
+		return nil, 0, &unsentError{r.callError(failure.NotFound, "is not offered by its server any more; use another one")}
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.server.config.CallTimeout)
 	defer cancel()
@@ -92,10 +92,10 @@ func (r *remote) ask(ctx context.Context, params *mcp.CallToolParams) (_ *mcp.Ca
 	return result, int(answered.Load()), err
 }
 
-// unsent is an error that occurred before the request was sent.
-type unsent struct{ error }
+// unsentError is an error that occurred before the request was sent.
+type unsentError struct{ error }
 
-func (u *unsent) Unwrap() error { return u.error }
+func (u *unsentError) Unwrap() error { return u.error }
 
 // Codes that the SDK gives to its own errors, in addition to the codes of servers.
 const (
@@ -115,7 +115,7 @@ func rejectionOf(err error) *jsonrpc.Error {
 
 // explain returns the error of a call without a result.
 func (r *remote) explain(ctx context.Context, known *definition, status int, err error, args json.RawMessage) error {
-	if u, ok := errors.AsType[*unsent](err); ok {
+	if u, ok := errors.AsType[*unsentError](err); ok {
 		return u.error
 	}
 	if e, ok := errors.AsType[*failure.Error](err); ok {
@@ -125,13 +125,13 @@ func (r *remote) explain(ctx context.Context, known *definition, status int, err
 		return ctx.Err()
 	}
 	if e := rejectionOf(err); e != nil {
-		return r.failed(failure.ResourceTool, "was refused by its server: %s %s", e.Message, known.hint(args)).Because(err)
+		return r.callError(failure.ResourceTool, "was refused by its server: %s %s", e.Message, known.hint(args)).Because(err)
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
-		return r.failed(failure.ResourceTool, "was not called: its server cannot be reached; try again later").Because(err)
+		return r.callError(failure.ResourceTool, "was not called: its server cannot be reached; try again later").Because(err)
 	}
 	if status >= 400 && status < 500 {
-		return r.failed(failure.ResourceTool, "was refused by its server: %d %s", status, http.StatusText(status)).Because(err)
+		return r.callError(failure.ResourceTool, "was refused by its server: %d %s", status, http.StatusText(status)).Because(err)
 	}
 	var what string
 	switch {
@@ -143,14 +143,14 @@ func (r *remote) explain(ctx context.Context, known *definition, status int, err
 		what = "got no proper answer from its server"
 	}
 	if known.effect == execution.AtMostOnce {
-		return r.failed(failure.UnknownOutcome,
+		return r.callError(failure.UnknownOutcome,
 			"%s: whether it took effect is unknown. Find out in another way before you call it again, or ask the user", what).Because(err)
 	}
-	return r.failed(failure.ResourceTool, "%s; it does no harm to call it again", what).Because(err)
+	return r.callError(failure.ResourceTool, "%s; it does no harm to call it again", what).Because(err)
 }
 
-func (r *remote) failed(mode failure.Mode, format string, args ...any) *failure.Error {
-	return failure.Newf(mode, "mcptool.Call", "the tool "+r.public+" "+format, args...)
+func (r *remote) callError(mode failure.Mode, format string, args ...any) *failure.Error {
+	return failure.Newf(mode, "mcptool.Call", "the tool "+r.publicName+" "+format, args...)
 }
 
 // textOf returns the part of a result that a model can read.

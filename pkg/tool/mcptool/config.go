@@ -97,7 +97,7 @@ func redactURL(text string) string {
 	return secret.Redacted
 }
 
-// passedVariables are variables that programs need to run at all; none of them is secret.
+// passedVariables lists the environment variables that programs need in order to run. None of them is secret.
 var passedVariables = []string{"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LANG", "LC_ALL", "LC_CTYPE"}
 
 // environment returns the environment of the program.

@@ -30,12 +30,12 @@ type Server struct {
 	log    *zap.Logger
 	tools  []*remote
 
-	turn    chan struct{} // holds one token; its holder may use the fields below
-	users   int           // tools that are started
-	current *link         // (nil means none)
-	retry   *backoff.ExponentialBackOff
-	retryAt time.Time
-	down    error // why there is no current link (nil if none was tried)
+	turn     chan struct{} // holds one token; its holder may use the fields below
+	users    int           // tools that are started
+	current  *link         // (nil means none)
+	retry    *backoff.ExponentialBackOff
+	retryAt  time.Time
+	startErr error // why there is no current link (nil if none was tried)
 }
 
 // How often a server that does not start is tried again.
@@ -56,8 +56,8 @@ func New(c Config) (*Server, error) {
 			return nil, invalid("tools[%d]: %q is there already", i, name)
 		}
 		r := newRemote(s, name)
-		if twin := slices.IndexFunc(s.tools, func(t *remote) bool { return t.public == r.public }); twin >= 0 {
-			return nil, invalid("tools[%d]: %q and %q are both called %s for the model; leave one out", i, s.tools[twin].name, name, r.public)
+		if twin := slices.IndexFunc(s.tools, func(t *remote) bool { return t.publicName == r.publicName }); twin >= 0 {
+			return nil, invalid("tools[%d]: %q and %q are both called %s for the model; leave one out", i, s.tools[twin].name, name, r.publicName)
 		}
 		s.tools = append(s.tools, r)
 	}
@@ -148,7 +148,7 @@ func (s *Server) stop() {
 		return
 	}
 	s.current.close()
-	s.current, s.down, s.retryAt = nil, nil, time.Time{}
+	s.current, s.startErr, s.retryAt = nil, nil, time.Time{}
 }
 
 // getLink returns the link to the server, or a new one if the last is lost.
@@ -171,15 +171,15 @@ func (s *Server) getLink(ctx context.Context) (*link, error) {
 		s.current = nil
 	}
 	if wait := time.Until(s.retryAt); wait > 0 {
-		return nil, failure.Newf(failure.ResourceTool, "mcptool.Server", "%s; it is tried again in %s", failure.Plain(s.down),
-			wait.Round(time.Millisecond)).Because(s.down)
+		return nil, failure.Newf(failure.ResourceTool, "mcptool.Server", "%s; it is tried again in %s", failure.Plain(s.startErr),
+			wait.Round(time.Millisecond)).Because(s.startErr)
 	}
 	l, err := s.dial(ctx)
 	if ctx.Err() != nil && err != nil {
 		return nil, ctx.Err() // says nothing about the server
 	}
 	if err != nil {
-		s.down, s.retryAt = err, time.Now().Add(s.retry.NextBackOff())
+		s.startErr, s.retryAt = err, time.Now().Add(s.retry.NextBackOff())
 		return nil, err
 	}
 	s.retry.Reset()

@@ -22,7 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool/mcptool"
 )
 
-// patience bounds every wait. It is far above what any should take.
+// patience bounds every wait of these tests. It is far longer than any wait should take.
 const patience = 30 * time.Second
 
 // config runs this test binary as a server.
@@ -100,7 +100,7 @@ func (a *startedTools) awaitLog(text string) {
 	}, patience, 10*time.Millisecond, text)
 }
 
-// awaitProcessEnd waits until a process is no more.
+// awaitProcessEnd waits until a process has ended.
 func awaitProcessEnd(t *testing.T, pid string) {
 	t.Helper()
 	n, err := strconv.Atoi(pid)

@@ -96,15 +96,15 @@ func (w *stderr) Write(p []byte) (int, error) {
 		text, behind, whole := bytes.Cut(rest, []byte("\n"))
 		w.line = append(w.line, text[:min(len(text), maxLine-len(w.line))]...)
 		if whole {
-			w.say()
+			w.logLine()
 		}
 		rest = behind
 	}
 	return len(p), nil
 }
 
-// say logs the line. The caller holds the lock.
-func (w *stderr) say() {
+// logLine logs the line. The caller holds the lock.
+func (w *stderr) logLine() {
 	text := strings.TrimSpace(strings.ToValidUTF8(string(w.line), "?"))
 	w.line = w.line[:0]
 	if text == "" {
@@ -116,11 +116,11 @@ func (w *stderr) say() {
 	}
 }
 
-// flush logs a last line that has no end.
+// flush logs the last line if it does not end with a newline.
 func (w *stderr) flush() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.say()
+	w.logLine()
 }
 
 // last returns the last lines, joined.

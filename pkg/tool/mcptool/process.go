@@ -64,10 +64,10 @@ func (s *Server) run() (*process, error) {
 	return p, nil
 }
 
-// signal reaches the whole group.
+// signal sends a signal to the whole process group.
 func (p *process) signal(s syscall.Signal) { _ = syscall.Kill(-p.command.Process.Pid, s) } // it may be gone
 
-// end ends the program, and waits for that. It may be called more than once.
+// end ends the program and waits until it has exited. It may be called more than once.
 func (p *process) end() {
 	_ = p.stdin.Close() // which asks it to end
 	for _, next := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {

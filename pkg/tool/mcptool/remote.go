@@ -24,10 +24,10 @@ import (
 
 // remote is a tool of a server.
 type remote struct {
-	server *Server
-	name   string // at the server
-	public string // for the model
-	known  atomic.Pointer[definition]
+	server     *Server
+	name       string // at the server
+	publicName string // for the model
+	definition atomic.Pointer[definition]
 }
 
 // definition is what a server says about a tool.
@@ -44,16 +44,16 @@ var (
 )
 
 func newRemote(s *Server, name string) *remote {
-	r := &remote{server: s, name: name, public: publicName(s.config.Prefix, name)}
-	r.known.Store(&definition{spec: llm.ToolSpec{Name: r.public}, effect: execution.AtMostOnce})
+	r := &remote{server: s, name: name, publicName: publicName(s.config.Prefix, name)}
+	r.definition.Store(&definition{spec: llm.ToolSpec{Name: r.publicName}, effect: execution.AtMostOnce})
 	return r
 }
 
 // Spec has no description and no schema before the tool is started.
-func (r *remote) Spec() llm.ToolSpec { return r.known.Load().spec }
+func (r *remote) Spec() llm.ToolSpec { return r.definition.Load().spec }
 
 // Effect returns what the server's annotations say, or AtMostOnce if they say nothing.
-func (r *remote) Effect() execution.Effect { return r.known.Load().effect }
+func (r *remote) Effect() execution.Effect { return r.definition.Load().effect }
 
 // Scope implements tool.Scoper. It is untrusted, with egress, whatever the server says about itself, such as that
 // its world is closed. An author who knows better declares the scope with tool.Within.
@@ -89,13 +89,13 @@ func (s *Server) learn(offered []*mcp.Tool) error {
 	for _, r := range s.tools {
 		t := find(offered, r.name)
 		if t == nil {
-			return s.serverError(failure.NotFound, "has no tool %q; %s", r.name, there(r.name, offered))
+			return s.serverError(failure.NotFound, "has no tool %q; %s", r.name, suggestNames(r.name, offered))
 		}
 		d, err := s.define(r, t)
 		if err != nil {
 			return err
 		}
-		r.known.Store(d)
+		r.definition.Store(d)
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func find(offered []*mcp.Tool, name string) *mcp.Tool {
 	return nil
 }
 
-func there(name string, offered []*mcp.Tool) string {
+func suggestNames(name string, offered []*mcp.Tool) string {
 	var names []string
 	for _, t := range offered {
 		names = append(names, t.Name)
@@ -122,7 +122,7 @@ func there(name string, offered []*mcp.Tool) string {
 }
 
 func (s *Server) define(r *remote, t *mcp.Tool) (*definition, error) {
-	d := &definition{spec: llm.ToolSpec{Name: r.public, Description: t.Description}, effect: execution.AtMostOnce}
+	d := &definition{spec: llm.ToolSpec{Name: r.publicName, Description: t.Description}, effect: execution.AtMostOnce}
 	if d.spec.Description == "" {
 		d.spec.Description = t.Title
 	}
@@ -151,7 +151,7 @@ func (s *Server) compare(offered []*mcp.Tool) {
 			s.log.Warn("the server does not offer a tool any more", zap.String("tool", r.name))
 			continue
 		}
-		was := r.known.Load()
+		was := r.definition.Load()
 		is, err := s.define(r, t)
 		if err != nil || is.spec.Description != was.spec.Description || is.effect != was.effect || !bytes.Equal(is.spec.Schema, was.spec.Schema) {
 			s.log.Warn("the server describes a tool in another way; the agent takes it up when it starts again", zap.String("tool", r.name))

@@ -22,7 +22,7 @@ func (s *Server) web() (t mcp.Transport, end func(), said func() string, err err
 	}
 	client, err := egress.New(egress.Config{
 		Hosts:               []string{u.Hostname()},
-		PlainHTTP:           []string{u.Hostname()}[:plain(u)],
+		PlainHTTP:           []string{u.Hostname()}[:plainHTTPHostCount(u)],
 		Ports:               []int{port(u)},
 		AllowInnerAddresses: append(innerAddresses(u.Hostname()), s.config.AllowInnerAddresses...),
 		MaxBody:             -1, // a server may stream for as long as it is connected
@@ -46,7 +46,7 @@ func (s *Server) web() (t mcp.Transport, end func(), said func() string, err err
 // wait for a response in it fail after that.
 const streamRetries = 2
 
-func plain(u *url.URL) int {
+func plainHTTPHostCount(u *url.URL) int {
 	if u.Scheme == "http" {
 		return 1
 	}
@@ -65,13 +65,13 @@ func innerAddresses(host string) []netip.Prefix {
 	return nil
 }
 
-type statusOf struct{}
+type statusKey struct{}
 
 // withStatus returns a context, and a holder of the status of the last response to a request under it. With it a
 // call can tell its own refusal from the refusal of another call of its session.
 func withStatus(ctx context.Context) (context.Context, *atomic.Int64) {
 	status := new(atomic.Int64)
-	return context.WithValue(ctx, statusOf{}, status), status
+	return context.WithValue(ctx, statusKey{}, status), status
 }
 
 // tokenTransport adds the token to requests, and bounds responses that are not streams.
@@ -90,7 +90,7 @@ func (b *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if status, ok := req.Context().Value(statusOf{}).(*atomic.Int64); ok {
+	if status, ok := req.Context().Value(statusKey{}).(*atomic.Int64); ok {
 		status.Store(int64(resp.StatusCode))
 	}
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "text/event-stream" {
@@ -99,7 +99,7 @@ func (b *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// CloseIdleConnections is what http.Client looks for.
+// CloseIdleConnections lets http.Client close the connections of the wrapped transport.
 func (b *tokenTransport) CloseIdleConnections() {
 	if c, ok := b.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()

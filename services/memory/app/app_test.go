@@ -102,7 +102,7 @@ func beginTurn(ctx context.Context, r *runningApp, sessionID string) (memory.Beg
 }
 
 func TestApp_WithoutRedisIsAliveAndNotReady(t *testing.T) {
-	server := redistest.Reserve(t)
+	server := redistest.ReserveServer(t)
 	r := runApp(t, "redis://user:hunter2@"+server.Addr+"/0")
 
 	r.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
@@ -120,7 +120,7 @@ func TestApp_WithoutRedisIsAliveAndNotReady(t *testing.T) {
 }
 
 func TestApp_ReadinessFollowsRedis(t *testing.T) {
-	server := redistest.Reserve(t)
+	server := redistest.ReserveServer(t)
 	r := runApp(t, "redis://"+server.Addr)
 	r.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
 
@@ -149,7 +149,7 @@ func TestApp_ReadinessFollowsRedis(t *testing.T) {
 }
 
 func TestApp_IsNotReadyWhenRedisIsNotDurable(t *testing.T) {
-	server := redistest.New(t, "--appendfsync", "everysec")
+	server := redistest.StartServer(t, "--appendfsync", "everysec")
 	r := runApp(t, "redis://"+server.Addr)
 	said := func() []observer.LoggedEntry { return r.logs.FilterMessage("waiting for a dependency").All() }
 	require.Eventually(t, func() bool { return len(said()) == 1 }, 20*time.Second, 5*time.Millisecond)
@@ -174,7 +174,7 @@ func TestApp_IsNotReadyWhenRedisIsNotDurable(t *testing.T) {
 // The service checks the durability of each new Redis process, because Redis may restart with weaker settings
 // before the service notices the outage.
 func TestDurability_IsCheckedForEachRedisProcess(t *testing.T) {
-	server := redistest.New(t)
+	server := redistest.StartServer(t)
 	r := runApp(t, "redis://"+server.Addr)
 	<-r.ready
 	_, err := beginTurn(t.Context(), r, "s1")
@@ -198,7 +198,7 @@ func TestDurability_IsCheckedForEachRedisProcess(t *testing.T) {
 
 // The service reports an unreachable Redis as unreachable, and not as less durable than required.
 func TestDurability_UnreachableRedisIsNotReportedAsLessDurable(t *testing.T) {
-	server := redistest.Reserve(t)
+	server := redistest.ReserveServer(t)
 	r := runApp(t, "redis://"+server.Addr)
 	err := r.store.CheckDurability(t.Context())
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
@@ -207,7 +207,7 @@ func TestDurability_UnreachableRedisIsNotReportedAsLessDurable(t *testing.T) {
 }
 
 func TestApp_WarnsWhenDurabilityIsNotRequired(t *testing.T) {
-	server := redistest.New(t, "--appendfsync", "everysec")
+	server := redistest.StartServer(t, "--appendfsync", "everysec")
 	r := runApp(t, "redis://"+server.Addr, func(cfg *Config) { cfg.Durability = "D0" })
 	<-r.ready
 	warnings := r.logs.FilterMessage("acknowledged turns are not durable").All()
@@ -216,7 +216,7 @@ func TestApp_WarnsWhenDurabilityIsNotRequired(t *testing.T) {
 }
 
 func TestApp_WarnsWhenRedisHidesItsSettings(t *testing.T) {
-	server := redistest.New(t, "--rename-command", "CONFIG", "forbidden")
+	server := redistest.StartServer(t, "--rename-command", "CONFIG", "forbidden")
 	r := runApp(t, "redis://"+server.Addr)
 	<-r.ready
 	require.Len(t, r.logs.FilterMessage("acknowledged turns are not durable").All(), 1)
@@ -226,7 +226,7 @@ func TestApp_WarnsWhenRedisHidesItsSettings(t *testing.T) {
 
 // The service also works with a Redis that rejects INFO and therefore does not identify its process.
 func TestApp_ServesWhenRedisRejectsInfo(t *testing.T) {
-	server := redistest.New(t, "--rename-command", "INFO", "forbidden")
+	server := redistest.StartServer(t, "--rename-command", "INFO", "forbidden")
 	r := runApp(t, "redis://"+server.Addr)
 	<-r.ready
 	require.Len(t, r.logs.FilterMessage("acknowledged turns are not durable").All(), 1)
@@ -235,7 +235,7 @@ func TestApp_ServesWhenRedisRejectsInfo(t *testing.T) {
 }
 
 func TestApp_DurabilityClassD2NeedsAReplica(t *testing.T) {
-	server := redistest.New(t)
+	server := redistest.StartServer(t)
 	r := runApp(t, "redis://"+server.Addr, func(cfg *Config) { cfg.Durability = "D2" })
 	said := func() []observer.LoggedEntry { return r.logs.FilterMessage("waiting for a dependency").All() }
 	require.Eventually(t, func() bool { return len(said()) == 1 }, 20*time.Second, 5*time.Millisecond)
@@ -247,7 +247,7 @@ func TestApp_DurabilityClassD2NeedsAReplica(t *testing.T) {
 // service logs a warning.
 func TestApp_GenerationFollowsRedis(t *testing.T) {
 	etcd := etcdtest.Start(t)
-	server := redistest.New(t)
+	server := redistest.StartServer(t)
 	r := runApp(t, "redis://"+server.Addr, func(cfg *Config) { cfg.Etcd = etcd.Endpoints() })
 	<-r.ready
 	begun, err := beginTurn(t.Context(), r, "s1")

@@ -15,7 +15,7 @@ import (
 // If the Redis user of the service lacks a permission, the service is not ready, and /readyz says why. It could
 // not begin turns.
 func TestApp_IsNotReadyWithoutRedisPermissions(t *testing.T) {
-	server, etcd := redistest.Guarded(t), etcdtest.Start(t)
+	server, etcd := redistest.StartGuarded(t), etcdtest.Start(t)
 	admin := redis.NewClient(&redis.Options{Addr: server.Addr, Username: redistest.Admin, Password: redistest.Admin, DisableIdentity: true})
 	defer func() { require.NoError(t, admin.Close()) }()
 	may := func(rule string) {
@@ -23,12 +23,12 @@ func TestApp_IsNotReadyWithoutRedisPermissions(t *testing.T) {
 	}
 	withEtcd := func(cfg *Config) { cfg.Etcd = etcd.Endpoints() }
 
-	swapped := runApp(t, redistest.URL("orchestrator", server.Addr), withEtcd)
+	swapped := runApp(t, redistest.UserURL("orchestrator", server.Addr), withEtcd)
 	swapped.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
 	swapped.awaitReadyz(t, "redis: "+server.Addr+" does not permit the user of the service to use scripts on keys m:*; grant what users.acl says\n")
 
 	may("-hincrby")
-	r := runApp(t, redistest.URL("memory", server.Addr), withEtcd)
+	r := runApp(t, redistest.UserURL("memory", server.Addr), withEtcd)
 	r.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
 	r.awaitReadyz(t, "redis: "+server.Addr+" does not permit the user of the service to use hincrby on keys m:*; grant what users.acl says\n")
 	may("+hincrby")

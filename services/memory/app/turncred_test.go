@@ -108,12 +108,16 @@ func workerRequests(of turncred.Turn) map[string]proto.Message {
 		"ListArtifacts": &troupev1.MemoryServiceListArtifactsRequest{SessionId: of.Session},
 		"LoadJournal":   &troupev1.LoadJournalRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Step: int32(of.Step)},
 		"LoadRounds":    &troupev1.LoadRoundsRequest{SessionId: of.Session, Agent: of.Agent},
-		"PutArtifact": &troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{SessionId: of.Session,
-			TurnId: of.ID, Epoch: of.Epoch, Artifact: file}}},
+		"PutArtifact": &troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{
+			SessionId: of.Session,
+			TurnId:    of.ID, Epoch: of.Epoch, Artifact: file,
+		}}},
 		"GetArtifact":    &troupev1.MemoryServiceGetArtifactRequest{SessionId: of.Session, Name: "empty"},
 		"DeleteArtifact": &troupev1.DeleteArtifactRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Name: "none"},
-		"UpdateState": &troupev1.UpdateStateRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, RequestId: "r",
-			Delta: map[string]string{"user:name": `"Ann"`}},
+		"UpdateState": &troupev1.UpdateStateRequest{
+			SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, RequestId: "r",
+			Delta: map[string]string{"user:name": `"Ann"`},
+		},
 		"Journal": &troupev1.JournalRequest{SessionId: of.Session, TurnId: of.ID, Epoch: of.Epoch, Step: int32(of.Step), Entries: []*troupev1.JournalEntry{
 			{Number: 1, Phase: troupev1.JournalPhase_JOURNAL_PHASE_DONE, Reply: reply},
 		}},
@@ -178,8 +182,10 @@ func TestApp_WorkerMayMakeEveryCallInItsTurn(t *testing.T) {
 func configurationRequests(agent string) map[string]proto.Message {
 	return map[string]proto.Message{
 		"GetConfig": &troupev1.GetConfigRequest{Agent: agent},
-		"PutConfig": &troupev1.PutConfigRequest{Agent: agent, Protocol: troupev1.ConfigProtocol_CONFIG_PROTOCOL_MERGE,
-			Delta: map[string]string{"tone": `"kind"`}},
+		"PutConfig": &troupev1.PutConfigRequest{
+			Agent: agent, Protocol: troupev1.ConfigProtocol_CONFIG_PROTOCOL_MERGE,
+			Delta: map[string]string{"tone": `"kind"`},
+		},
 	}
 }
 
@@ -351,8 +357,10 @@ func TestApp_AgentCannotActAsAnother(t *testing.T) {
 	require.NoError(t, callMethod(research, s.worker, "CommitStep", own["CommitStep"]))
 	require.NoError(t, callMethod(research, s.worker, "CommitStep", own["CommitStep"]), "the same again is fine")
 	own["UpdateState"].(*troupev1.UpdateStateRequest).RequestId = "late"
-	mood := &troupev1.UpdateStateRequest{SessionId: s.turn.Session, TurnId: s.turn.ID, Epoch: s.turn.Epoch, RequestId: "mood",
-		Delta: map[string]string{"mood": `"late"`}}
+	mood := &troupev1.UpdateStateRequest{
+		SessionId: s.turn.Session, TurnId: s.turn.ID, Epoch: s.turn.Epoch, RequestId: "mood",
+		Delta: map[string]string{"mood": `"late"`},
+	}
 	shared := &troupev1.PutArtifactRequest{Item: &troupev1.PutArtifactRequest_Header{Header: &troupev1.PutArtifactHeader{
 		SessionId: s.turn.Session, TurnId: s.turn.ID, Epoch: s.turn.Epoch, Artifact: &troupev1.Artifact{Name: "user:empty", Sha256: emptySHA256},
 	}}}

@@ -217,7 +217,7 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 	return process.Run(ctx, a.telemetry.Log, ready, parts...)
 }
 
-// stopTimeoutout bounds the handover or cancellation of the turns that still run after the drain time.
+// stopTimeout bounds the handover or cancellation of the turns that still run after the drain time.
 const stopTimeout = 35 * time.Second
 
 // runTurns maintains traces and erasures until the last turn of this orchestrator has ended or was handed over. It

@@ -107,7 +107,7 @@ func await(t *testing.T, what string, holds func() bool) {
 // An orchestrator that starts before its dependencies is alive but not ready. It reports which dependency it waits
 // for and rejects calls. It becomes ready once all of them serve.
 func TestApp_WaitsForItsDependencies(t *testing.T) {
-	etcd, redis, memoryAddr := etcdtest.Start(t), redistest.Reserve(t), loopback.Address(t)
+	etcd, redis, memoryAddr := etcdtest.Start(t), redistest.ReserveServer(t), loopback.Address(t)
 	etcd.Stop()
 	core, logs := observer.New(zap.InfoLevel)
 	a, err := New(telemetry.FromLogger(zap.New(core)), testConfig(t,
@@ -156,9 +156,11 @@ func TestApp_WaitsForItsDependencies(t *testing.T) {
 }
 
 func TestApp_BecomesReadyWhenAllDependenciesServe(t *testing.T) {
-	etcd, redis := etcdtest.Start(t), redistest.New(t)
-	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr,
-		Grace: time.Second})
+	etcd, redis := etcdtest.Start(t), redistest.StartServer(t)
+	m, err := memory.New(telemetry.Discard(), memory.Config{
+		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr,
+		Grace: time.Second,
+	})
 	require.NoError(t, err)
 	runService(t, m)
 	a, err := New(telemetry.Discard(), testConfig(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", "redis://"+redis.Addr),
@@ -202,9 +204,11 @@ func serveReadyWorker(t *testing.T) (address string) {
 // While etcd is unreachable, an orchestrator can start from an earlier snapshot. It uses the instances that still
 // answer (guarantee F10).
 func TestApp_StartsFromItsSnapshotWithoutEtcd(t *testing.T) {
-	etcd, redis := etcdtest.Start(t), redistest.New(t)
-	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr,
-		Grace: time.Second})
+	etcd, redis := etcdtest.Start(t), redistest.StartServer(t)
+	m, err := memory.New(telemetry.Discard(), memory.Config{
+		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr,
+		Grace: time.Second,
+	})
 	require.NoError(t, err)
 	runService(t, m)
 	snapshot := filepath.Join(t.TempDir(), "instances.json")
@@ -302,16 +306,18 @@ func TestConfig_RejectsInvalidSettings(t *testing.T) {
 
 // A dependency that is reachable but fails is not reported as unreachable. The report contains its error.
 func TestApp_ReportsWhyAStoreDoesNotServe(t *testing.T) {
-	etcd, redis, weak := etcdtest.Start(t), redistest.Guarded(t), redistest.New(t, "--appendfsync", "everysec")
-	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + weak.Addr,
-		Grace: time.Second})
+	etcd, redis, weak := etcdtest.Start(t), redistest.StartGuarded(t), redistest.StartServer(t, "--appendfsync", "everysec")
+	m, err := memory.New(telemetry.Discard(), memory.Config{
+		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + weak.Addr,
+		Grace: time.Second,
+	})
 	require.NoError(t, err)
 	runService(t, m)
 	for user, store := range map[string]string{
 		"orchestrator": "",
 		"memory":       "trace store: " + redis.Addr + " does not permit the user of the service to use scripts on keys o:*; grant what users.acl says\n",
 	} {
-		a, err := New(telemetry.Discard(), testConfig(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", redistest.URL(user,
+		a, err := New(telemetry.Discard(), testConfig(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", redistest.UserURL(user,
 			redis.Addr)), workflowFiles(flow))
 		require.NoError(t, err)
 		runService(t, a)

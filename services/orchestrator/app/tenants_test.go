@@ -48,9 +48,11 @@ func newTenantClients(t *testing.T, names ...string) map[string]*client.Client {
 	file := filepath.Join(t.TempDir(), "tokens.yaml")
 	require.NoError(t, os.WriteFile(file, text, 0o600))
 
-	etcd, redis := etcdtest.Start(t), redistest.New(t)
-	m, err := memory.New(telemetry.Discard(), memory.Config{GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr,
-		Grace: time.Second})
+	etcd, redis := etcdtest.Start(t), redistest.StartServer(t)
+	m, err := memory.New(telemetry.Discard(), memory.Config{
+		GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Redis: "redis://" + redis.Addr,
+		Grace: time.Second,
+	})
 	require.NoError(t, err)
 	runService(t, m)
 	a, err := New(telemetry.Discard(), testConfig(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", "redis://"+redis.Addr,

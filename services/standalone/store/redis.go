@@ -119,7 +119,7 @@ func (r *Redis) usersPath() string { return filepath.Join(r.cfg.DataDir, "users.
 func (r *Redis) writeUsers() error {
 	shipped := maps.Clone(r.passwords)
 	delete(shipped, Admin)
-	users, err := acl.Users(shipped)
+	users, err := acl.UsersACL(shipped)
 	if err != nil {
 		return err
 	}

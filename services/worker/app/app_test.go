@@ -54,8 +54,10 @@ func TestNew_ReportsInvalidDeclarations(t *testing.T) {
 	}{
 		"misspelled": {"", strings.Replace(one, "model", "modle", 1), `--agents: agents.yaml:5: unknown field "modle"; did you mean "model"?`},
 		"no YAML":    {"", "kind: [", "--agents: agents.yaml:"},
-		"provider": {"", strings.Replace(one, "builtin/extractive", "nobody/large", 1),
-			`no provider has the prefix "nobody"; there are anthropic/, builtin/, `},
+		"provider": {
+			"", strings.Replace(one, "builtin/extractive", "nobody/large", 1),
+			`no provider has the prefix "nobody"; there are anthropic/, builtin/, `,
+		},
 		"two agents":   {"", one + two, "say which agent to run: there are one, two"},
 		"another name": {"tow", one + two, `agent "tow" is not declared: did you mean "two"?`},
 	} {

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// Change replaces a snippet of a file by another text.
+// Change replaces one snippet of a source file.
 type Change struct {
 	File        string // relative to the root of the repository
 	Find        string // must occur exactly once
@@ -32,21 +32,21 @@ const (
 func Build(folder string, changes []Change, programs ...string) error {
 	args := []string{"build", "-o", folder + "/"}
 	if len(changes) > 0 {
-		overlay, err := overlay(folder, changes)
+		overlay, err := writeOverlay(folder, changes)
 		if err != nil {
 			return err
 		}
 		args = append(args, "-overlay", overlay)
 	}
 	cmd := exec.Command("go", append(args, programs...)...)
-	cmd.Dir = Root()
+	cmd.Dir = RepositoryRoot()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
 	}
 	return nil
 }
 
-// Apply returns a text with a change applied.
+// Apply returns the text with the change applied. It fails unless the snippet occurs exactly once.
 func (c Change) Apply(text string) (string, error) {
 	if n := strings.Count(text, c.Find); n != 1 {
 		return "", fmt.Errorf("%s holds the snippet %d times, want once; the code has changed, and the table of planted bugs must follow:\n%s", c.File, n, c.Find)
@@ -54,13 +54,13 @@ func (c Change) Apply(text string) (string, error) {
 	return strings.Replace(text, c.Find, c.Replacement, 1), nil
 }
 
-// ApplyAll returns the changed texts of the files that the changes name.
+// ApplyAll returns the new text of each file that the changes name.
 func ApplyAll(changes []Change) (map[string]string, error) {
 	texts := map[string]string{}
 	for _, c := range changes {
 		text, ok := texts[c.File]
 		if !ok {
-			read, err := os.ReadFile(filepath.Join(Root(), c.File))
+			read, err := os.ReadFile(filepath.Join(RepositoryRoot(), c.File))
 			if err != nil {
 				return nil, err
 			}
@@ -74,8 +74,8 @@ func ApplyAll(changes []Change) (map[string]string, error) {
 	return texts, nil
 }
 
-// overlay writes the changed files and the overlay file for the compiler.
-func overlay(folder string, changes []Change) (string, error) {
+// writeOverlay writes the changed files, and the file that makes the compiler read them.
+func writeOverlay(folder string, changes []Change) (string, error) {
 	texts, err := ApplyAll(changes)
 	if err != nil {
 		return "", err
@@ -86,7 +86,7 @@ func overlay(folder string, changes []Change) (string, error) {
 		if err := os.WriteFile(changed, []byte(text), 0o600); err != nil {
 			return "", err
 		}
-		replace[filepath.Join(Root(), file)] = changed
+		replace[filepath.Join(RepositoryRoot(), file)] = changed
 	}
 	list, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
@@ -96,8 +96,8 @@ func overlay(folder string, changes []Change) (string, error) {
 	return name, os.WriteFile(name, list, 0o600)
 }
 
-// Root returns the folder of the repository.
-func Root() string {
+// RepositoryRoot returns the root folder of the repository.
+func RepositoryRoot() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(file), "..", "..", "..")
 }

@@ -22,7 +22,7 @@ func TestChange_RejectsAMissingOrRepeatedSnippet(t *testing.T) {
 	}
 }
 
-// Several changes of one file are applied together.
+// Several changes to one file are applied together.
 func TestApplyAll_AppliesAllChangesOfAFile(t *testing.T) {
 	const file = "test/chaos/bugbuild/bugbuild_test.go"
 	texts, err := bugbuild.ApplyAll([]bugbuild.Change{
@@ -38,14 +38,14 @@ func TestApplyAll_AppliesAllChangesOfAFile(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// The program has the change, and the source does not.
+// The built program contains the change, and the source file does not.
 func TestBuild_AppliesTheChange(t *testing.T) {
 	const file = "test/chaos/worker/main.go"
-	before, err := os.ReadFile(filepath.Join(bugbuild.Root(), file))
+	before, err := os.ReadFile(filepath.Join(bugbuild.RepositoryRoot(), file))
 	require.NoError(t, err)
 	err = bugbuild.Build(t.TempDir(), []bugbuild.Change{{File: file, Find: `const Agent = "chaos"`, Replacement: `const Agent = nothing`}}, bugbuild.Worker)
 	require.ErrorContains(t, err, "undefined: nothing")
-	after, err := os.ReadFile(filepath.Join(bugbuild.Root(), file))
+	after, err := os.ReadFile(filepath.Join(bugbuild.RepositoryRoot(), file))
 	require.NoError(t, err)
 	require.Equal(t, string(before), string(after))
 }

@@ -15,20 +15,20 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/history"
 )
 
-// window is the number of messages that a call returns.
+// window is the maximum number of messages that one read returns.
 const window = 1000
 
-// store is one of the connections to the memory service.
-func (c *Run) store() memory.Store { return c.stores[rand.IntN(len(c.stores))] }
+// pickStore returns a random connection to the memory service.
+func (c *Run) pickStore() memory.Store { return c.stores[rand.IntN(len(c.stores))] }
 
-// callUntilAnswered repeats a call until there is an answer, and counts the tries. After more than one try, an
-// earlier one may have taken effect.
+// callUntilAnswered repeats a call until it is answered, and returns the number of tries. After more than one try,
+// an earlier try may have taken effect.
 func callUntilAnswered[T any](ctx context.Context, c *Run, call func(context.Context, memory.Store) (T, error)) (result T, n int, err error) {
 	result, err = retry.Do(ctx, func(ctx context.Context) (T, error) {
 		n++
 		ctx, cancel := context.WithTimeout(ctx, callTime)
 		defer cancel()
-		return call(ctx, c.store())
+		return call(ctx, c.pickStore())
 	})
 	return result, n, err
 }
@@ -36,7 +36,7 @@ func callUntilAnswered[T any](ctx context.Context, c *Run, call func(context.Con
 // callTime bounds one try.
 const callTime = 5 * time.Second
 
-// beginTurn begins the turn or takes it over, and adds a granted epoch to the history.
+// beginTurn begins or takes over the turn. It adds a granted epoch to the history.
 func (g *sessionRun) beginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	call := g.epochs.Now()
 	begun, _, err := callUntilAnswered(ctx, g.Run, func(ctx context.Context, s memory.Store) (memory.BeginResult, error) { return s.BeginTurn(ctx, b) })
@@ -55,41 +55,41 @@ func (g *sessionRun) beginTurn(ctx context.Context, b memory.Begin) (memory.Begi
 			g.countReply(TakenOver)
 		} else { // the attempt may be a later one: the first answer was lost, and the store restarted
 			g.countReply(Begun)
-			g.sessions.Add(call, history.Append{Session: g.name, Key: b.Message.Text}, history.Appended{Sequence: begun.Turn.Sequence})
+			g.sessions.Add(call, history.Append{Session: g.name, Key: b.Message.Text}, history.AppendResult{Sequence: begun.Turn.Sequence})
 		}
 		g.granted = begun.Turn
-		g.epochs.Add(call, history.Grant{Session: g.name}, history.Granted{Epoch: begun.Turn.Epoch})
+		g.epochs.Add(call, history.EpochRequest{Session: g.name}, history.GrantedEpoch{Epoch: begun.Turn.Epoch})
 	}
 	return begun, nil
 }
 
-// isLaterGeneration reports whether a later epoch belongs to a later generation: a restarted store never grants an old
-// epoch again, not even to its holder.
+// isLaterGeneration reports whether the later epoch belongs to a later generation of the store. A restarted store
+// never grants an old epoch again, not even to its holder.
 func isLaterGeneration(before, after session.Turn) bool {
-	const bits = 32 // of an epoch, below its generation
+	const bits = 32 // number of bits of an epoch below its generation
 	return after.Epoch>>bits > before.Epoch>>bits && after.Attempt > before.Attempt
 }
 
-// attempt is a write that was rejected in the end, but may have taken effect.
-type attempt struct {
-	call  int64
-	tries int
+// rejectedWrite is a write whose last try was rejected, although an earlier try may have taken effect.
+type rejectedWrite struct {
+	calledAt int64
+	tries    int
 }
 
-// commit commits a turn and reports whether the store accepted it. A rejection is not an error; callers that
-// expect none must check the result.
-func (g *sessionRun) commit(ctx context.Context, c memory.Commit) (accepted bool, refusal error) {
+// commit commits a turn and reports whether the store accepted it. A rejection is not returned as an error.
+// Callers that expect none must check the result.
+func (g *sessionRun) commit(ctx context.Context, c memory.Commit) (accepted bool, rejection error) {
 	call, key := g.epochs.Now(), commitKey(c)
 	last, n, err := callUntilAnswered(ctx, g.Run, func(ctx context.Context, s memory.Store) (int64, error) { return s.CommitStep(ctx, c) })
 	switch {
 	case err == nil:
 		g.countReply(Committed)
-		g.epochs.Add(call, history.Write{Session: g.name, Epoch: c.Epoch}, history.Written{})
-		g.sessions.Add(call, history.Append{Session: g.name, Key: key}, history.Appended{Sequence: last})
+		g.epochs.Add(call, history.Write{Session: g.name, Epoch: c.Epoch}, history.WriteResult{})
+		g.sessions.Add(call, history.Append{Session: g.name, Key: key}, history.AppendResult{Sequence: last})
 		return true, nil
 	case failure.Is(err, failure.Fenced):
 		g.countReply(Fenced)
-		g.epochs.Add(call, history.Write{Session: g.name, Epoch: c.Epoch}, history.Written{Fenced: true})
+		g.epochs.Add(call, history.Write{Session: g.name, Epoch: c.Epoch}, history.WriteResult{Fenced: true})
 	case failure.Is(err, failure.TurnNotOpen):
 		g.countReply(NotOpen)
 	case failure.Is(err, failure.BaseMismatch):
@@ -97,12 +97,12 @@ func (g *sessionRun) commit(ctx context.Context, c memory.Commit) (accepted bool
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.unresolved[key] = attempt{call, n}
+	g.unresolved[key] = rejectedWrite{call, n}
 	return false, err
 }
 
-// record stores journal entries under an epoch.
-func (g *sessionRun) record(ctx context.Context, h memory.Lease, entries ...execution.Entry) error {
+// recordJournal stores journal entries under an epoch.
+func (g *sessionRun) recordJournal(ctx context.Context, h memory.Lease, entries ...execution.Entry) error {
 	call := g.epochs.Now()
 	_, _, err := callUntilAnswered(ctx, g.Run, func(ctx context.Context, s memory.Store) (struct{}, error) {
 		return struct{}{}, s.Record(ctx, h, 1, entries)
@@ -110,8 +110,8 @@ func (g *sessionRun) record(ctx context.Context, h memory.Lease, entries ...exec
 	return g.recordWrite(call, h, err)
 }
 
-// renew renews the lease under an epoch.
-func (g *sessionRun) renew(ctx context.Context, h memory.Lease) error {
+// renewLease renews the lease under an epoch.
+func (g *sessionRun) renewLease(ctx context.Context, h memory.Lease) error {
 	call := g.epochs.Now()
 	_, _, err := callUntilAnswered(ctx, g.Run, func(ctx context.Context, s memory.Store) (struct{}, error) {
 		return struct{}{}, s.RenewTurn(ctx, h, lease)
@@ -119,23 +119,23 @@ func (g *sessionRun) renew(ctx context.Context, h memory.Lease) error {
 	return g.recordWrite(call, h, err)
 }
 
-// recordWrite records a write that changes no messages.
+// recordWrite adds a write that changes no messages to the history.
 func (g *sessionRun) recordWrite(call int64, h memory.Lease, err error) error {
 	switch {
 	case err == nil:
-		g.epochs.Add(call, history.Write{Session: g.name, Epoch: h.Epoch}, history.Written{})
+		g.epochs.Add(call, history.Write{Session: g.name, Epoch: h.Epoch}, history.WriteResult{})
 	case failure.Is(err, failure.Fenced):
 		g.countReply(Fenced)
-		g.epochs.Add(call, history.Write{Session: g.name, Epoch: h.Epoch}, history.Written{Fenced: true})
+		g.epochs.Add(call, history.Write{Session: g.name, Epoch: h.Epoch}, history.WriteResult{Fenced: true})
 	case failure.Is(err, failure.TurnNotOpen):
 		g.countReply(NotOpen)
 	}
 	return err
 }
 
-// load adds the whole session to the history. It also resolves rejected writes: a rejected write that is not
-// in the session had no effect.
-func (g *sessionRun) load(ctx context.Context) error {
+// loadSession reads the whole session into the history. It also resolves rejected writes: one whose messages are
+// not in the session had no effect.
+func (g *sessionRun) loadSession(ctx context.Context) error {
 	call := g.sessions.Now()
 	var all []conversation.Message
 	for {
@@ -151,7 +151,7 @@ func (g *sessionRun) load(ctx context.Context) error {
 		}
 		all = append(all, page...)
 	}
-	var loaded history.Loaded
+	var loaded history.LoadResult
 	for i, m := range all {
 		if m.Sequence != int64(i+1) {
 			g.addViolation(CheckWholeHistory, "%s: message %d has sequence %d", g.name, i+1, m.Sequence)
@@ -163,15 +163,15 @@ func (g *sessionRun) load(ctx context.Context) error {
 		}
 		key = strings.TrimSuffix(key, secondHalf)
 		loaded.Sequence = m.Sequence
-		loaded.Chain = history.Chain(loaded.Chain, key, m.Sequence)
-		g.resolve(key, m.Sequence)
+		loaded.Hash = history.ExtendHash(loaded.Hash, key, m.Sequence)
+		g.resolveRejected(key, m.Sequence)
 	}
 	g.sessions.Add(call, history.Load{Session: g.name}, loaded)
 	return nil
 }
 
-// resolve records that a rejected write is stored after all.
-func (g *sessionRun) resolve(key string, sequence int64) {
+// resolveRejected adds a rejected write to the history as accepted, because its message was found in the session.
+func (g *sessionRun) resolveRejected(key string, sequence int64) {
 	g.mu.Lock()
 	refused, ok := g.unresolved[key]
 	delete(g.unresolved, key)
@@ -179,23 +179,23 @@ func (g *sessionRun) resolve(key string, sequence int64) {
 	if !ok {
 		return
 	}
-	g.sessions.AddUntil(refused.call, history.Never, history.Append{Session: g.name, Key: key}, history.Appended{Sequence: sequence})
+	g.sessions.AddUntil(refused.calledAt, history.Never, history.Append{Session: g.name, Key: key}, history.AppendResult{Sequence: sequence})
 	if refused.tries == 1 {
-		g.addViolation(CheckRejectedNotStored, "%s: %s was refused, and is message %d", g.name, key, sequence)
+		g.addViolation(CheckRejectedNotStored, "%s: %s was rejected but is message %d", g.name, key, sequence)
 	}
 }
 
-// The two messages of a commit are stored together or not at all.
+// The store keeps the two messages of a commit together or not at all.
 const (
 	firstHalf  = "/first"
 	secondHalf = "/second"
 )
 
-// agent is the name under which all callers commit: mesh.Agent, whose credential they use.
+// agent is the agent for which all callers commit. It is mesh.Agent, whose credential they use.
 const agent = "chaos"
 
-// commitOf returns the commit of the only step of a turn.
-func (g *sessionRun) commitOf(begun memory.BeginResult, author string) memory.Commit {
+// newCommit returns the commit of a turn's only step.
+func (g *sessionRun) newCommit(begun memory.BeginResult, author string) memory.Commit {
 	key := begun.Turn.ID + "-" + author
 	return memory.Commit{
 		Ref: g.sessionRef(), TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence,

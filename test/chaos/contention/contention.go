@@ -1,7 +1,7 @@
-// Package contention runs callers of the memory service that compete for turns, as workers and orchestrators do
-// when one of them is wrongly believed dead. They take turns over while the holder works, write late, send one
-// call from two places, and let leases expire. Unlike clients of the mesh, they see epochs, so their histories
-// can be checked against model M3.
+// Package contention runs callers of the memory service that compete for turns. Workers and orchestrators do the
+// same when one of them is wrongly believed dead. The callers take over turns whose holder is alive, write late,
+// send one call from two places, and let leases expire. Unlike clients of the mesh, they see epochs, so their
+// histories can be checked against model M3.
 package contention
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/violation"
 )
 
-// Names of the checks that the callers make themselves.
+// The checks that the callers make themselves.
 const (
 	CheckReplies           = "memory replies"
 	CheckJournalKept       = "journal kept"
@@ -47,7 +47,7 @@ const (
 // AllReplies returns the kinds of replies that a run must have seen.
 var AllReplies = []Reply{Begun, BegunAgain, TakenOver, Open, Closed, Busy, KeyReused, Committed, Repeated, Fenced, NotOpen, BaseMismatch, Nondeterministic}
 
-// Run holds the callers of a run. It is safe for concurrent use.
+// Run is a group of competing callers. It is safe for concurrent use.
 type Run struct {
 	stores   []memory.Store // connections to the memory service; each call picks one
 	sessions *history.Log
@@ -64,8 +64,8 @@ type Run struct {
 	turns      int
 }
 
-// New returns a run over connections to one memory service. The names of its sessions begin with the
-// prefix; the contenders depend on the seed.
+// New returns a run over connections to one memory service. Its session names begin with the prefix. The seed
+// decides what the callers do.
 func New(clock *history.Clock, prefix string, seed uint64, stores ...memory.Store) *Run {
 	last := make(chan struct{})
 	return &Run{
@@ -74,24 +74,24 @@ func New(clock *history.Clock, prefix string, seed uint64, stores ...memory.Stor
 	}
 }
 
-// Start starts one goroutine for each session. They run until Finish.
+// Start starts one goroutine for each session. The goroutines run until Finish is called.
 func (c *Run) Start(ctx context.Context, sessions int) {
 	for n := range sessions {
 		name := fmt.Sprintf("%s-%d", c.prefix, n)
 		g := &sessionRun{
 			Run: c, prefix: name, name: name, rng: rand.New(rand.NewPCG(c.seed, uint64(n))),
-			unresolved: map[string]attempt{},
+			unresolved: map[string]rejectedWrite{},
 		}
 		c.running.Go(func() {
 			if err := g.run(ctx); err != nil && ctx.Err() == nil {
 				c.addViolation(CheckReplies, "%s: %v", g.name, err)
-				_ = g.load(ctx) // the stored state is more reliable than the reply
+				_ = g.loadSession(ctx) // the stored state is more reliable than the reply
 			}
 		})
 	}
 }
 
-// Finish ends all contenders after their current turn. It may be called again.
+// Finish stops all callers after their current turn. It may be called again.
 func (c *Run) Finish() {
 	c.finish()
 	c.running.Wait()
@@ -104,7 +104,7 @@ func (c *Run) Violations() []violation.Violation {
 	return append([]violation.Violation(nil), c.violations...)
 }
 
-// ReplyCounts returns the counts of replies so far.
+// ReplyCounts returns how often each kind of reply was received so far.
 func (c *Run) ReplyCounts() map[Reply]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,7 +118,7 @@ func (c *Run) Turns() int {
 	return c.turns
 }
 
-// Histories checks models M1 and M3.
+// Histories returns the violations of models M1 and M3 in the recorded histories.
 func (c *Run) Histories() []violation.Violation {
 	return append(history.CheckSessionLog(c.sessions), history.CheckEpochs(c.epochs)...)
 }

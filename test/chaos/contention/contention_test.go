@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/history"
 )
 
-// play runs a Run over a store until the given number of turns is committed, or all callers have given up.
+// play runs a Run over a store until the given number of turns is committed or all callers have failed.
 func play(t *testing.T, turns int, store memory.Store) *Run {
 	t.Helper()
 	var c *Run
@@ -51,8 +51,8 @@ func violatedChecks(c *Run) map[string]bool {
 	return found
 }
 
-// The oracle keeps every promise, and the run sees all kinds of replies.
-func TestRun_AcceptsTheOracle(t *testing.T) {
+// A run over a correct store finds no violation and sees all kinds of replies.
+func TestRun_AcceptsACorrectStore(t *testing.T) {
 	c := play(t, 300, slowStore{inmem.New(inmem.Config{})})
 	require.Empty(t, append(c.Violations(), c.Histories()...))
 	for _, reply := range AllReplies {
@@ -60,17 +60,17 @@ func TestRun_AcceptsTheOracle(t *testing.T) {
 	}
 }
 
-// The same holds when replies are lost.
+// A run over a correct store finds no violation when replies are lost.
 func TestRun_AcceptsLostReplies(t *testing.T) {
 	c := play(t, 300, &lossyStore{Store: slowStore{inmem.New(inmem.Config{})}})
 	require.Empty(t, append(c.Violations(), c.Histories()...))
 }
 
-// Many sessions share the first epoch of a generation. Two grants are equal only if they belong to the same
-// turn.
-func TestRun_SeparatesGrantsOfTwoSessions(t *testing.T) {
+// Many sessions share the first epoch of a generation. Two grants of this epoch are equal only if they belong to
+// the same turn.
+func TestRun_SeparatesEpochsOfTwoSessions(t *testing.T) {
 	c := New(history.NewClock(), "s", 1, inmem.New(inmem.Config{}))
-	g := &sessionRun{Run: c, prefix: "s", name: "s", unresolved: map[string]attempt{}}
+	g := &sessionRun{Run: c, prefix: "s", name: "s", unresolved: map[string]rejectedWrite{}}
 	for _, name := range []string{"s-1", "s-2"} {
 		g.name = name
 		begun, err := g.beginTurn(t.Context(), memory.Begin{
@@ -79,13 +79,13 @@ func TestRun_SeparatesGrantsOfTwoSessions(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 1, begun.Turn.Epoch)
 		require.NoError(t, g.mustCommit(t.Context(), begun, "a"))
-		require.NoError(t, g.load(t.Context()))
+		require.NoError(t, g.loadSession(t.Context()))
 	}
 	require.Equal(t, 2, c.ReplyCounts()[Begun])
 	require.Empty(t, append(c.Violations(), c.Histories()...))
 }
 
-func TestRun_FindsViolations(t *testing.T) {
+func TestRun_FindsViolationsOfFaultyStores(t *testing.T) {
 	for name, b := range map[string]struct {
 		store func(memory.Store) memory.Store
 		by    string
@@ -100,7 +100,7 @@ func TestRun_FindsViolations(t *testing.T) {
 	}
 }
 
-// slowStore delays each write, as a real store does, so that calls overlap.
+// slowStore delays each write as a real store does, so that calls overlap.
 type slowStore struct{ memory.Store }
 
 func (s slowStore) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
@@ -148,7 +148,7 @@ func (f lossyCommitStore) CommitStep(_ context.Context, c memory.Commit) (int64,
 	return c.Base + int64(len(c.Messages)), nil
 }
 
-// unfencedStore accepts every commit as if it came from the latest holder.
+// unfencedStore accepts every commit as if the latest holder had sent it.
 type unfencedStore struct {
 	memory.Store
 	latest sync.Map // epochs by turn

@@ -9,35 +9,35 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// playProbes checks which replies other callers get while a turn is open.
+// playProbes checks which replies other callers receive while a turn is open.
 func (g *sessionRun) playProbes(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
 	again, err := g.beginTurn(ctx, b)
 	if err != nil || again.Status != memory.StatusBegun || again.Turn.Epoch != begun.Turn.Epoch && !isLaterGeneration(begun.Turn, again.Turn) {
-		return answerError(err, "the holder's own call again is %s of epoch %d", again.Status, again.Turn.Epoch)
+		return unexpectedAnswerError(err, "the holder's own call again is %s of epoch %d", again.Status, again.Turn.Epoch)
 	}
 	begun = again
 	stranger := b
 	stranger.TraceID = newTraceID()
 	if found, err := g.beginTurn(ctx, stranger); err != nil || found.Status != memory.StatusOpen {
-		return answerError(err, "a stranger's call finds the turn %s", found.Status)
+		return unexpectedAnswerError(err, "a stranger's call finds the turn %s", found.Status)
 	}
 	other := stranger
 	other.Fingerprint = "g"
 	if _, err := g.beginTurn(ctx, other); !failure.Is(err, failure.KeyReused) {
-		return answerError(err, "another request under the turn's id, want key_reused")
+		return unexpectedAnswerError(err, "another request under the turn's id, want key_reused")
 	}
 	g.countReply(KeyReused)
 	rival := stranger
 	rival.TurnID += "-rival"
 	rival.Message = conversation.User(rival.TurnID)
 	if _, err := g.beginTurn(ctx, rival); !failure.Is(err, failure.SessionBusy) {
-		return answerError(err, "another turn of the session, want session_busy")
+		return unexpectedAnswerError(err, "another turn of the session, want session_busy")
 	}
 	g.countReply(Busy)
-	wrong := g.commitOf(begun, "wrong")
+	wrong := g.newCommit(begun, "wrong")
 	wrong.Base += 5
 	if accepted, err := g.commit(ctx, wrong); accepted || !failure.Is(err, failure.BaseMismatch) {
-		return answerError(err, "a commit on messages that are not there, want base_mismatch")
+		return unexpectedAnswerError(err, "a commit on messages that are not there, want base_mismatch")
 	}
 	return g.mustCommit(ctx, begun, "a")
 }
@@ -45,16 +45,16 @@ func (g *sessionRun) playProbes(ctx context.Context, b memory.Begin, begun memor
 // playRelease lets the holder release its lease. Another caller then takes the turn over.
 func (g *sessionRun) playRelease(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
 	_, n, err := callUntilAnswered(ctx, g.Run, func(ctx context.Context, s memory.Store) (struct{}, error) {
-		return struct{}{}, s.ReleaseTurn(ctx, leaseOf(b, begun.Turn.Epoch))
+		return struct{}{}, s.ReleaseTurn(ctx, leaseFromTurn(b, begun.Turn.Epoch))
 	})
 	if err != nil {
-		return answerError(err, "release, try %d", n)
+		return unexpectedAnswerError(err, "release, try %d", n)
 	}
 	return g.takeOverWithAnotherTrace(ctx, b, begun)
 }
 
-// playExpiry lets the lease of the holder expire. Then another caller takes the turn over, or another turn of
-// the session evicts it.
+// playExpiry lets the holder's lease expire. Then another caller takes over the turn, or another turn of the
+// session evicts it.
 func (g *sessionRun) playExpiry(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
 	over := time.NewTimer(shortLease + 50*time.Millisecond)
 	defer over.Stop()
@@ -72,23 +72,23 @@ func (g *sessionRun) playExpiry(ctx context.Context, b memory.Begin, begun memor
 	next.Message = conversation.User(next.TurnID)
 	second, err := g.beginTurn(ctx, next)
 	if err != nil || second.Status != memory.StatusBegun {
-		return answerError(err, "a turn behind one whose lease ran out is %s", second.Status)
+		return unexpectedAnswerError(err, "a turn behind one whose lease ran out is %s", second.Status)
 	}
-	if accepted, err := g.commit(ctx, g.commitOf(begun, "zombie")); accepted || !failure.Is(err, failure.TurnNotOpen, failure.Fenced) {
-		return answerError(err, "a commit of a turn that made room, want turn_not_open")
+	if accepted, err := g.commit(ctx, g.newCommit(begun, "zombie")); accepted || !failure.Is(err, failure.TurnNotOpen, failure.Fenced) {
+		return unexpectedAnswerError(err, "a commit of a turn that made room, want turn_not_open")
 	}
 	return g.mustCommit(ctx, second, "a")
 }
 
-// takeOverWithAnotherTrace takes over a turn without a lease, under a trace of its own.
+// takeOverWithAnotherTrace takes over a turn without a lease, under a different trace.
 func (g *sessionRun) takeOverWithAnotherTrace(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
 	b.TraceID = newTraceID()
 	second, err := g.beginTurn(ctx, b)
 	if err != nil || second.Status != memory.StatusBegun || second.Turn.Attempt != begun.Turn.Attempt+1 && !isLaterGeneration(begun.Turn, second.Turn) {
-		return answerError(err, "a turn without a lease is %s for a stranger, attempt %d", second.Status, second.Turn.Attempt)
+		return unexpectedAnswerError(err, "a turn without a lease is %s for a stranger, attempt %d", second.Status, second.Turn.Attempt)
 	}
-	if accepted, err := g.commit(ctx, g.commitOf(begun, "zombie")); accepted || !failure.Is(err, failure.Fenced) {
-		return answerError(err, "a late commit of the holder before, want fenced")
+	if accepted, err := g.commit(ctx, g.newCommit(begun, "zombie")); accepted || !failure.Is(err, failure.Fenced) {
+		return unexpectedAnswerError(err, "a late commit of the holder before, want fenced")
 	}
 	return g.mustCommit(ctx, second, "b")
 }

@@ -9,15 +9,15 @@ import (
 // Epochs is the name of model M3.
 const Epochs = "M3 epochs"
 
-// Grant asks for the epoch of a turn: to begin it, or to take it over.
-type Grant struct{ Session string }
+// EpochRequest asks for the epoch of a turn, to begin the turn or to take it over.
+type EpochRequest struct{ Session string }
 
-func (g Grant) partition() string { return g.Session }
+func (g EpochRequest) partition() string { return g.Session }
 
-// Granted is the granted epoch (0 if there was no answer).
-type Granted struct{ Epoch int64 }
+// GrantedEpoch is the epoch that the store granted (0 if there was no answer).
+type GrantedEpoch struct{ Epoch int64 }
 
-// Write writes under an epoch.
+// Write is a write under an epoch.
 type Write struct {
 	Session string
 	Epoch   int64
@@ -25,34 +25,35 @@ type Write struct {
 
 func (w Write) partition() string { return w.Session }
 
-// Written says whether the write was accepted.
-type Written struct{ Fenced bool }
+// WriteResult says whether a write was accepted or fenced.
+type WriteResult struct{ Fenced bool }
 
-// CheckEpochs checks model M3: epochs grow, a write is accepted only under the latest epoch, and fenced only if
-// there is a later one.
+// CheckEpochs checks model M3. Epochs grow, a write is accepted only under the latest epoch, and it is fenced only
+// if a later epoch exists.
 func CheckEpochs(l *Log) []violation.Violation { return l.check(Epochs, epochs.ToModel()) }
 
-// fence is the latest epoch of a session. lost means that the reply that granted a later epoch was lost.
-type fence struct {
+// fenceState holds the latest epoch of a session. replyLost means that the reply that granted a later epoch was
+// lost.
+type fenceState struct {
 	epoch     int64
 	replyLost bool
 }
 
 var epochs = porcupine.NondeterministicModel{
-	Init: func() []any { return []any{fence{}} },
+	Init: func() []any { return []any{fenceState{}} },
 	Step: func(state, in, out any) []any {
-		s := state.(fence)
+		s := state.(fenceState)
 		switch in := in.(type) {
-		case Grant:
-			switch epoch := out.(Granted).Epoch; {
+		case EpochRequest:
+			switch epoch := out.(GrantedEpoch).Epoch; {
 			case epoch == 0:
-				return []any{s, fence{s.epoch, true}}
+				return []any{s, fenceState{s.epoch, true}}
 			case epoch > s.epoch:
-				return []any{fence{epoch: epoch}}
+				return []any{fenceState{epoch: epoch}}
 			}
 		case Write:
 			latest := in.Epoch == s.epoch && !s.replyLost
-			if latest != out.(Written).Fenced {
+			if latest != out.(WriteResult).Fenced {
 				return []any{s}
 			}
 		}

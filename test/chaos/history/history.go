@@ -25,30 +25,30 @@ import (
 // Never is the return time of an operation without an answer.
 const Never = int64(math.MaxInt64)
 
-// patience bounds the search for an order of a part.
+// patience bounds the search for an order of one partition.
 const patience = 30 * time.Second
 
-// input is the request of an operation. It belongs to one part of the history.
+// input is the request of an operation. It decides to which partition of the history the operation belongs.
 type input interface{ partition() string }
 
-// Log is a growing history for one model. Safe for concurrent use.
+// Log is the history of one model while it is recorded. It is safe for concurrent use.
 type Log struct {
 	clock *Clock
 	mu    sync.Mutex
 	ops   []porcupine.Operation
 }
 
-// Clock gives the times of a history. All logs of a run share one. Safe for concurrent use.
+// Clock provides the times of a history. All logs of a run share one clock. It is safe for concurrent use.
 type Clock struct {
 	start time.Time
 	last  atomic.Int64
 }
 
-// NewClock returns a clock that begins now.
+// NewClock returns a clock that starts at zero now.
 func NewClock() *Clock { return &Clock{start: time.Now()} }
 
-// Now returns the time since the clock began, in nanoseconds. It is always later than the time before, so that
-// successive operations never look simultaneous.
+// Now returns the time since the clock started, in nanoseconds. Each call returns a later time than the one
+// before, so that successive operations never look simultaneous.
 func (c *Clock) Now() int64 {
 	for {
 		last := c.last.Load()
@@ -62,20 +62,20 @@ func (c *Clock) Now() int64 {
 // NewLog returns an empty history.
 func NewLog(clock *Clock) *Log { return &Log{clock: clock} }
 
-// Now returns the call time of an operation that begins.
+// Now returns the current time as the start time of an operation.
 func (l *Log) Now() int64 { return l.clock.Now() }
 
-// Add records an operation that was called at the given time and returns now.
+// Add records an operation that started at the given time and ends now.
 func (l *Log) Add(call int64, in input, out any) { l.AddUntil(call, l.Now(), in, out) }
 
-// AddUntil records an operation with both its times.
+// AddUntil records an operation with its start and end times.
 func (l *Log) AddUntil(call, answered int64, in input, out any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ops = append(l.ops, porcupine.Operation{Input: in, Call: call, Output: out, Return: answered})
 }
 
-// check searches an order for each part.
+// check searches an order that explains the operations of each partition.
 func (l *Log) check(name string, model porcupine.Model) (found []violation.Violation) {
 	l.mu.Lock()
 	parts := map[string][]porcupine.Operation{}
@@ -88,7 +88,7 @@ func (l *Log) check(name string, model porcupine.Model) (found []violation.Viola
 		switch porcupine.CheckOperationsTimeout(model, parts[key], patience) {
 		case porcupine.Ok:
 		case porcupine.Illegal:
-			found = append(found, violation.Newf(name, "%s: no order explains these %d operations:%s", key, len(parts[key]), describe(model, parts[key])))
+			found = append(found, violation.Newf(name, "%s: no order explains these %d operations:%s", key, len(parts[key]), describeViolation(model, parts[key])))
 		default:
 			found = append(found, violation.Newf(name, "%s: undecided after %s", key, patience))
 		}
@@ -96,15 +96,15 @@ func (l *Log) check(name string, model porcupine.Model) (found []violation.Viola
 	return found
 }
 
-// How many operations a violation shows: of those that an order explains the last ones, and
-// of the others the first.
+// The number of operations that a violation shows: the last ones that an order explains, and the first ones that
+// it does not.
 const (
 	explained   = 6
 	unexplained = 8
 )
 
-// describe shows where the longest order that was found ends.
-func describe(model porcupine.Model, ops []porcupine.Operation) string {
+// describeViolation shows where the longest order that was found ends.
+func describeViolation(model porcupine.Model, ops []porcupine.Operation) string {
 	_, info := porcupine.CheckOperationsVerbose(model, ops, patience)
 	var longest []int
 	for _, part := range info.PartialLinearizations() {

@@ -12,35 +12,35 @@ import (
 // SessionLog is the name of model M1.
 const SessionLog = "M1 session log"
 
-// Append adds messages to a session, once for its key.
+// Append adds messages to a session. A second Append with the same key has no effect.
 type Append struct{ Session, Key string }
 
 func (a Append) partition() string { return a.Session }
 
-// Appended is the sequence of the last appended message.
-type Appended struct{ Sequence int64 }
+// AppendResult holds the sequence of the last appended message.
+type AppendResult struct{ Sequence int64 }
 
 // Load reads a session.
 type Load struct{ Session string }
 
 func (l Load) partition() string { return l.Session }
 
-// Loaded is the content of a session.
-type Loaded struct {
-	Sequence int64  // of its last message (0 if it is empty)
-	Chain    uint64 // hash of its messages
+// LoadResult summarizes the content of a session.
+type LoadResult struct {
+	Sequence int64  // sequence of the last message (0 if there is none)
+	Hash     uint64 // hash of its messages
 }
 
-// Chain extends a hash by appended messages. Sessions with the same messages in the same order have the same
+// ExtendHash extends a hash by appended messages. Sessions with the same messages in the same order have the same
 // hash.
-func Chain(before uint64, key string, sequence int64) uint64 {
+func ExtendHash(before uint64, key string, sequence int64) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(strconv.FormatUint(before, 10) + "|" + key + "|" + strconv.FormatInt(sequence, 10)))
 	return h.Sum64()
 }
 
-// CheckSessionLog checks model M1: the appends to a session form one sequence, each key is
-// appended once, and a load sees exactly what was appended before it.
+// CheckSessionLog checks model M1. The appends to a session form one sequence, each key is appended once, and a
+// load sees exactly the earlier appends.
 func CheckSessionLog(l *Log) []violation.Violation { return l.check(SessionLog, sessionLog) }
 
 // logState is the state of a session. Its entries form a linked list, newest first.
@@ -62,16 +62,16 @@ var sessionLog = porcupine.Model{
 		s := state.(logState)
 		switch in := in.(type) {
 		case Load:
-			seen := out.(Loaded)
-			return seen.Sequence == s.sequence && seen.Chain == s.chain, s
+			seen := out.(LoadResult)
+			return seen.Sequence == s.sequence && seen.Hash == s.chain, s
 		case Append:
-			sequence := out.(Appended).Sequence
+			sequence := out.(AppendResult).Sequence
 			for e := s.last; e != nil; e = e.previous {
 				if e.key == in.Key {
 					return e.sequence == sequence, s // a repeated append
 				}
 			}
-			return sequence > s.sequence, logState{sequence, Chain(s.chain, in.Key, sequence), &entry{in.Key, sequence, s.last}}
+			return sequence > s.sequence, logState{sequence, ExtendHash(s.chain, in.Key, sequence), &entry{in.Key, sequence, s.last}}
 		default:
 			return false, s
 		}

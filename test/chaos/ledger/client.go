@@ -9,7 +9,7 @@ import (
 	"net/http"
 )
 
-// Client posts calls to a ledger. Safe for concurrent use.
+// Client posts calls to a ledger. It is safe for concurrent use.
 type Client struct {
 	URL    string
 	Worker string // id of the instance that calls
@@ -36,7 +36,7 @@ func (c Client) Post(ctx context.Context, call Call) (string, error) {
 		said, _ := io.ReadAll(resp.Body)
 		return "", fmt.Errorf("the ledger said %s: %s", resp.Status, said)
 	}
-	var answer Answer
+	var answer Reply
 	err = json.NewDecoder(resp.Body).Decode(&answer)
 	return answer.Receipt, err
 }

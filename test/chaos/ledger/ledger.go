@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// Kind is the kind of a call: the model, or the tool of an effect class.
+// Kind is the kind of a call: a model call, or a call of a tool with a certain effect class.
 type Kind string
 
-// The kinds of calls. For tools they are also the names.
+// The kinds of calls. The tools are named after their kind.
 const (
 	Model      Kind = "model"
 	Read       Kind = "read"
@@ -26,32 +26,32 @@ const (
 	AtMostOnce Kind = "at_most_once"
 )
 
-// Tools in the order in which a step of the chaos worker calls them.
+// Tools lists the tools in the order in which a step of the chaos worker calls them.
 var Tools = []Kind{Read, Idempotent, AtMostOnce}
 
-// Call is one call, as it arrived.
+// Call is one call as the ledger received it.
 type Call struct {
 	Kind   Kind      `json:"kind"`
-	Mark   string    `json:"mark"`          // of the request: its session and request id
-	Step   int       `json:"step"`          // of the turn, from 1
-	Number int       `json:"number"`        // of the model call in the step, from 1 (0 for tools)
+	Mark   string    `json:"mark"`          // name of the request: its session id and request id
+	Step   int       `json:"step"`          // number of the step in the turn, from 1
+	Number int       `json:"number"`        // number of the model call in the step, from 1 (0 for tools)
 	Key    string    `json:"key,omitempty"` // the idempotency key of a tool call
 	Worker string    `json:"worker"`        // id of the instance
 	At     time.Time `json:"-"`
 }
 
-// Answer is the reply to a caller.
-type Answer struct {
-	// Receipt names the entry: "<kind>#<n>". An idempotent tool gives the receipt of the
-	// first call for each call with its key.
+// Reply is the ledger's reply to a caller.
+type Reply struct {
+	// Receipt names the ledger entry: "<kind>#<n>". Repeated calls of an idempotent tool with the same key get the
+	// receipt of the first call.
 	Receipt string `json:"receipt"`
 }
 
-// Ledger is a running server. Safe for concurrent use.
+// Ledger is a running ledger server. It is safe for concurrent use.
 type Ledger struct {
 	server   *http.Server
 	listener net.Listener
-	ended    chan struct{}
+	done     chan struct{}
 
 	mu    sync.Mutex
 	calls []Call
@@ -65,13 +65,13 @@ func New() (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Ledger{listener: listener, ended: make(chan struct{}), keys: map[string]string{}}
+	l := &Ledger{listener: listener, done: make(chan struct{}), keys: map[string]string{}}
 	l.server = &http.Server{Handler: l, ReadHeaderTimeout: time.Minute}
-	go func() { defer close(l.ended); _ = l.server.Serve(listener) }()
+	go func() { defer close(l.done); _ = l.server.Serve(listener) }()
 	return l, nil
 }
 
-// URL is the address to which callers post their calls.
+// URL returns the address to which callers post their calls.
 func (l *Ledger) URL() string { return "http://" + l.listener.Addr().String() }
 
 // Close releases all held calls and stops the server.
@@ -82,7 +82,7 @@ func (l *Ledger) Close() error {
 	}
 	l.mu.Unlock()
 	err := l.server.Close()
-	<-l.ended
+	<-l.done
 	return err
 }
 
@@ -93,7 +93,7 @@ func (l *Ledger) Calls() []Call {
 	return slices.Clone(l.calls)
 }
 
-// ServeHTTP records a call and replies, or holds the call first.
+// ServeHTTP records a call and replies. If the test holds the call, it replies only after the release.
 func (l *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var call Call
 	if err := json.NewDecoder(r.Body).Decode(&call); err != nil {
@@ -108,10 +108,10 @@ func (l *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	_ = json.NewEncoder(w).Encode(Answer{Receipt: receipt})
+	_ = json.NewEncoder(w).Encode(Reply{Receipt: receipt})
 }
 
-// record records a call, and returns the hold that waits for it.
+// record records a call and returns the hold that matches it (nil if there is none).
 func (l *Ledger) record(call Call) (receipt string, hold *HeldCall) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,7 +134,7 @@ func (l *Ledger) record(call Call) (receipt string, hold *HeldCall) {
 	return receipt, hold
 }
 
-// HeldCall holds one call open.
+// HeldCall is a call that the test holds open.
 type HeldCall struct {
 	wants    func(Call) bool
 	reached  chan Call
@@ -152,8 +152,8 @@ func (l *Ledger) Hold(wanted func(Call) bool) *HeldCall {
 	return h
 }
 
-// Reached delivers the call once it is held.
+// Reached returns a channel that delivers the call once it is held.
 func (h *HeldCall) Reached() <-chan Call { return h.reached }
 
-// Release lets the call continue, even if it arrives later. It may be called again.
+// Release lets the call continue, or lets it pass if it has not arrived yet. It may be called again.
 func (h *HeldCall) Release() { h.release() }

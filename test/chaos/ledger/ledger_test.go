@@ -42,7 +42,7 @@ func TestLedger_RecordsCallsInOrder(t *testing.T) {
 	require.False(t, calls[2].At.Before(calls[0].At))
 }
 
-// A held call has happened, even if its caller dies meanwhile.
+// The ledger contains a held call even if its caller dies before the reply.
 func TestLedger_CanPauseACall(t *testing.T) {
 	l, c := start(t)
 	hold := l.Hold(func(c ledger.Call) bool { return c.Kind == ledger.AtMostOnce })

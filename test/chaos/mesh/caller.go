@@ -16,24 +16,24 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Caller connects to the memory service with both identities that call it: an orchestrator, and, for calls that
-// only workers may make, a worker with the credential of its turn.
+// Caller connects to the memory service with both identities that may call it: an orchestrator and a worker. Calls
+// that only workers may make carry the credential of their turn.
 type Caller struct {
 	orchestrator, worker *grpc.ClientConn
-	signer               *turncred.Authority // the orchestrator's
+	signer               *turncred.Authority // signs as the orchestrator
 }
 
 var _ grpc.ClientConnInterface = (*Caller)(nil)
 
-// turnRequest is implemented by every request that the holder of a turn makes.
+// turnRequest is a request that the holder of a turn makes. All such requests implement it.
 type turnRequest interface {
 	GetSessionId() string
 	GetTurnId() string
 	GetEpoch() int64
 }
 
-// stepOf returns the step of a request (0 if it names none).
-func stepOf(args any) int {
+// stepFromRequest returns the step of a request (0 if it names none).
+func stepFromRequest(args any) int {
 	switch r := args.(type) {
 	case interface{ GetStep() int32 }:
 		return int(r.GetStep())
@@ -52,7 +52,7 @@ func (c *Caller) withCredential(ctx context.Context, args any) (context.Context,
 		return ctx, nil
 	}
 	credential, err := c.signer.Issue(turncred.Turn{
-		Agent: Agent, Tenant: identity.DefaultTenant, Session: h.GetSessionId(), ID: h.GetTurnId(), Epoch: h.GetEpoch(), Step: stepOf(args),
+		Agent: Agent, Tenant: identity.DefaultTenant, Session: h.GetSessionId(), ID: h.GetTurnId(), Epoch: h.GetEpoch(), Step: stepFromRequest(args),
 	}, time.Time{})
 	return metadata.AppendToOutgoingContext(ctx, turnctx.CredentialKey, credential), err
 }

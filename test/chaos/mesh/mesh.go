@@ -1,7 +1,7 @@
-// Package mesh runs the parts of a mesh for the chaos suite: the shipped binaries of the memory service and the
-// orchestrator, and chaos workers, each as a process; a Redis as durable as in production, and an etcd. All use
-// mutual TLS, and both stores know their users. Replies between memory and Redis, and between workers and
-// memory, can be dropped.
+// Package mesh runs the parts of a mesh for the chaos suite. It runs the shipped binaries of the memory service
+// and the orchestrator, chaos workers, a Redis as durable as in production, and an etcd. All use mutual TLS, and
+// both stores authenticate their users. Proxies can drop replies between the memory service and Redis, and between
+// workers and the memory service.
 package mesh
 
 import (
@@ -36,34 +36,34 @@ import (
 // Agent is the agent that the workers host.
 const Agent = "chaos"
 
-// patience is how long a part may take to start on a busy machine.
+// patience is how long a part may take to start, even on a busy machine.
 const patience = 60 * time.Second
 
 // Config configures a mesh.
 type Config struct {
-	// Programs maps the names of package planted to built programs.
-	Programs map[string]string
-	Workers  int      // (0 runs only the memory service, with its Redis and etcd)
-	Replicas int      // of the orchestrator, if there are workers (0 means one)
-	Ledger   string   // URL
-	Redis    []string // flags in addition to the production flags
+	// Programs maps the program names of package bugbuild to the paths of built programs.
+	Programs   map[string]string
+	Workers    int      // number of workers (0 runs only the memory service, Redis and etcd)
+	Replicas   int      // number of orchestrators, if there are workers (0 means one)
+	LedgerURL  string   // URL of the ledger
+	RedisFlags []string // flags in addition to the production flags
 	// Durability is the class that the memory service requires of Redis (empty means its default).
 	Durability string
-	// Logs is the folder for the output of programs (empty means a folder that is removed with the test).
-	Logs string
+	// LogFolder is the folder for the output of programs (empty means a folder that is removed with the test).
+	LogFolder string
 }
 
 // Mesh is a running mesh. Unless stated otherwise, its methods must be called from the goroutine of the test,
 // and fail the test on errors.
 type Mesh struct {
-	Redis    *redistest.Server
-	Etcd     *etcdtest.Etcd
-	ToRedis  *proxy.Proxy // from the memory service
-	ToMemory *proxy.Proxy // from the workers and test clients
+	Redis       *redistest.Server
+	Etcd        *etcdtest.Etcd
+	RedisProxy  *proxy.Proxy // between the memory service and Redis
+	MemoryProxy *proxy.Proxy // between workers or test clients and the memory service
 
 	t          testing.TB
 	cfg        Config
-	folder     string // of the logs
+	folder     string // folder of the logs
 	devCA      string // folder of the CA that gives each program its certificate
 	memoryAddr string
 	memory     *Process
@@ -71,21 +71,21 @@ type Mesh struct {
 
 	mu             sync.Mutex
 	workers        []*Process
-	workersStarted int // workers
+	workersStarted int // number of workers started so far
 }
 
 // Start runs a mesh until the test ends.
 func Start(t testing.TB, cfg Config) *Mesh {
 	t.Helper()
-	m := &Mesh{t: t, cfg: cfg, folder: cmp.Or(cfg.Logs, t.TempDir()), memoryAddr: loopback.Address(t), devCA: t.TempDir()}
-	m.Redis = redistest.Guarded(t, cfg.Redis...)
-	m.Etcd = etcdtest.Guarded(t, m.devCA, Agent)
-	m.ToRedis, m.ToMemory = m.proxy(m.Redis.Addr), m.proxy(m.memoryAddr)
+	m := &Mesh{t: t, cfg: cfg, folder: cmp.Or(cfg.LogFolder, t.TempDir()), memoryAddr: loopback.Address(t), devCA: t.TempDir()}
+	m.Redis = redistest.StartGuarded(t, cfg.RedisFlags...)
+	m.Etcd = etcdtest.StartGuarded(t, m.devCA, Agent)
+	m.RedisProxy, m.MemoryProxy = m.startProxy(m.Redis.Addr), m.startProxy(m.memoryAddr)
 	t.Cleanup(m.stop)
 	m.StartMemory()
 	if cfg.Workers > 0 {
 		for n := range max(1, cfg.Replicas) {
-			m.replicas = append(m.replicas, &replica{id: fmt.Sprintf("orchestrator-%d", n+1), addr: loopback.Address(t), toRedis: m.proxy(m.Redis.Addr)})
+			m.replicas = append(m.replicas, &replica{id: fmt.Sprintf("orchestrator-%d", n+1), addr: loopback.Address(t), redisProxy: m.startProxy(m.Redis.Addr)})
 			m.StartReplica(n)
 		}
 	}
@@ -95,7 +95,7 @@ func Start(t testing.TB, cfg Config) *Mesh {
 	return m
 }
 
-func (m *Mesh) proxy(target string) *proxy.Proxy {
+func (m *Mesh) startProxy(target string) *proxy.Proxy {
 	m.t.Helper()
 	p, err := proxy.New(target)
 	require.NoError(m.t, err)
@@ -103,7 +103,7 @@ func (m *Mesh) proxy(target string) *proxy.Proxy {
 	return p
 }
 
-// stop kills what still runs; a chaos run does not test the stop in order.
+// stop kills the parts that still run. A chaos run does not test graceful shutdown.
 func (m *Mesh) stop() {
 	running := append(slices.Clone(m.workers), m.memory)
 	for _, r := range m.replicas {
@@ -116,7 +116,8 @@ func (m *Mesh) stop() {
 	}
 }
 
-// launch starts a program. All programs get the same settings, and each ignores the settings of the others.
+// launch starts a program. All programs get the same settings, and each ignores the settings that it does not
+// know.
 func (m *Mesh) launch(id, program string, env ...string) *Process {
 	m.t.Helper()
 	env = append([]string{
@@ -132,13 +133,13 @@ func (m *Mesh) launch(id, program string, env ...string) *Process {
 func (m *Mesh) StartMemory() {
 	m.t.Helper()
 	m.memory = m.launch("memory", bugbuild.Memory,
-		"TROUPE_GRPC_ADDR="+m.memoryAddr, "TROUPE_REDIS="+redistest.URL("memory", m.ToRedis.Addr()), "TROUPE_DURABILITY="+cmp.Or(m.cfg.Durability, "D1"))
+		"TROUPE_GRPC_ADDR="+m.memoryAddr, "TROUPE_REDIS="+redistest.UserURL("memory", m.RedisProxy.Addr()), "TROUPE_DURABILITY="+cmp.Or(m.cfg.Durability, "D1"))
 }
 
 // KillMemory kills the memory service.
 func (m *Mesh) KillMemory() { m.t.Helper(); require.NoError(m.t, m.memory.Kill()) }
 
-// StartWorker starts a worker with a new address and id, as a cluster does.
+// StartWorker starts a worker with a new address and a new id, as a cluster does.
 func (m *Mesh) StartWorker() {
 	m.t.Helper()
 	m.mu.Lock()
@@ -146,7 +147,7 @@ func (m *Mesh) StartWorker() {
 	m.workersStarted++
 	id := fmt.Sprintf("worker-%d", m.workersStarted)
 	m.workers = append(m.workers, m.launch(id, bugbuild.Worker,
-		"TROUPE_INSTANCE_ID="+id, "TROUPE_GRPC_ADDR=127.0.0.1:0", "TROUPE_MEMORY="+m.ToMemory.Addr(), "CHAOS_LEDGER="+m.cfg.Ledger))
+		"TROUPE_INSTANCE_ID="+id, "TROUPE_GRPC_ADDR=127.0.0.1:0", "TROUPE_MEMORY="+m.MemoryProxy.Addr(), "CHAOS_LEDGER="+m.cfg.LedgerURL))
 }
 
 // Workers returns the running workers, oldest first.
@@ -156,7 +157,7 @@ func (m *Mesh) Workers() []*Process {
 	return slices.Clone(m.workers)
 }
 
-// Worker returns the running worker with an id.
+// Worker returns the running worker with the given id.
 func (m *Mesh) Worker(id string) (*Process, bool) {
 	for _, p := range m.Workers() {
 		if p.ID == id {
@@ -192,12 +193,12 @@ func (m *Mesh) CountLogLines(texts ...string) (lines int) {
 	return lines
 }
 
-// Memory connects to the memory service, directly or through the proxy that drops replies.
-func (m *Mesh) Memory(lossy bool) *Caller {
+// DialMemory connects to the memory service, directly or through the proxy that drops replies.
+func (m *Mesh) DialMemory(lossy bool) *Caller {
 	m.t.Helper()
 	addr := m.memoryAddr
 	if lossy {
-		addr = m.ToMemory.Addr()
+		addr = m.MemoryProxy.Addr()
 	}
 	as := func(role identity.Role, agent string) *identity.Source {
 		self, err := identity.Open(identity.Config{DevCA: m.devCA}, role, agent, zap.NewNop())
@@ -211,7 +212,7 @@ func (m *Mesh) Memory(lossy bool) *Caller {
 	}
 }
 
-// dial returns a connection that is ready, so that a test does not begin with a backoff.
+// dial returns a connection once it is ready, so that no test begins with a backoff.
 func (m *Mesh) dial(as credentials.TransportCredentials, addr string) *grpc.ClientConn {
 	m.t.Helper()
 	ctx, cancel := context.WithTimeout(m.t.Context(), patience)

@@ -10,20 +10,20 @@ import (
 
 // Process is a running program.
 type Process struct {
-	ID string // of the instance, or the name of the service
+	ID string // id of the instance, or name of the service
 
-	cmd   *exec.Cmd
-	log   *os.File
-	ended chan struct{}
+	cmd  *exec.Cmd
+	log  *os.File
+	done chan struct{}
 }
 
-// launch starts a program with its output in the file.
+// launch starts a program and writes its output to the file.
 func launch(id, program, logfile string, env []string) (*Process, error) {
 	log, err := os.OpenFile(logfile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{ID: id, cmd: exec.Command(program), log: log, ended: make(chan struct{})}
+	p := &Process{ID: id, cmd: exec.Command(program), log: log, done: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	if err := p.cmd.Start(); err != nil {
@@ -31,19 +31,19 @@ func launch(id, program, logfile string, env []string) (*Process, error) {
 		return nil, err
 	}
 	go func() {
-		defer close(p.ended)
-		_ = p.cmd.Wait() // its state says how it ended
+		defer close(p.done)
+		_ = p.cmd.Wait() // the process state says how it ended
 		_ = log.Close()
 	}()
 	return p, nil
 }
 
-// Kill kills the process with SIGKILL, and returns when it is dead. It fails if the process had died before.
+// Kill kills the process with SIGKILL and waits until it is dead. It fails if the process was already dead.
 func (p *Process) Kill() error {
 	if err := p.cmd.Process.Kill(); err != nil {
 		return fmt.Errorf("%s was dead already: %w", p.ID, err)
 	}
-	<-p.ended
+	<-p.done
 	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
 		return fmt.Errorf("%s did not die of the kill: %s", p.ID, p.cmd.ProcessState)
@@ -51,20 +51,20 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Stop sends SIGTERM, and returns when the process has ended. It fails if the exit code is not 0.
+// Stop sends SIGTERM and waits until the process has ended. It fails if the exit code is not 0.
 func (p *Process) Stop() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	<-p.ended
+	<-p.done
 	if !p.cmd.ProcessState.Success() {
 		return fmt.Errorf("%s did not stop in order: %s", p.ID, p.cmd.ProcessState)
 	}
 	return nil
 }
 
-// Freeze sends SIGSTOP until thaw is called. thaw may be called again, and does nothing if the process was
-// killed meanwhile.
+// Freeze sends SIGSTOP and returns thaw, which lets the process continue. thaw may be called again, and does
+// nothing if the process was killed.
 func (p *Process) Freeze() (thaw func(), err error) {
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (p *Process) Freeze() (thaw func(), err error) {
 // HasEnded reports whether the process has ended.
 func (p *Process) HasEnded() bool {
 	select {
-	case <-p.ended:
+	case <-p.done:
 		return true
 	default:
 		return false

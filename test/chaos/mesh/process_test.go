@@ -40,7 +40,7 @@ func TestProcess_KillRequiresALiveProcess(t *testing.T) {
 
 func TestProcess_KeepsItsOutput(t *testing.T) {
 	p := shell(t, `echo "$WORD"`)
-	<-p.ended
+	<-p.done
 	said, err := os.ReadFile(p.log.Name())
 	require.NoError(t, err)
 	require.Equal(t, "hello\n", string(said))

@@ -1,5 +1,5 @@
-// Package proxy is a TCP proxy that drops replies: it forwards a request to the server, drops the reply, and
-// closes the connection. The caller cannot know that its request was carried out.
+// Package proxy provides a TCP proxy that drops replies. It forwards a request to the server, drops the reply, and
+// closes the connection. The caller cannot know whether its request was carried out.
 package proxy
 
 import (
@@ -13,23 +13,23 @@ import (
 
 // Times of a cut.
 const (
-	swallow = 20 * time.Millisecond // from the first byte of the dropped reply
-	giveUp  = time.Second           // without a reply of the server
-	dial    = time.Second
+	dropTime = 20 * time.Millisecond // from the first byte of the dropped reply
+	giveUp   = time.Second           // without a reply of the server
+	dial     = time.Second
 )
 
-// Proxy forwards connections to one address. Safe for concurrent use.
+// Proxy forwards connections to one address. It is safe for concurrent use.
 type Proxy struct {
-	listener    net.Listener
-	target      string
-	pendingCuts atomic.Int64 // cuts to come
-	cuts        atomic.Int64 // cuts so far
+	listener       net.Listener
+	target         string
+	pendingDrops   atomic.Int64 // replies to drop
+	droppedReplies atomic.Int64 // replies dropped so far
 
-	running sync.WaitGroup
-	mu      sync.Mutex
-	open    map[net.Conn]bool
-	closed  bool
-	severed bool
+	running   sync.WaitGroup
+	mu        sync.Mutex
+	openConns map[net.Conn]bool
+	closed    bool
+	severed   bool
 }
 
 // New starts a proxy on a free loopback port. The caller closes it.
@@ -38,7 +38,7 @@ func New(target string) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{listener: listener, target: target, open: map[net.Conn]bool{}}
+	p := &Proxy{listener: listener, target: target, openConns: map[net.Conn]bool{}}
 	p.running.Go(p.accept)
 	return p, nil
 }
@@ -46,18 +46,18 @@ func New(target string) (*Proxy, error) {
 // Addr returns the address of the proxy, host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Cut drops the reply to the next request, on whichever connection.
-func (p *Proxy) Cut() { p.pendingCuts.Add(1) }
+// DropNextReply drops the reply to the next request, on any connection.
+func (p *Proxy) DropNextReply() { p.pendingDrops.Add(1) }
 
-// Cuts returns how many replies were dropped.
-func (p *Proxy) Cuts() int { return int(p.cuts.Load()) }
+// DroppedReplies returns how many replies were dropped so far.
+func (p *Proxy) DroppedReplies() int { return int(p.droppedReplies.Load()) }
 
-// Sever closes all connections and accepts none, until heal.
+// Sever closes all connections and accepts none until heal is called.
 func (p *Proxy) Sever() (heal func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.severed = true
-	for conn := range p.open {
+	for conn := range p.openConns {
 		_ = conn.Close()
 	}
 	return func() {
@@ -67,11 +67,11 @@ func (p *Proxy) Sever() (heal func()) {
 	}
 }
 
-// Close ends all connections and the proxy.
+// Close closes all connections and stops the proxy.
 func (p *Proxy) Close() error {
 	p.mu.Lock()
 	p.closed = true
-	for conn := range p.open {
+	for conn := range p.openConns {
 		_ = conn.Close()
 	}
 	p.mu.Unlock()
@@ -92,19 +92,19 @@ func (p *Proxy) accept() {
 	}
 }
 
-// serve forwards one connection until either side ends it, or it is cut.
+// serve forwards one connection until either side closes it or a reply is dropped.
 func (p *Proxy) serve(caller net.Conn) {
-	defer p.untrack(caller)
+	defer p.closeConn(caller)
 	server, err := net.DialTimeout("tcp", p.target, dial)
 	if err != nil {
 		_ = caller.Close() // as if the server itself had rejected it
 		return
 	}
-	defer p.untrack(server)
+	defer p.closeConn(server)
 	if !p.track(caller, server) {
 		return
 	}
-	l := &link{proxy: p, caller: caller, server: server}
+	l := &connPair{proxy: p, caller: caller, server: server}
 	done := make(chan struct{})
 	go func() { defer close(done); l.forwardReplies() }()
 	l.forwardRequests()
@@ -115,48 +115,48 @@ func (p *Proxy) track(conns ...net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range conns {
-		p.open[c] = true
+		p.openConns[c] = true
 	}
 	return !p.closed && !p.severed
 }
 
-func (p *Proxy) untrack(conn net.Conn) {
+func (p *Proxy) closeConn(conn net.Conn) {
 	_ = conn.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.open, conn)
+	delete(p.openConns, conn)
 }
 
-// takeCut takes one of the pending cuts, if there is one.
-func (p *Proxy) takeCut() bool {
+// takePendingDrop takes one of the requested drops and returns false if none is pending.
+func (p *Proxy) takePendingDrop() bool {
 	for {
-		n := p.pendingCuts.Load()
+		n := p.pendingDrops.Load()
 		if n == 0 {
 			return false
 		}
-		if p.pendingCuts.CompareAndSwap(n, n-1) {
+		if p.pendingDrops.CompareAndSwap(n, n-1) {
 			return true
 		}
 	}
 }
 
-// link is one connection with both its sides.
-type link struct {
+// connPair is one connection of a caller with the matching connection to the server.
+type connPair struct {
 	proxy          *Proxy
 	caller, server net.Conn
-	cut            atomic.Bool // replies are swallowed from here on
+	dropsReplies   atomic.Bool // replies are dropped from now on
 }
 
-// forwardRequests forwards what the caller sends. If a cut is pending, it starts to drop replies before it forwards
-// the request, so that none slips through.
-func (l *link) forwardRequests() {
+// forwardRequests forwards what the caller sends. If a drop is pending, it starts to drop replies before it
+// forwards the request, so that no reply gets through.
+func (l *connPair) forwardRequests() {
 	defer l.close()
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := l.caller.Read(buffer)
 		if n > 0 {
-			if !l.cut.Load() && l.proxy.takeCut() {
-				l.cut.Store(true)
+			if !l.dropsReplies.Load() && l.proxy.takePendingDrop() {
+				l.dropsReplies.Store(true)
 				_ = l.server.SetReadDeadline(time.Now().Add(giveUp))
 			}
 			if _, err := l.server.Write(buffer[:n]); err != nil {
@@ -169,12 +169,12 @@ func (l *link) forwardRequests() {
 	}
 }
 
-func (l *link) forwardReplies() {
+func (l *connPair) forwardReplies() {
 	defer l.close()
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := l.server.Read(buffer)
-		if l.cut.Load() {
+		if l.dropsReplies.Load() {
 			l.dropReply()
 			return
 		}
@@ -189,15 +189,15 @@ func (l *link) forwardReplies() {
 	}
 }
 
-// dropReply drops the reply, and waits a little, because a reply may arrive in pieces.
-func (l *link) dropReply() {
-	l.proxy.cuts.Add(1)
-	_ = l.server.SetReadDeadline(time.Now().Add(swallow))
+// dropReply drops the reply. It waits a short time, because a reply may arrive in pieces.
+func (l *connPair) dropReply() {
+	l.proxy.droppedReplies.Add(1)
+	_ = l.server.SetReadDeadline(time.Now().Add(dropTime))
 	_, _ = io.Copy(io.Discard, l.server)
 }
 
-// close closes both sides; either direction ends the link.
-func (l *link) close() {
+// close closes both connections. It is called when either direction ends.
+func (l *connPair) close() {
 	_ = l.caller.Close()
 	_ = l.server.Close()
 }

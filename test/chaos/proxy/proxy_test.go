@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// echo is a server that repeats each line, and records what it received.
+// echo is a server that repeats each line and records the lines that it received.
 type echo struct {
 	net.Listener
 	mu       sync.Mutex
@@ -80,18 +80,18 @@ func TestProxy_DropsTheReplyButNotTheRequest(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "one\n", reply)
 
-	p.Cut()
+	p.DropNextReply()
 	_, err = ask("two")
 	require.Error(t, err, "the reply is lost")
 	require.Equal(t, []string{"one", "two"}, server.lines(), "and the request was heard")
-	require.Equal(t, 1, p.Cuts())
+	require.Equal(t, 1, p.DroppedReplies())
 
 	reply, err = dial(t, p.Addr())("three")
 	require.NoError(t, err, "a cut is for one request")
 	require.Equal(t, "three\n", reply)
 }
 
-// When the server is stopped, the proxy closes the connections of its clients.
+// When the server is stopped, the proxy closes the connections of its callers.
 func TestProxy_ClosesConnectionsWithoutAServer(t *testing.T) {
 	p, err := proxy.New("127.0.0.1:1")
 	require.NoError(t, err)

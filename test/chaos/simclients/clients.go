@@ -22,48 +22,48 @@ import (
 const (
 	CheckLiveness   = "liveness"
 	CheckCompletion = "turn completes"
-	CheckRefusal    = "refusal"
+	CheckRejection  = "refusal"
 )
 
-// liveness is how long after the last fault every client must have its answer.
-const liveness = 15 * time.Second
+// answerDeadline is the time after the last fault within which every client must have its answer.
+const answerDeadline = 15 * time.Second
 
-// BurstSize is how many callers send one request at once (R9).
+// BurstSize is the number of callers that send one request at once (R9).
 const BurstSize = 16
 
-// Mark returns the name of a request: its session id and request id. It is the text of the request and its key
-// in the ledger.
-func Mark(session, request string) string { return session + "/" + request }
+// RequestMark returns the name of a request: its session id and request id. It is the text of the request and
+// identifies the request in the ledger.
+func RequestMark(session, request string) string { return session + "/" + request }
 
-// Clients is the clients of a run. It is safe for concurrent use.
+// Clients is the group of simulated clients of a run. It is safe for concurrent use.
 type Clients struct {
-	Recovery *Recovery
+	Recovery *RecoveryTimes
 
-	record *record
+	record *runRecord
 	conn   *recordingConn
 	client *client.Client
-	prefix string // of the session ids
+	prefix string // prefix of the session ids
 	seed   uint64
 
-	running  sync.WaitGroup
-	finished chan struct{} // closed by finish
-	finish   func()
+	running sync.WaitGroup
+	done    chan struct{} // closed by finish
+	finish  func()
 }
 
-// New returns clients over a connection, which the caller must close. The ids of its sessions begin with
-// the prefix. The seed decides what each client does.
+// New returns clients that use a connection, which the caller must close. The ids of their sessions begin with the
+// prefix. The seed decides what each client does.
 func New(conn grpc.ClientConnInterface, clock *history.Clock, prefix string, seed uint64) *Clients {
 	finished := make(chan struct{})
 	c := &Clients{
-		Recovery: NewRecovery(), record: newRecord(clock), prefix: prefix, seed: seed,
-		finished: finished, finish: sync.OnceFunc(func() { close(finished) }),
+		Recovery: NewRecoveryTimes(), record: newRecord(clock), prefix: prefix, seed: seed,
+		done: finished, finish: sync.OnceFunc(func() { close(finished) }),
 	}
-	c.conn = newRecordingConn(conn, c.Recovery.observe, c.Recovery.forget)
+	c.conn = newRecordingConn(conn, c.Recovery.recordEvent, c.Recovery.removeTurn)
 	c.client = client.New(c.conn)
 	return c
 }
 
-// Start starts clients, which work until Finish.
+// Start starts the clients. They make requests until Finish is called.
 func (c *Clients) Start(ctx context.Context, clients int) {
 	for n := range clients {
 		one := &caller{clients: c, record: c.record, number: n, rng: rand.New(rand.NewPCG(c.seed, uint64(n)))}
@@ -77,12 +77,12 @@ func (c *Clients) Finish() {
 	began := time.Now()
 	c.finish()
 	c.running.Wait()
-	if took := time.Since(began); took > liveness {
-		c.record.addViolation(CheckLiveness, "the last client had its answer %s after the last fault, want %s", took.Round(time.Millisecond), liveness)
+	if took := time.Since(began); took > answerDeadline {
+		c.record.addViolation(CheckLiveness, "the last client had its answer %s after the last fault, want %s", took.Round(time.Millisecond), answerDeadline)
 	}
 }
 
-// Counts counts the requests of clients.
+// Counts holds how many requests of each kind the clients made.
 type Counts struct {
 	Turns, Failed, Bursts, Leaves int
 	Streams                       int
@@ -98,16 +98,16 @@ func (c *Clients) Counts() Counts {
 // Streams returns all event streams so far.
 func (c *Clients) Streams() []verify.Stream { return c.conn.allStreams() }
 
-// Violations returns the violations that clients found so far.
+// Violations returns the violations that the clients found so far.
 func (c *Clients) Violations() []violation.Violation { return c.record.violations() }
 
-// RequestedMarks returns the marks of all turns that may run.
+// RequestedMarks returns the marks of all requests that were sent, and so of all turns that may run.
 func (c *Clients) RequestedMarks() map[string]bool { return c.record.requestedMarks() }
 
 // CommittedSteps returns what the steps of all acknowledged turns committed.
-func (c *Clients) CommittedSteps() []verify.Committed { return c.record.committedSteps() }
+func (c *Clients) CommittedSteps() []verify.CommittedStep { return c.record.committedSteps() }
 
-// CheckHistories checks models M1 and M2.
+// CheckHistories returns the violations of models M1 and M2 in the recorded histories.
 func (c *Clients) CheckHistories() []violation.Violation { return c.record.checkHistories() }
 
 // CheckSessions compares the final sessions with the acknowledged turns, and adds what it finds to

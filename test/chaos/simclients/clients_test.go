@@ -17,22 +17,22 @@ func message(sequence int64, role troupev1.Role, text string) *troupev1.Message 
 	return &troupev1.Message{Sequence: sequence, Role: role, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: text}}}}
 }
 
-// A loaded session contains only complete turns, because model M1 compares neither open nor failed ones.
-func TestRecord_LoadedHasCompleteTurnsOnly(t *testing.T) {
+// A loaded session contains only complete turns, because model M1 compares neither open nor failed turns.
+func TestRunRecord_LoadResultHasOnlyCompleteTurns(t *testing.T) {
 	user, agent := troupev1.Role_ROLE_USER, troupev1.Role_ROLE_ASSISTANT
-	r := &record{requests: map[string]request{"one": {steps: 1}, "two": {steps: 2}, "failed": {steps: 1}, "open": {steps: 2}}}
+	r := &runRecord{requests: map[string]request{"one": {steps: 1}, "two": {steps: 2}, "failed": {steps: 1}, "open": {steps: 2}}}
 	partial := message(7, agent, "some")
 	partial.Partial = true
-	loaded := r.toLoaded([]*troupev1.Message{
+	loaded := r.toLoadResult([]*troupev1.Message{
 		message(1, user, "one"), message(2, agent, "a"),
 		message(3, user, "two"), message(4, agent, "b"), message(5, agent, "c"),
 		message(6, user, "failed"), partial,
 		message(8, user, "open"), message(9, agent, "d"),
 	})
-	require.Equal(t, history.Loaded{Sequence: 5, Chain: history.Chain(history.Chain(0, "one", 2), "two", 5)}, loaded)
+	require.Equal(t, history.LoadResult{Sequence: 5, Hash: history.ExtendHash(history.ExtendHash(0, "one", 2), "two", 5)}, loaded)
 }
 
-// cannedConn is a connection whose streams return given events.
+// cannedConn is a connection whose streams return the given events.
 type cannedConn struct {
 	grpc.ClientConnInterface
 	events []*troupev1.Event
@@ -80,7 +80,7 @@ func TestRecordingConn_RecordsReceivedEvents(t *testing.T) {
 	open(&troupev1.WatchTraceRequest{TraceId: "t", AfterSequence: 1}, &troupev1.WatchTraceResponse{}, 1)
 	open(orchestrate, &troupev1.OrchestrateResponse{}, 0)
 	require.Equal(t, []verify.Stream{
-		{Mark: "s/r", First: true, Ended: true, Events: events}, // a repeat, which the client would drop
+		{Mark: "s/r", IsFirst: true, EndedWithoutError: true, Events: events}, // a repeat, which the client would drop
 		{Mark: "s/r", After: 1, Events: events[:1]},
 		{Mark: "s/r"},
 	}, tap.allStreams())
@@ -91,6 +91,6 @@ func TestRecordingConn_RecordsReceivedEvents(t *testing.T) {
 	open(other, &troupev1.OrchestrateResponse{}, 0)
 	open(other, &troupev1.OrchestrateResponse{}, 0)
 	for _, s := range tap.allStreams()[3:] {
-		require.False(t, s.First, "their order is unknown")
+		require.False(t, s.IsFirst, "their order is unknown")
 	}
 }

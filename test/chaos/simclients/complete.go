@@ -15,12 +15,12 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/verify"
 )
 
-// complete repeats a request until it has a result, or ctx ends.
-func (c *Clients) complete(ctx context.Context, req *troupev1.OrchestrateRequest) {
+// completeRequest repeats a request until it has a result or ctx ends.
+func (c *Clients) completeRequest(ctx context.Context, req *troupev1.OrchestrateRequest) {
 	mark := req.GetText()
 	began := c.record.sessions.Now()
 	for backoff := retry.NewBackoff(); ; {
-		events, err := c.collect(ctx, clone(req))
+		events, err := c.collectEvents(ctx, cloneRequest(req))
 		switch {
 		case err == nil:
 			c.checkResult(ctx, began, mark, req.GetSessionId(), events)
@@ -29,7 +29,7 @@ func (c *Clients) complete(ctx context.Context, req *troupev1.OrchestrateRequest
 			c.record.addViolation(CheckLiveness, "%s has no answer: %v", mark, err)
 			return
 		case !isTransient(err):
-			c.record.addViolation(CheckRefusal, "%s: %v", mark, err)
+			c.record.addViolation(CheckRejection, "%s: %v", mark, err)
 			return
 		}
 		if backoff.Wait(ctx) != nil {
@@ -42,13 +42,13 @@ func (c *Clients) complete(ctx context.Context, req *troupev1.OrchestrateRequest
 // isTransient reports whether the same request may succeed later.
 func isTransient(err error) bool { return failure.ModeOf(err).Retryable() }
 
-// clone returns a copy, because the client may modify a request.
-func clone(req *troupev1.OrchestrateRequest) *troupev1.OrchestrateRequest {
+// cloneRequest returns a copy of the request, because the client may modify it.
+func cloneRequest(req *troupev1.OrchestrateRequest) *troupev1.OrchestrateRequest {
 	return proto.CloneOf(req)
 }
 
-// collect sends a request and returns all events up to its result.
-func (c *Clients) collect(ctx context.Context, req *troupev1.OrchestrateRequest) (events []*troupev1.Event, _ error) {
+// collectEvents sends a request and returns all events up to its result.
+func (c *Clients) collectEvents(ctx context.Context, req *troupev1.OrchestrateRequest) (events []*troupev1.Event, _ error) {
 	for e, err := range c.client.Turn(ctx, req) {
 		if err != nil {
 			return events, err
@@ -65,8 +65,8 @@ func (c *Clients) checkResult(ctx context.Context, began int64, mark, session st
 		return
 	}
 	result := events[len(events)-1].GetTurnResult()
-	told := history.Response{Result: result.GetOutcome().String() + " " + result.GetText() + " " + result.GetFailure().GetMode().String()}
-	c.record.registry.Add(began, history.Request{Key: mark, Payload: mark}, told)
+	told := history.TurnResponse{Result: result.GetOutcome().String() + " " + result.GetText() + " " + result.GetFailure().GetMode().String()}
+	c.record.registry.Add(began, history.TurnRequest{Key: mark, Payload: mark}, told)
 	if result.GetOutcome() != troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED {
 		c.checkFailure(mark, result)
 		return
@@ -79,14 +79,14 @@ func (c *Clients) checkResult(ctx context.Context, began int64, mark, session st
 			return
 		}
 	}
-	if want := c.record.stepsOf(mark); len(answers) != want {
+	if want := c.record.stepCount(mark); len(answers) != want {
 		c.record.addViolation(CheckCompletion, "%s has the results of %d steps, want %d", mark, len(answers), want)
 		return
 	}
 	c.record.addAcknowledged(session, mark, answers, last, at)
 }
 
-// checkFailure records a turn that failed. Only three lost attempts are an accepted reason.
+// checkFailure records a turn that failed. The only accepted reason is that three attempts were lost.
 func (c *Clients) checkFailure(mark string, result *troupev1.TurnResult) {
 	c.record.addFailure(mark)
 	if why := grpcfailure.FromProto(result.GetFailure()); why == nil || why.Mode != failure.AttemptsExhausted {
@@ -105,7 +105,7 @@ func committedTexts(events []*troupev1.Event) (answers []string, last int64) {
 	return answers, last
 }
 
-// storedAnswers returns the answers to a request in its session, and the sequence of the last.
+// storedAnswers returns the answers to a request in its session, and the sequence of the last answer.
 func (c *Clients) storedAnswers(ctx context.Context, session, mark string) (answers []string, last int64) {
 	messages, err := c.listMessages(ctx, session)
 	if err != nil {
@@ -131,7 +131,7 @@ func answersTo(mark string, messages []*troupev1.Message) (answers []*troupev1.M
 	return answers
 }
 
-// listMessages reads a session, and repeats the calls while its store is unavailable.
+// listMessages reads all messages of a session. It retries while the store is unavailable.
 func (c *Clients) listMessages(ctx context.Context, session string) (all []*troupev1.Message, _ error) {
 	for {
 		after := int64(len(all))

@@ -37,7 +37,7 @@ func (t *recordingConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, me
 	return &recordingStream{ClientStream: s, conn: t}, nil
 }
 
-// allStreams returns the streams so far.
+// allStreams returns all streams that were opened so far.
 func (t *recordingConn) allStreams() []verify.Stream {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,13 +55,13 @@ type recordingStream struct {
 	conn *recordingConn
 }
 
-// SendMsg implements grpc.ClientStream. The request says which turn the stream belongs to.
+// SendMsg implements grpc.ClientStream. It reads from the request to which turn the stream belongs.
 func (s *recordingStream) SendMsg(m any) error {
 	s.conn.mu.Lock()
 	switch req := m.(type) {
 	case *troupev1.OrchestrateRequest:
-		s.Mark = Mark(req.GetSessionId(), req.GetRequestId())
-		s.First = s.conn.isFirstStream(s.Mark)
+		s.Mark = RequestMark(req.GetSessionId(), req.GetRequestId())
+		s.IsFirst = s.conn.isFirstStream(s.Mark)
 	case *troupev1.WatchTraceRequest:
 		s.Mark, s.After = s.conn.traces[req.GetTraceId()], req.GetAfterSequence()
 	}
@@ -70,14 +70,14 @@ func (s *recordingStream) SendMsg(m any) error {
 	return s.ClientStream.SendMsg(m)
 }
 
-// isFirstStream reports whether no stream of the mark was opened before. If another stream was opened and has received
+// isFirstStream reports whether this is the first stream of the mark. If another stream is open and has received
 // nothing yet, the order is unknown and the result is false.
 func (t *recordingConn) isFirstStream(mark string) bool {
 	first := true
 	for _, other := range t.streams {
 		if other.Mark == mark {
 			first = false
-			other.First = other.First && len(other.Events) > 0
+			other.IsFirst = other.IsFirst && len(other.Events) > 0
 		}
 	}
 	return first
@@ -95,7 +95,7 @@ func (s *recordingStream) RecvMsg(m any) error {
 		s.Events = append(s.Events, carrier.GetEvent())
 		s.conn.traces[carrier.GetEvent().GetTraceId()] = s.Mark
 	}
-	s.Ended = errors.Is(err, io.EOF)
+	s.EndedWithoutError = errors.Is(err, io.EOF)
 	s.conn.mu.Unlock()
 	if err != nil {
 		s.conn.onEnd(s.Mark)

@@ -27,16 +27,16 @@ const (
 // hitsOneWorker reports whether the fault hits one worker only.
 func (f Fault) hitsOneWorker() bool { return f == KillWorker || f == StopWorker }
 
-// Recovery measures how long turns take from a fault to their next progress. It is safe for concurrent
+// RecoveryTimes measures the time that turns take from a fault to their next progress. It is safe for concurrent
 // use.
-type Recovery struct {
-	mu      sync.Mutex
-	frozen  bool                     // a worker is stopped by SIGSTOP
-	open    map[string]*affectedTurn // by mark, the turns with watchers
-	samples map[Fault][]time.Duration
+type RecoveryTimes struct {
+	mu           sync.Mutex
+	frozen       bool                     // a worker is stopped by SIGSTOP
+	watchedTurns map[string]*affectedTurn // by mark, the turns with watchers
+	samples      map[Fault][]time.Duration
 }
 
-// affectedTurn is a turn that runs, and the fault that it must recover from.
+// affectedTurn is a running turn and the fault from which it must recover.
 type affectedTurn struct {
 	instance  string // that runs its step (empty between steps)
 	fault     Fault  // (empty means none)
@@ -44,20 +44,20 @@ type affectedTurn struct {
 	faultTime time.Time
 }
 
-// NewRecovery returns a Recovery without samples.
-func NewRecovery() *Recovery {
-	return &Recovery{open: map[string]*affectedTurn{}, samples: map[Fault][]time.Duration{}}
+// NewRecoveryTimes returns a RecoveryTimes without samples.
+func NewRecoveryTimes() *RecoveryTimes {
+	return &RecoveryTimes{watchedTurns: map[string]*affectedTurn{}, samples: map[Fault][]time.Duration{}}
 }
 
-// RecordFault records that a fault happens now. The instance is the worker that it hits (empty if it hits a
-// store). A fault of a store hits all turns that a worker runs. A turn that has not recovered from an earlier
-// fault keeps that fault, unless it loses its worker. While a worker is frozen, only that fault is measured,
-// because any turn may move to the frozen worker.
-func (r *Recovery) RecordFault(fault Fault, instance string) {
+// RecordFault records that a fault happens now. instance is the worker that it hits (empty if it hits a store). A
+// store fault affects all turns that run at a worker. A turn that still recovers from an earlier fault keeps that
+// fault, unless it loses its worker. While a worker is frozen, only that fault is measured, because any turn may
+// move to the frozen worker.
+func (r *RecoveryTimes) RecordFault(fault Fault, instance string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.frozen = r.frozen || fault == StopWorker
-	for _, turn := range r.open {
+	for _, turn := range r.watchedTurns {
 		hit := turn.fault == "" && turn.instance != ""
 		if fault.hitsOneWorker() {
 			hit = turn.instance == instance
@@ -71,24 +71,24 @@ func (r *Recovery) RecordFault(fault Fault, instance string) {
 	}
 }
 
-// RecordThaw records that no worker is frozen any more.
-func (r *Recovery) RecordThaw() {
+// RecordThaw records that the frozen worker continues.
+func (r *RecoveryTimes) RecordThaw() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.frozen = false
 }
 
-// inFlight is how long a message that a worker sent before it was stopped may take to arrive.
+// inFlight is the time that a message may still take to arrive after its worker was stopped.
 const inFlight = 200 * time.Millisecond
 
-// observe records an event of a turn.
-func (r *Recovery) observe(mark string, e *troupev1.Event) {
+// recordEvent updates the affected turns with an event.
+func (r *RecoveryTimes) recordEvent(mark string, e *troupev1.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	turn := r.open[mark]
+	turn := r.watchedTurns[mark]
 	if turn == nil {
 		turn = &affectedTurn{}
-		r.open[mark] = turn
+		r.watchedTurns[mark] = turn
 	}
 	if e.GetInstanceId() != "" {
 		turn.instance = e.GetInstanceId()
@@ -101,12 +101,12 @@ func (r *Recovery) observe(mark string, e *troupev1.Event) {
 		turn.instance = ""
 	}
 	if e.GetTurnResult() != nil {
-		delete(r.open, mark)
+		delete(r.watchedTurns, mark)
 	}
 }
 
-// hasRecovered reports whether an event shows that a turn has recovered: from a fault of a worker when
-// another worker runs its step, or the same one again; from a fault of a store when a result was stored.
+// hasRecovered reports whether an event shows that the turn has recovered. After a worker fault, another worker
+// runs the step, or the same worker runs it again. After a store fault, a result was stored.
 func (a *affectedTurn) hasRecovered(e *troupev1.Event) bool {
 	switch {
 	case e.GetTurnResult() != nil, e.GetStepFinished() != nil:
@@ -118,15 +118,15 @@ func (a *affectedTurn) hasRecovered(e *troupev1.Event) bool {
 	}
 }
 
-// forget removes a turn that has no watchers any more.
-func (r *Recovery) forget(mark string) {
+// removeTurn removes a turn that no client watches any more.
+func (r *RecoveryTimes) removeTurn(mark string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.open, mark)
+	delete(r.watchedTurns, mark)
 }
 
-// Samples returns the times so far, the shortest first.
-func (r *Recovery) Samples() map[Fault][]time.Duration {
+// Samples returns the measured times, shortest first.
+func (r *RecoveryTimes) Samples() map[Fault][]time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := map[Fault][]time.Duration{}
@@ -136,8 +136,7 @@ func (r *Recovery) Samples() map[Fault][]time.Duration {
 	return all
 }
 
-// Quantile returns the least of the sorted samples that the given share of them does not exceed. It
-// returns 0 if there are no samples.
+// Quantile returns the given quantile of the sorted samples (0 if there are no samples).
 func Quantile(sorted []time.Duration, share float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

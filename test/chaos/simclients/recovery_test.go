@@ -24,40 +24,40 @@ func eventOn(instance string, payload any) *troupev1.Event {
 	return e
 }
 
-// A killed worker affects its own turns. They have recovered when another worker continues them.
-func TestRecovery_MeasuresToTheNextProgress(t *testing.T) {
+// A killed worker affects only the turns that it runs. They have recovered when another worker continues them.
+func TestRecoveryTimes_MeasureUntilTheNextProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRecovery()
-		r.observe("a", eventOn("w1", &troupev1.ModelCall{}))
-		r.observe("b", eventOn("w2", &troupev1.ModelCall{}))
+		r := NewRecoveryTimes()
+		r.recordEvent("a", eventOn("w1", &troupev1.ModelCall{}))
+		r.recordEvent("b", eventOn("w2", &troupev1.ModelCall{}))
 		r.RecordFault(KillWorker, "w1")
 		time.Sleep(time.Second)
-		r.observe("a", eventOn("w1", &troupev1.ModelCall{})) // it was in flight
-		r.observe("a", eventOn("w1", &troupev1.TextRetracted{}))
+		r.recordEvent("a", eventOn("w1", &troupev1.ModelCall{})) // it was in flight
+		r.recordEvent("a", eventOn("w1", &troupev1.TextRetracted{}))
 		r.RecordFault(KillMemory, "") // a turn without a worker stays with its fault
 		time.Sleep(time.Second)
-		r.observe("a", eventOn("w3", &troupev1.ModelCall{}))
-		r.observe("b", eventOn("w2", &troupev1.ModelCall{})) // does not need the store
+		r.recordEvent("a", eventOn("w3", &troupev1.ModelCall{}))
+		r.recordEvent("b", eventOn("w2", &troupev1.ModelCall{})) // does not need the store
 		time.Sleep(time.Second)
-		r.observe("b", eventOn("w2", &troupev1.StepFinished{}))
+		r.recordEvent("b", eventOn("w2", &troupev1.StepFinished{}))
 		r.RecordFault(KillRedis, "") // b is between steps; a is affected and left by its client
-		r.forget("a")
+		r.removeTurn("a")
 		require.Empty(t, cmp.Diff(map[Fault][]time.Duration{KillWorker: {2 * time.Second}, KillMemory: {2 * time.Second}}, r.Samples()))
 	})
 }
 
-// A killed worker's turn may move to the worker that is frozen next. Its delay then has two causes, so the
-// time is not counted for either.
-func TestRecovery_IgnoresAKillDuringAStop(t *testing.T) {
+// The turn of a killed worker may move to the worker that is frozen next. Its delay then has two causes, so its
+// time is not counted for either fault.
+func TestRecoveryTimes_IgnoreAKillDuringAFreeze(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := NewRecovery()
-		r.observe("a", eventOn("w1", &troupev1.ModelCall{}))
-		r.observe("b", eventOn("w2", &troupev1.ModelCall{}))
+		r := NewRecoveryTimes()
+		r.recordEvent("a", eventOn("w1", &troupev1.ModelCall{}))
+		r.recordEvent("b", eventOn("w2", &troupev1.ModelCall{}))
 		r.RecordFault(KillWorker, "w1")
 		r.RecordFault(StopWorker, "w2")
 		time.Sleep(4 * time.Second)
-		r.observe("a", eventOn("w2", &troupev1.ModelCall{}))
-		r.observe("b", eventOn("w2", &troupev1.ModelCall{}))
+		r.recordEvent("a", eventOn("w2", &troupev1.ModelCall{}))
+		r.recordEvent("b", eventOn("w2", &troupev1.ModelCall{}))
 		require.Empty(t, cmp.Diff(map[Fault][]time.Duration{StopWorker: {4 * time.Second}}, r.Samples()))
 	})
 }

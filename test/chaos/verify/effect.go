@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/violation"
 )
 
-// Names of the checks of tool calls.
+// The names of the checks of tool calls.
 const (
 	OnceAtMost  = "effect at most once"
 	OneKey      = "effect one key"
@@ -18,13 +18,13 @@ const (
 	Unasked     = "effect unasked"
 )
 
-// Attempts says which attempt of which step ran on an instance: mark, step, instance.
-type Attempts map[string]int32
+// AttemptsByInstance maps a mark, a step and an instance to the attempt that ran there.
+type AttemptsByInstance map[string]int32
 
-// AttemptsOf returns the attempts that the streams show. It omits an instance that ran two attempts of one
-// step.
-func AttemptsOf(streams []Stream) Attempts {
-	all := Attempts{}
+// AttemptsFromStreams returns the attempts that the streams show. It omits an instance that ran two attempts of
+// one step.
+func AttemptsFromStreams(streams []Stream) AttemptsByInstance {
+	all := AttemptsByInstance{}
 	for _, s := range streams {
 		for _, e := range s.Events {
 			if e.GetStepStarted() == nil {
@@ -47,15 +47,16 @@ func attemptKey(mark string, step int, instance string) string {
 	return fmt.Sprintf("%s %d %s", mark, step, instance)
 }
 
-// Committed is the text that a step committed.
-type Committed struct {
+// CommittedStep is the text that a step committed.
+type CommittedStep struct {
 	Mark string
 	Step int
 	Text string
 }
 
-// CheckEffects compares the ledger with the events of the mesh. asked are the marks that may occur.
-func CheckEffects(calls []ledger.Call, attempts Attempts, committed []Committed, asked map[string]bool) (found []violation.Violation) {
+// CheckEffects compares the ledger with the events of the mesh. asked holds the marks that may occur in the
+// ledger.
+func CheckEffects(calls []ledger.Call, attempts AttemptsByInstance, committed []CommittedStep, asked map[string]bool) (found []violation.Violation) {
 	steps := map[string][]ledger.Call{}
 	receipts := map[string]string{} // where each receipt was issued
 	for i, c := range calls {
@@ -67,9 +68,9 @@ func CheckEffects(calls []ledger.Call, attempts Attempts, committed []Committed,
 		}
 	}
 	for at, calls := range steps {
-		found = append(found, checkOnce(at, calls)...)
-		found = append(found, checkOneKey(at, calls)...)
-		found = append(found, checkNoRepeat(at, calls, attempts)...)
+		found = append(found, checkRanOnce(at, calls)...)
+		found = append(found, checkSameKey(at, calls)...)
+		found = append(found, checkNotRepeated(at, calls, attempts)...)
 	}
 	for _, c := range committed {
 		found = append(found, c.checkInLedger(receipts)...)
@@ -79,8 +80,8 @@ func CheckEffects(calls []ledger.Call, attempts Attempts, committed []Committed,
 
 func stepName(mark string, step int) string { return fmt.Sprintf("%s step %d", mark, step) }
 
-// checkOnce checks that a tool that may run once ran at most once.
-func checkOnce(at string, calls []ledger.Call) []violation.Violation {
+// checkRanOnce checks that a tool that may run only once did not run again.
+func checkRanOnce(at string, calls []ledger.Call) []violation.Violation {
 	var ran []string
 	for _, c := range calls {
 		if c.Kind == ledger.AtMostOnce {
@@ -93,8 +94,8 @@ func checkOnce(at string, calls []ledger.Call) []violation.Violation {
 	return nil
 }
 
-// checkOneKey checks that all calls of a tool in a step have the same key.
-func checkOneKey(at string, calls []ledger.Call) (found []violation.Violation) {
+// checkSameKey checks that all calls of a tool in a step have the same idempotency key.
+func checkSameKey(at string, calls []ledger.Call) (found []violation.Violation) {
 	keys := map[ledger.Kind]string{}
 	for _, c := range calls {
 		if c.Kind == ledger.Model {
@@ -109,7 +110,7 @@ func checkOneKey(at string, calls []ledger.Call) (found []violation.Violation) {
 	return found
 }
 
-// callPosition returns the position of a call in its step.
+// callPosition returns the position of a call in the order of its step.
 func callPosition(c ledger.Call) int {
 	if c.Kind == ledger.Model {
 		return 2*c.Number - 1
@@ -117,9 +118,9 @@ func callPosition(c ledger.Call) int {
 	return 2*slices.Index(ledger.Tools, c.Kind) + 2
 }
 
-// checkNoRepeat checks that no later attempt repeats a journaled call. The journal is written before a tool
+// checkNotRepeated checks that no later attempt repeats a journaled call. The journal is written before a tool
 // with an effect runs, so every earlier call of the step is journaled by then.
-func checkNoRepeat(at string, calls []ledger.Call, attempts Attempts) []violation.Violation {
+func checkNotRepeated(at string, calls []ledger.Call, attempts AttemptsByInstance) []violation.Violation {
 	for _, first := range calls {
 		if first.Kind != ledger.Idempotent && first.Kind != ledger.AtMostOnce {
 			continue
@@ -136,11 +137,11 @@ func checkNoRepeat(at string, calls []ledger.Call, attempts Attempts) []violatio
 	return nil
 }
 
-// unknown is how the result of a tool in doubt begins.
-const unknown = "UNKNOWN_OUTCOME"
+// inDoubtPrefix is the text with which the result of a tool in doubt begins.
+const inDoubtPrefix = "UNKNOWN_OUTCOME"
 
 // checkInLedger checks that every tool result in a step is in the ledger.
-func (c Committed) checkInLedger(receipts map[string]string) []violation.Violation {
+func (c CommittedStep) checkInLedger(receipts map[string]string) []violation.Violation {
 	at := stepName(c.Mark, c.Step)
 	results, ok := strings.CutPrefix(c.Text, at+": ")
 	parts := strings.Split(results, " | ")
@@ -149,7 +150,7 @@ func (c Committed) checkInLedger(receipts map[string]string) []violation.Violati
 	}
 	for i, kind := range ledger.Tools {
 		switch {
-		case kind == ledger.AtMostOnce && strings.HasPrefix(parts[i], unknown):
+		case kind == ledger.AtMostOnce && strings.HasPrefix(parts[i], inDoubtPrefix):
 		case !strings.HasPrefix(parts[i], string(kind)+"#") || receipts[parts[i]] != at:
 			return []violation.Violation{violation.Newf(InTheLedger, "%s: says that %s gave %q, which the ledger knows of %q", at, kind, parts[i], receipts[parts[i]])}
 		}

@@ -7,21 +7,21 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/violation"
 )
 
-// Names of the checks of stored sessions.
+// The names of the checks of stored sessions.
 const (
 	HistoryWhole = "history whole"
 	Ownership    = "ownership of keys"
 )
 
-// Acknowledged is a turn whose result a client has seen.
-type Acknowledged struct {
+// AcknowledgedTurn is a turn whose result a client has received.
+type AcknowledgedTurn struct {
 	Mark    string
 	Answers []string // of its steps, in order
 }
 
-// CheckHistory checks the final messages of a session: sequences without a gap, and each acknowledged turn once,
-// with its answers right after its message.
-func CheckHistory(session string, messages []*troupev1.Message, acknowledged []Acknowledged) (found []violation.Violation) {
+// CheckHistory checks the final messages of a session. Sequences have no gap. Each acknowledged turn is there
+// once, and its answers directly follow its message.
+func CheckHistory(session string, messages []*troupev1.Message, acknowledged []AcknowledgedTurn) (found []violation.Violation) {
 	at := map[string][]int{}
 	for i, m := range messages {
 		if m.GetSequence() != int64(i+1) {
@@ -56,7 +56,7 @@ func checkText(m *troupev1.Message) string {
 	return all.String()
 }
 
-// CheckKeys checks that every key in Redis belongs to one of its two tiers.
+// CheckKeys checks that every key in Redis belongs to one of the two tiers that Redis stores.
 func CheckKeys(keys []string) (found []violation.Violation) {
 	for _, key := range keys {
 		if !strings.HasPrefix(key, "m:") && !strings.HasPrefix(key, "o:") {

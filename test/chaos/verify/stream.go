@@ -1,5 +1,5 @@
-// Package verify has the checks of a chaos run that need no search: of event streams, of tool calls, of the
-// final sessions, and of the keys in Redis.
+// Package verify contains the checks of a chaos run that need no search. They cover event streams, tool calls, the
+// final sessions, and the keys in Redis.
 package verify
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/violation"
 )
 
-// Names of the checks of streams.
+// The names of the checks of streams.
 const (
 	Contiguous   = "stream contiguous"
 	TerminalOnce = "stream ends once"
@@ -22,16 +22,16 @@ const (
 	AttemptsGrow = "stream attempts grow"
 )
 
-// Stream holds what one call of Orchestrate or WatchTrace received on the wire.
+// Stream holds the events that one call of Orchestrate or WatchTrace received.
 type Stream struct {
-	Mark   string // of the request: its session and request id
-	After  uint64 // the sequence after which it began
-	First  bool   // it is the first stream of its turn, so it must have received all text
-	Ended  bool   // it ended without an error
-	Events []*troupev1.Event
+	Mark              string // name of the request: its session id and request id
+	After             uint64 // the sequence after which it began
+	IsFirst           bool   // it is the first stream of its turn, so it must have received all text
+	EndedWithoutError bool   // it ended without an error
+	Events            []*troupev1.Event
 }
 
-// CheckStreams checks each stream, and compares all streams of a request.
+// CheckStreams checks each stream and compares all streams of a request with each other.
 func CheckStreams(streams []Stream) (found []violation.Violation) {
 	stored := map[string]*troupev1.Event{}
 	for _, s := range streams {
@@ -50,13 +50,13 @@ func CheckStreams(streams []Stream) (found []violation.Violation) {
 	return found
 }
 
-// durableEvents returns the events that are stored.
+// durableEvents returns the events of the stream that the mesh stores.
 func (s Stream) durableEvents() []*troupev1.Event {
 	return slices.DeleteFunc(slices.Clone(s.Events), func(e *troupev1.Event) bool { return e.GetSequence() == 0 })
 }
 
-// checkSequences checks that sequences grow by one from the start of the stream: they are ordered and unique, and
-// none is missing.
+// checkSequences checks that sequences grow by one from the start of the stream, so that events are ordered,
+// unique and complete.
 func (s Stream) checkSequences() []violation.Violation {
 	next := s.After + 1
 	for _, e := range s.durableEvents() {
@@ -68,22 +68,22 @@ func (s Stream) checkSequences() []violation.Violation {
 	return nil
 }
 
-// checkResult checks that there is at most one turn result, that nothing follows it, and that a stream without an
-// error has one.
+// checkResult checks that a stream has at most one turn result and nothing after it. A stream without an error
+// must have one.
 func (s Stream) checkResult() []violation.Violation {
 	for i, e := range s.Events {
 		if e.GetTurnResult() != nil && i < len(s.Events)-1 {
 			return []violation.Violation{violation.Newf(TerminalOnce, "%s: %d events behind the turn result, the first is %v", s.Mark, len(s.Events)-1-i, s.Events[i+1])}
 		}
 	}
-	if n := len(s.Events); s.Ended && n > 0 && s.Events[n-1].GetTurnResult() == nil {
+	if n := len(s.Events); s.EndedWithoutError && n > 0 && s.Events[n-1].GetTurnResult() == nil {
 		return []violation.Violation{violation.Newf(TerminalOnce, "%s: ended with %v and no turn result", s.Mark, s.Events[n-1])}
 	}
 	return nil
 }
 
-// checkAttempts checks that the attempts of a step grow by one, and that a text_retracted precedes each but the
-// first.
+// checkAttempts checks that the attempts of a step grow by one, and that a text_retracted event precedes each
+// attempt except the first.
 func (s Stream) checkAttempts() []violation.Violation {
 	if s.After > 0 {
 		return nil
@@ -105,8 +105,8 @@ func (s Stream) checkAttempts() []violation.Violation {
 	return nil
 }
 
-// checkText checks that the text deltas of a step after the last text_retracted are the committed text. A stream
-// that began later has received its end.
+// checkText checks that the text deltas after the last text_retracted event form the committed text. A stream that
+// began later has only the end of the text.
 func (s Stream) checkText() []violation.Violation {
 	said := map[int32]string{}
 	for _, e := range s.Events {
@@ -117,7 +117,7 @@ func (s Stream) checkText() []violation.Violation {
 			said[step] = ""
 		case e.GetStepFinished() != nil && e.GetStepFinished().GetResult().GetFailure() == nil:
 			committed := e.GetStepFinished().GetResult().GetText()
-			if said[step] == committed || !s.First && strings.HasSuffix(committed, said[step]) {
+			if said[step] == committed || !s.IsFirst && strings.HasSuffix(committed, said[step]) {
 				continue
 			}
 			return []violation.Violation{violation.Newf(TextIsCommit, "%s step %d: streamed %q, committed %q", s.Mark, step, said[step], committed)}

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/violation"
 )
 
-// names returns the names of the checks that found something.
+// names returns the names of the checks that found a violation.
 func names(found []violation.Violation) (all []string) {
 	for _, v := range found {
 		all = append(all, v.Check)
@@ -41,9 +41,9 @@ func event(sequence uint64, attempt int32, payload any) *troupev1.Event {
 	return e
 }
 
-// stream returns the stream of a turn whose first attempt was lost in the middle of the answer.
+// stream returns a stream whose first attempt was lost in the middle of the answer.
 func stream() verify.Stream {
-	return verify.Stream{Mark: "s/r", First: true, Ended: true, Events: []*troupev1.Event{
+	return verify.Stream{Mark: "s/r", IsFirst: true, EndedWithoutError: true, Events: []*troupev1.Event{
 		event(1, 0, &troupev1.TurnStarted{}),
 		event(2, 1, &troupev1.StepStarted{}),
 		event(0, 1, "an ans"),
@@ -86,12 +86,12 @@ func TestCheckStreams_FindsViolationsOfOneStream(t *testing.T) {
 	}
 }
 
-// A stream that begins later, or after a sequence, has the rest without the beginning.
+// A stream that begins later, or after a sequence, receives the remaining events only.
 func TestCheckStreams_StreamsOfOneTurnAreEqual(t *testing.T) {
 	later := stream()
-	later.First = false
+	later.IsFirst = false
 	later.Events = slices.Delete(slices.Clone(later.Events), 5, 6)
-	resumed := verify.Stream{Mark: "s/r", After: 3, Ended: true, Events: stream().Events[4:]}
+	resumed := verify.Stream{Mark: "s/r", After: 3, EndedWithoutError: true, Events: stream().Events[4:]}
 	require.Empty(t, verify.CheckStreams([]verify.Stream{stream(), later, resumed}))
 
 	later.Events[0] = event(1, 0, &troupev1.TurnStarted{Text: "another"})
@@ -106,14 +106,14 @@ func TestCheckEffects_FindsViolationsInTheLedger(t *testing.T) {
 		}
 		return c
 	}
-	// The first attempt was lost after the call of the tool that may run once.
+	// The first attempt was lost after it had called the tool that may run only once.
 	good := []ledger.Call{
 		call(ledger.Model, 1, "w1"), call(ledger.Read, 0, "w1"), call(ledger.Model, 2, "w1"),
 		call(ledger.Idempotent, 0, "w1"), call(ledger.Model, 3, "w1"), call(ledger.AtMostOnce, 0, "w1"),
 		call(ledger.Model, 4, "w2"),
 	}
 	said := "s/r step 1: read#2 | idempotent#4 | at_most_once#6"
-	attempts := verify.AttemptsOf([]verify.Stream{stream()})
+	attempts := verify.AttemptsFromStreams([]verify.Stream{stream()})
 	for name, c := range map[string]struct {
 		more  []ledger.Call
 		spoil func([]ledger.Call)
@@ -141,7 +141,7 @@ func TestCheckEffects_FindsViolationsInTheLedger(t *testing.T) {
 			if c.said == "" {
 				c.said = said
 			}
-			found := verify.CheckEffects(calls, attempts, []verify.Committed{{Mark: "s/r", Step: 1, Text: c.said}}, map[string]bool{"s/r": true})
+			found := verify.CheckEffects(calls, attempts, []verify.CommittedStep{{Mark: "s/r", Step: 1, Text: c.said}}, map[string]bool{"s/r": true})
 			require.Equal(t, c.want, names(found), "%v", found)
 		})
 	}
@@ -158,7 +158,7 @@ func TestCheckHistory_FindsViolations(t *testing.T) {
 			message(4, user, "s/2"), message(5, agent, "b"), message(6, agent, "c"),
 		}
 	}
-	acknowledged := []verify.Acknowledged{{"s/1", []string{"a"}}, {"s/2", []string{"b", "c"}}}
+	acknowledged := []verify.AcknowledgedTurn{{"s/1", []string{"a"}}, {"s/2", []string{"b", "c"}}}
 	require.Empty(t, verify.CheckHistory("s", whole(), acknowledged))
 	for name, spoil := range map[string]func([]*troupev1.Message) []*troupev1.Message{
 		"a lost answer":  func(m []*troupev1.Message) []*troupev1.Message { return m[:5] },
@@ -173,7 +173,7 @@ func TestCheckHistory_FindsViolations(t *testing.T) {
 	}
 }
 
-func TestCheckKeys_KeysBelongToATier(t *testing.T) {
+func TestCheckKeys_RejectsKeysWithoutATier(t *testing.T) {
 	require.Empty(t, verify.CheckKeys([]string{"m:{/s}:meta", "o:{/t}:tr"}))
 	require.Equal(t, []string{verify.Ownership}, names(verify.CheckKeys([]string{"session:1"})))
 }
@@ -182,5 +182,5 @@ func TestCountFaults_CountsTheFaultsOfARun(t *testing.T) {
 	s := stream()
 	s.Events[7] = event(5, 2, []string{"s/r step 1: read#1 | idempotent#2 | UNKNOWN_OUTCOME: it is not known."})
 	calls := []ledger.Call{{Kind: ledger.Read, Worker: "w1"}, {Kind: ledger.Idempotent, Worker: "w2"}}
-	require.Equal(t, verify.FaultCounts{Takeovers: 1, Resets: 1, Replays: 1, Unknown: 1}, verify.CountFaults([]verify.Stream{s, s}, calls))
+	require.Equal(t, verify.FaultCounts{Takeovers: 1, Retractions: 1, ReplayedResults: 1, InDoubt: 1}, verify.CountFaults([]verify.Stream{s, s}, calls))
 }

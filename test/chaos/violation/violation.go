@@ -1,9 +1,9 @@
-// Package violation has the type of a finding that models and validators share.
+// Package violation defines the finding that all checks of the chaos suite return.
 package violation
 
 import "fmt"
 
-// Violation is a broken promise.
+// Violation is a promise of the mesh that a check found broken.
 type Violation struct {
 	Check  string // the check that found it
 	Detail string // where, and what

@@ -14,15 +14,15 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/ledger"
 )
 
-// model is a stateless script: its reply depends only on the request. It works on the last message of the user,
-// whose text is the mark of the request.
+// model is a stateless script whose reply depends only on the request. It reads the user's last message, whose
+// text is the mark of the request.
 type model struct{ ledger ledger.Client }
 
 // Name implements llm.Model.
 func (model) Name() string { return "chaos/script" }
 
-// Generate calls the tools one after the other, and then answers with their results. It sends the answer in
-// pieces with a ledger call between them, so that a fault can hit it.
+// Generate calls the tools one after the other and then answers with their results. It sends the answer in pieces
+// with a ledger call between them, so that a fault can hit it.
 func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		mark, step, results := parseConversation(req.Messages)
@@ -44,8 +44,8 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 	}
 }
 
-// parseConversation finds the request, the number of the step, and the tool results so far. Messages with an author after
-// the message of the user are briefings from earlier steps.
+// parseConversation finds the mark, the number of the step, and the tool results so far. Messages with an author
+// after the user's message are briefings from earlier steps.
 func parseConversation(messages []conversation.Message) (mark string, step int, results []string) {
 	for _, said := range messages {
 		switch {
@@ -65,7 +65,7 @@ func toolCall(mark string, step int, tool ledger.Kind) conversation.ToolCall {
 	return conversation.ToolCall{ID: "call_" + string(tool), Name: string(tool), Arguments: string(in)}
 }
 
-// answer names the request, the step and the receipts.
+// answer returns a text that names the request, the step and the receipts.
 func answer(mark string, step int, results []string) string {
 	return fmt.Sprintf("%s step %d: %s", mark, step, strings.Join(results, " | "))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/ledger"
 )
 
-// A step posts its seven calls in order, and answers with the receipts.
+// A step posts its seven calls in order and answers with their receipts.
 func TestWorker_RecordsEveryCallInTheLedger(t *testing.T) {
 	l, err := ledger.New()
 	require.NoError(t, err)

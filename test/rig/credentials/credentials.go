@@ -1,5 +1,5 @@
-// Package credentials makes the credentials of a mesh under test: certificates that say which process is
-// which, and the token of the test's client.
+// Package credentials creates the credentials of a mesh under test: certificates that identify the processes, and
+// the token of the test's client.
 package credentials
 
 import (
@@ -20,42 +20,41 @@ import (
 	"github.com/troupe-dev/troupe/pkg/client"
 )
 
-// Config says which credentials a mesh has.
+// Config selects the credentials of a mesh.
 type Config struct {
-	None  bool // processes have no certificates
-	Files bool // processes have certificates in files, as in production, and not from a CA for development
-	Token bool // clients need a token
+	NoCertificates   bool // processes have no certificates
+	CertificateFiles bool // processes have certificates in files, as in production, and not from a CA for development
+	RequireToken     bool // clients need a token
 }
 
-// Credentials are the credentials of one mesh. The methods fail the test when they cannot do what they
-// say.
+// Credentials holds the credentials of one mesh. Its methods fail the test on errors.
 type Credentials struct {
-	// DevCA is the folder of the current CA (empty means that there is none).
+	// DevCA is the folder of the current development CA (empty means that there is none).
 	DevCA string
 
 	t      testing.TB
-	files  *files // of certificates (nil without Config.Files)
-	tokens string // folder of the client's token (empty means that clients need none)
+	files  *certificateFolder // of certificates (nil without Config.Files)
+	tokens string             // folder of the client's token (empty means that clients need none)
 }
 
-// New makes the credentials of a mesh.
+// New creates the credentials of a mesh.
 func New(t testing.TB, cfg Config) *Credentials {
 	t.Helper()
 	c := &Credentials{t: t}
-	if !cfg.None {
+	if !cfg.NoCertificates {
 		c.DevCA = t.TempDir()
 	}
-	if cfg.Files {
-		c.files = &files{dir: t.TempDir()}
-		c.TrustAlso(c.DevCA)
+	if cfg.CertificateFiles {
+		c.files = &certificateFolder{dir: t.TempDir()}
+		c.AddCA(c.DevCA)
 	}
-	if cfg.Token {
+	if cfg.RequireToken {
 		c.makeToken()
 	}
 	return c
 }
 
-// makeToken makes the token of the test's client, an admin, and the list of tokens for the orchestrator.
+// makeToken creates the token of the test's client, who is an admin, and the orchestrator's list of tokens.
 func (c *Credentials) makeToken() {
 	c.t.Helper()
 	text, entry := token.New(token.Entry{Name: "test", Tenant: identity.DefaultTenant, Role: identity.Admin})
@@ -76,9 +75,9 @@ func (c *Credentials) Token() string {
 
 func (c *Credentials) tokenFile(name string) string { return filepath.Join(c.tokens, name) }
 
-// Client returns the settings of the client port: its own certificate, if it has one, and how it checks
-// tokens.
-func (c *Credentials) Client() (edge identity.Edge, tokens bearer.Config) {
+// ClientPortConfig returns the settings of the client port: its certificate, if it has one, and the file of
+// accepted tokens.
+func (c *Credentials) ClientPortConfig() (edge identity.Edge, tokens bearer.Config) {
 	if c.files != nil {
 		edge = identity.Edge{Cert: c.files.path(Edge, "crt"), Key: c.files.path(Edge, "key")}
 	}
@@ -88,9 +87,9 @@ func (c *Credentials) Client() (edge identity.Edge, tokens bearer.Config) {
 	return edge, tokens
 }
 
-// Dialer returns a function that connects to the orchestrator at an address, with a client that sends the
-// token of the test if one is required. Each connection trusts the CAs that are current when it is made.
-// The caller closes it. The function is safe for concurrent use.
+// Dialer returns a function that connects to the orchestrator at an address. The client sends the token of the
+// test if tokens are required. Each connection trusts the CAs that are current when it is made. The caller closes
+// it. The function is safe for concurrent use.
 func (c *Credentials) Dialer(addr string) func() (*grpc.ClientConn, *client.Client, error) {
 	var trust identity.ClientTLS
 	var sent bearer.Token
@@ -114,9 +113,9 @@ func (c *Credentials) Dialer(addr string) func() (*grpc.ClientConn, *client.Clie
 	}
 }
 
-// Process returns the configuration from which a process loads its identity. The certificate was issued under
-// the given name.
-func (c *Credentials) Process(name string) identity.Config {
+// ProcessConfig returns the configuration from which a process loads its identity. The certificate must have been
+// issued under the given name.
+func (c *Credentials) ProcessConfig(name string) identity.Config {
 	if c.files == nil {
 		return identity.Config{DevCA: c.DevCA}
 	}
@@ -125,8 +124,8 @@ func (c *Credentials) Process(name string) identity.Config {
 	}
 }
 
-// Identity returns the identity of any process of the mesh, to connect with and to sign with. With it a
-// test acts as a compromised process.
+// Identity returns the identity of any process of the mesh, for connections and for signatures. A test uses it to
+// act as a compromised process.
 func (c *Credentials) Identity(id identity.ID) *identity.Source {
 	c.t.Helper()
 	self, err := identity.Open(identity.Config{DevCA: c.DevCA}, id.Role, id.Name, zap.NewNop())
@@ -134,9 +133,9 @@ func (c *Credentials) Identity(id identity.ID) *identity.Source {
 	return self
 }
 
-// TLS returns the configuration of a process of the role, for tests that speak to a port without gRPC. It
+// TLSConfig returns the TLS configuration of a process with the role, for tests that use a port without gRPC. It
 // does not verify the server.
-func (c *Credentials) TLS(role identity.Role) *tls.Config {
+func (c *Credentials) TLSConfig(role identity.Role) *tls.Config {
 	c.t.Helper()
 	ca, err := identity.OpenCA(c.DevCA)
 	require.NoError(c.t, err)

@@ -21,25 +21,25 @@ import (
 	"github.com/troupe-dev/troupe/internal/identity"
 )
 
-// Edge is the name of the certificate that clients see. The orchestrator has another one for the mesh.
+// Edge is the name of the certificate that the orchestrator shows to clients. It shows another one to the mesh.
 const Edge = "edge"
 
 // caFile is the name of the file with the trusted CAs.
 const caFile = "ca"
 
-// files is a folder of certificates and keys, as processes in production have one. Each file is replaced
-// as a whole, but a certificate and its key are two files.
-type files struct {
+// certificateFolder is a folder of certificates and keys, as processes have it in production. Each file is
+// replaced atomically, but a certificate and its key are two files.
+type certificateFolder struct {
 	dir     string
 	ca      tls.Certificate // that signs new certificates
 	trusted []byte          // all trusted CAs, in PEM
 }
 
-func (f *files) path(name, kind string) string {
+func (f *certificateFolder) path(name, kind string) string {
 	return filepath.Join(f.dir, strings.ReplaceAll(name, " ", "-")+"."+kind)
 }
 
-func (f *files) replace(name, kind string, text []byte) error {
+func (f *certificateFolder) replace(name, kind string, text []byte) error {
 	next := filepath.Join(f.dir, ".next")
 	if err := os.WriteFile(next, text, 0o600); err != nil {
 		return err
@@ -47,12 +47,11 @@ func (f *files) replace(name, kind string, text []byte) error {
 	return os.Rename(next, f.path(name, kind))
 }
 
-// InFiles reports whether processes have their certificates in files.
-func (c *Credentials) InFiles() bool { return c.files != nil }
+// UsesFiles reports whether processes read their certificates from files.
+func (c *Credentials) UsesFiles() bool { return c.files != nil }
 
-// TrustAlso makes all processes trust one more CA. The CA signs all certificates that are issued from now
-// on.
-func (c *Credentials) TrustAlso(devCA string) {
+// AddCA makes all processes trust one more CA, which signs all certificates that are issued from now on.
+func (c *Credentials) AddCA(devCA string) {
 	c.t.Helper()
 	_, err := identity.OpenCA(devCA)
 	require.NoError(c.t, err)
@@ -66,15 +65,15 @@ func (c *Credentials) TrustAlso(devCA string) {
 	require.NoError(c.t, c.files.replace(caFile, "crt", c.files.trusted))
 }
 
-// TrustLatest makes all processes trust only the latest CA.
-func (c *Credentials) TrustLatest() {
+// TrustOnlyLatestCA makes all processes stop trusting every CA except the latest.
+func (c *Credentials) TrustOnlyLatestCA() {
 	c.t.Helper()
 	c.files.trusted = toPEM("CERTIFICATE", c.files.ca.Leaf.Raw)
 	require.NoError(c.t, c.files.replace(caFile, "crt", c.files.trusted))
 }
 
-// Issue issues a certificate to a process, or for Edge.
-func (c *Credentials) Issue(name string, id identity.ID, life time.Duration) {
+// IssueCertificate issues a certificate to a process or, under the name Edge, to the client port.
+func (c *Credentials) IssueCertificate(name string, id identity.ID, life time.Duration) {
 	c.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(c.t, err)
@@ -98,7 +97,7 @@ func (c *Credentials) Issue(name string, id identity.ID, life time.Duration) {
 	require.NoError(c.t, c.files.replace(name, "key", toPEM("PRIVATE KEY", text)))
 }
 
-// Certificate returns the latest certificate that was issued under a name.
+// Certificate returns the latest certificate that was issued under the name.
 func (c *Credentials) Certificate(name string) *x509.Certificate {
 	c.t.Helper()
 	pair, err := tls.LoadX509KeyPair(c.files.path(name, "crt"), c.files.path(name, "key"))

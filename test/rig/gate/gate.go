@@ -1,5 +1,5 @@
-// Package gate is a server that the agents of package slow and package clerk call from inside their
-// steps. A test uses it to stop a step at a known place, and to count what models and tools did.
+// Package gate provides a server that test agents call from inside their steps. With it a test stops a step at a
+// known place, and counts the calls of models and tools.
 package gate
 
 import (
@@ -19,22 +19,22 @@ import (
 // callTimeout is how long a call may take to arrive on a busy machine.
 const callTimeout = 60 * time.Second
 
-// Gate holds back the calls of agents until the test opens it for their key. It is safe for concurrent
-// use.
+// Gate holds back the calls of agents. Each call has a key, and continues when the test opens that key. It is safe
+// for concurrent use.
 type Gate struct {
 	URL string
 
 	mu    sync.Mutex
-	locks map[string]*lock
+	locks map[string]*keyState
 }
 
-// lock is the state of one key.
-type lock struct {
+// keyState is the state of one key.
+type keyState struct {
 	arrived     chan string   // instances, in the order of their calls
 	open        chan struct{} // closed by Open
 	modelCalls  int
-	notes       int // of tools
-	repaired    bool
+	toolNotes   int // how often a tool reported the key
+	isRepaired  bool
 	callers     []string // see Callers
 	credentials []string // see TurnCredentials
 }
@@ -42,30 +42,30 @@ type lock struct {
 // New serves a gate until the test ends.
 func New(t testing.TB) *Gate {
 	t.Helper()
-	g := &Gate{locks: map[string]*lock{}}
+	g := &Gate{locks: map[string]*keyState{}}
 	mux := http.NewServeMux()
-	handle := func(path string, handler func(http.ResponseWriter, *http.Request, *lock)) {
-		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { handler(w, r, g.lock(r.FormValue("key"))) })
+	handle := func(path string, handler func(http.ResponseWriter, *http.Request, *keyState)) {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { handler(w, r, g.keyState(r.FormValue("key"))) })
 	}
-	handle("/hold", func(_ http.ResponseWriter, r *http.Request, l *lock) {
+	handle("/hold", func(_ http.ResponseWriter, r *http.Request, l *keyState) {
 		g.recordCaller(l, "tool", r)
 		l.wait(r)
 	})
-	handle("/model", func(_ http.ResponseWriter, r *http.Request, l *lock) {
+	handle("/model", func(_ http.ResponseWriter, r *http.Request, l *keyState) {
 		g.recordCaller(l, "model", r)
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		l.modelCalls++
 	})
-	handle("/panic", func(_ http.ResponseWriter, r *http.Request, l *lock) { g.recordCaller(l, "tool", r) })
-	handle("/note", func(_ http.ResponseWriter, _ *http.Request, l *lock) {
+	handle("/panic", func(_ http.ResponseWriter, r *http.Request, l *keyState) { g.recordCaller(l, "tool", r) })
+	handle("/note", func(_ http.ResponseWriter, _ *http.Request, l *keyState) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		l.notes++
+		l.toolNotes++
 	})
-	handle("/repaired", func(w http.ResponseWriter, r *http.Request, l *lock) {
+	handle("/repaired", func(w http.ResponseWriter, r *http.Request, l *keyState) {
 		g.mu.Lock()
-		repaired := l.repaired
+		repaired := l.isRepaired
 		g.mu.Unlock()
 		if !repaired {
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -82,8 +82,8 @@ func New(t testing.TB) *Gate {
 	return g
 }
 
-// wait holds a call back until the lock is open, or the caller has gone.
-func (l *lock) wait(r *http.Request) {
+// wait blocks a call until its key is open or its caller disconnects.
+func (l *keyState) wait(r *http.Request) {
 	l.arrived <- r.FormValue("instance")
 	select {
 	case <-l.open:
@@ -91,17 +91,17 @@ func (l *lock) wait(r *http.Request) {
 	}
 }
 
-func (g *Gate) lock(key string) *lock {
+func (g *Gate) keyState(key string) *keyState {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.locks[key] == nil {
-		g.locks[key] = &lock{arrived: make(chan string, 16), open: make(chan struct{})}
+		g.locks[key] = &keyState{arrived: make(chan string, 16), open: make(chan struct{})}
 	}
 	return g.locks[key]
 }
 
 // recordCaller records the credentials that a call carries.
-func (g *Gate) recordCaller(l *lock, kind string, r *http.Request) {
+func (g *Gate) recordCaller(l *keyState, kind string, r *http.Request) {
 	actor, credential, _ := r.BasicAuth()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -109,58 +109,58 @@ func (g *Gate) recordCaller(l *lock, kind string, r *http.Request) {
 	l.credentials = append(l.credentials, r.Header.Values(turnctx.CredentialKey)...)
 }
 
-// AwaitCall returns the instance that calls next with a key and is held back.
+// AwaitCall waits for the next call with the key and returns the instance that makes it. The call is held back.
 func (g *Gate) AwaitCall(t testing.TB, key string) (instance string) {
 	t.Helper()
 	timer := time.NewTimer(callTimeout)
 	defer timer.Stop()
 	select {
-	case instance = <-g.lock(key).arrived:
+	case instance = <-g.keyState(key).arrived:
 	case <-timer.C:
 		require.FailNow(t, "no call arrived at the gate", "with %s", key)
 	}
 	return instance
 }
 
-// Open lets all calls with the key pass, those that come later too.
-func (g *Gate) Open(key string) { close(g.lock(key).open) }
+// Open lets all calls with the key continue, including later ones.
+func (g *Gate) Open(key string) { close(g.keyState(key).open) }
 
-// Repair lets steps with the key succeed that failed before.
+// Repair makes steps with the key succeed that failed until now.
 func (g *Gate) Repair(key string) {
-	l := g.lock(key)
+	l := g.keyState(key)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	l.repaired = true
+	l.isRepaired = true
 }
 
-// ModelCalls returns how often a model was called with a key.
+// ModelCalls returns how often models were called with the key.
 func (g *Gate) ModelCalls(key string) int {
-	l := g.lock(key)
+	l := g.keyState(key)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return l.modelCalls
 }
 
-// Notes returns how often a tool noted a key.
-func (g *Gate) Notes(key string) int {
-	l := g.lock(key)
+// ToolNotes returns how often a tool reported the key to the gate.
+func (g *Gate) ToolNotes(key string) int {
+	l := g.keyState(key)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return l.notes
+	return l.toolNotes
 }
 
-// Callers returns who called with a key, in order: "model" or "tool", with the actor and the credential
-// that the call carried, if any.
+// Callers returns the callers with a key, in order. Each entry says "model" or "tool", and contains the actor and
+// the credential of the call, if any.
 func (g *Gate) Callers(key string) []string {
-	l := g.lock(key)
+	l := g.keyState(key)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(l.callers)
 }
 
-// TurnCredentials returns the credentials of turns that calls with a key carried, in order.
+// TurnCredentials returns the turn credentials in the calls with a key, in order.
 func (g *Gate) TurnCredentials(key string) []string {
-	l := g.lock(key)
+	l := g.keyState(key)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(l.credentials)

@@ -23,10 +23,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Names of the agent. Under the name Hurried, its approvals time out after 100 ms.
+// The names of the agent. Under the name ShortTimeoutName, its approvals time out after 100 ms.
 const (
-	Name    = "clerk"
-	Hurried = "hurried"
+	Name             = "clerk"
+	ShortTimeoutName = "hurried"
 )
 
 // Credential is the name of the credential that the tool fetch needs.
@@ -65,7 +65,7 @@ func New(name, gate, instance string) (*agent.Agent, error) {
 	}
 	fetch = tool.WithLogin(execution.Login{Name: Credential, Prompt: "The password of your mailbox.", URL: "https://mail.example.org/passwords"}, fetch)
 	config := approval.Config{Never: []string{"screen", "fetch"}}
-	if name == Hurried {
+	if name == ShortTimeoutName {
 		config.Timeout = 100 * time.Millisecond
 	}
 	approvals, err := approval.New(config)
@@ -111,11 +111,11 @@ func (model) Name() string { return "test/clerk" }
 // Generate implements llm.Model.
 func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
-		if texts := results(req.Messages); len(texts) > 0 {
+		if texts := lastToolResults(req.Messages); len(texts) > 0 {
 			yield(llm.Delta{Text: "I was told: " + strings.Join(texts, "; ")}, nil)
 			return
 		}
-		verb, key := request(req.Messages)
+		verb, key := lastUserRequest(req.Messages)
 		if err := m.call(ctx, "model", key); err != nil {
 			yield(llm.Delta{}, err)
 			return
@@ -138,8 +138,8 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 	}
 }
 
-// results returns the results of the last round of tools. It returns none if another message follows them.
-func results(messages []conversation.Message) (texts []string) {
+// lastToolResults returns the results of the last tool round (nil if another message follows them).
+func lastToolResults(messages []conversation.Message) (texts []string) {
 	for _, m := range slices.Backward(messages) {
 		if m.Role != conversation.RoleTool {
 			break
@@ -150,8 +150,8 @@ func results(messages []conversation.Message) (texts []string) {
 	return texts
 }
 
-// request returns what the last message of the user asks for.
-func request(messages []conversation.Message) (verb, key string) {
+// lastUserRequest returns what the user's last message asks for.
+func lastUserRequest(messages []conversation.Message) (verb, key string) {
 	for _, m := range slices.Backward(messages) {
 		if m.Role == conversation.RoleUser && m.Author == "" { // messages of earlier agents have an author
 			verb, key, _ = strings.Cut(m.Text, " ")

@@ -1,4 +1,4 @@
-// Command inputworker is a worker of the agent of package inputagent.
+// Command inputworker runs a worker of the agent in package inputagent.
 package main
 
 import (

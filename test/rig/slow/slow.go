@@ -101,7 +101,7 @@ func (a caller) call(ctx context.Context, what, key string) error {
 	return err
 }
 
-// panicWithCredentials panics with everything that the step knows of its caller.
+// panicWithCredentials panics with a text that contains all credentials that the step knows.
 func panicWithCredentials(ctx context.Context) error {
 	auth, _ := execution.AuthFrom(ctx)
 	panic(auth) //nolint:forbidigo // a test checks that the credentials do not leak
@@ -110,13 +110,14 @@ func panicWithCredentials(ctx context.Context) error {
 // client keeps no connection.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// model calls a tool, and then repeats its result.
+// model calls a tool and then repeats the tool's result.
 type model struct{ caller }
 
 // Name implements llm.Model.
 func (model) Name() string { return "test/slow" }
 
-// The text of "tell" is longer than what the stream of a client buffers when the client does not read.
+// The text for "tell" is longer than the buffers of a client's stream, so that it blocks if the client does not
+// read.
 const (
 	pieces = 4000
 	piece  = "This is one of very many sentences that come too late. "
@@ -131,7 +132,7 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 				yield(llm.Delta{}, panicWithCredentials(ctx))
 				return
 			}
-			if key, breaks := keyToBreak(req.Messages); breaks {
+			if key, breaks := breakKey(req.Messages); breaks {
 				if err := m.call(ctx, "repaired", key); err != nil {
 					yield(llm.Delta{}, err)
 					return
@@ -142,7 +143,7 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 		}
 		verb, key, _ := strings.Cut(last.Text, " ")
 		key, _, _ = strings.Cut(key, "\n") // the texts of earlier agents follow
-		if first, breaks := keyToBreak(req.Messages); breaks {
+		if first, breaks := breakKey(req.Messages); breaks {
 			verb, key = "break", first
 		}
 		if err := m.call(ctx, "model", key); err != nil {
@@ -174,8 +175,8 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 	}
 }
 
-// keyToBreak returns the key of a "break" in the messages.
-func keyToBreak(messages []conversation.Message) (key string, breaks bool) {
+// breakKey returns the key of a "break" request in the messages.
+func breakKey(messages []conversation.Message) (key string, breaks bool) {
 	for _, m := range messages {
 		for line := range strings.Lines(m.Text) { // the texts of earlier agents come first
 			if text, ok := strings.CutPrefix(line, "break "); ok {

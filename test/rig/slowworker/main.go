@@ -1,4 +1,4 @@
-// Command slowworker is a worker of the slow agent.
+// Command slowworker runs a worker of the slow agent.
 package main
 
 import (

@@ -19,10 +19,10 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// rewriteTimeout bounds a rewrite of the log of Redis on a busy machine.
+// rewriteTimeout bounds how long Redis may take to rewrite its append-only file on a busy machine.
 const rewriteTimeout = 60 * time.Second
 
-// Access says who may use the stores.
+// Access selects who may use the stores.
 type Access int
 
 // The accesses.
@@ -36,36 +36,36 @@ const (
 type Config struct {
 	Access Access
 	DevCA  string   // folder of the CA that etcd gets its certificates from, if it is guarded
-	Agents []string // whose workers may use a guarded etcd
+	Agents []string // agents whose workers may use a guarded etcd
 }
 
-// Stores are a running Redis and a running etcd. Both keep their data when they are stopped and started.
-// The methods fail the test when they cannot do what they say.
+// Stores holds a running Redis and a running etcd. Both keep their data when they are stopped and started. The
+// methods fail the test on errors.
 type Stores struct {
 	Redis *redistest.Server
 	Etcd  *etcdtest.Etcd
 
 	t    testing.TB
 	cfg  Config
-	root *clientv3.Client // of etcd (nil until it is needed)
+	root *clientv3.Client // etcd client with all rights (nil until it is needed)
 }
 
-// Start starts the stores, until the test ends.
+// Start starts the stores, which run until the test ends.
 func Start(t testing.TB, cfg Config) *Stores {
 	t.Helper()
 	s := &Stores{t: t, cfg: cfg}
 	switch cfg.Access {
 	case Guarded:
-		s.Redis, s.Etcd = redistest.Guarded(t), etcdtest.Guarded(t, cfg.DevCA, cfg.Agents...)
+		s.Redis, s.Etcd = redistest.StartGuarded(t), etcdtest.StartGuarded(t, cfg.DevCA, cfg.Agents...)
 	case Open:
-		s.Redis, s.Etcd = redistest.Guarded(t), etcdtest.Start(t)
+		s.Redis, s.Etcd = redistest.StartGuarded(t), etcdtest.Start(t)
 	case Plain:
-		s.Redis, s.Etcd = redistest.New(t), etcdtest.Start(t)
+		s.Redis, s.Etcd = redistest.StartServer(t), etcdtest.Start(t)
 	}
 	return s
 }
 
-// RedisURL returns the URL of Redis for a user.
+// RedisURL returns the URL with which a user connects to Redis.
 func (s *Stores) RedisURL(user string) string {
 	switch s.cfg.Access {
 	case Plain:
@@ -74,19 +74,19 @@ func (s *Stores) RedisURL(user string) string {
 		user = redistest.Admin
 	case Guarded:
 	}
-	return redistest.URL(user, s.Redis.Addr)
+	return redistest.UserURL(user, s.Redis.Addr)
 }
 
-// AddAgent lets the workers of one more agent use etcd.
+// AddAgent allows the workers of one more agent to use etcd.
 func (s *Stores) AddAgent(devCA, agent string) {
 	s.t.Helper()
 	require.NoError(s.t, etcdauth.ProvisionWithDevCA(s.t.Context(), devCA, s.Etcd.Endpoints(), agent))
 }
 
-// KeysWith returns all keys of Redis that have the text in their name or in their value.
-func (s *Stores) KeysWith(text string) (found []string) {
+// KeysContaining returns all keys of Redis whose name or value contains the text.
+func (s *Stores) KeysContaining(text string) (found []string) {
 	s.t.Helper()
-	client := s.uncompressed(s.t.Context())
+	client := s.uncompressedClient(s.t.Context())
 	defer func() { require.NoError(s.t, client.Close()) }()
 	for cursor := uint64(0); ; {
 		keys, next, err := client.Scan(s.t.Context(), cursor, "*", 1000).Result()
@@ -102,11 +102,11 @@ func (s *Stores) KeysWith(text string) (found []string) {
 	}
 }
 
-// RewriteRedis makes Redis replace its log by a snapshot of its current data (BGREWRITEAOF), and returns when
-// the old log is deleted.
+// RewriteRedis makes Redis replace its append-only file with a snapshot of its current data (BGREWRITEAOF). It
+// returns when the old file is deleted.
 func (s *Stores) RewriteRedis(ctx context.Context) {
 	s.t.Helper()
-	client := s.uncompressed(ctx)
+	client := s.uncompressedClient(ctx)
 	defer func() { require.NoError(s.t, client.Close()) }()
 	require.NoError(s.t, client.BgRewriteAOF(ctx).Err())
 	require.Eventually(s.t, func() bool {
@@ -115,19 +115,20 @@ func (s *Stores) RewriteRedis(ctx context.Context) {
 	}, rewriteTimeout, 20*time.Millisecond, "Redis has rewritten its log")
 }
 
-// uncompressed returns an admin's client of a Redis that compresses no value, so that texts can be found.
-func (s *Stores) uncompressed(ctx context.Context) *redis.Client {
+// uncompressedClient returns an admin client of a Redis that compresses no values, so that texts can be found in
+// them.
+func (s *Stores) uncompressedClient(ctx context.Context) *redis.Client {
 	s.t.Helper()
 	client := redis.NewClient(&redis.Options{Addr: s.Redis.Addr, Username: redistest.Admin, Password: redistest.Admin})
 	require.NoError(s.t, client.ConfigSet(ctx, "rdbcompression", "no").Err())
 	return client
 }
 
-// Files returns the content of every file that the stores have written, by store and path. Redis writes
-// all its present keys to a file before.
-func (s *Stores) Files() map[string]string {
+// ReadFiles returns the content of every file that the stores have written, keyed by store and path. It first
+// makes Redis write all current keys to a file.
+func (s *Stores) ReadFiles() map[string]string {
 	s.t.Helper()
-	client := s.uncompressed(s.t.Context())
+	client := s.uncompressedClient(s.t.Context())
 	defer func() { require.NoError(s.t, client.Close()) }()
 	require.NoError(s.t, client.Save(s.t.Context()).Err())
 	found := map[string]string{}
@@ -137,7 +138,8 @@ func (s *Stores) Files() map[string]string {
 	return found
 }
 
-// ReadFolder adds the content of all files below a folder, by name and path.
+// ReadFolder adds the content of all files below a folder to the map. The keys are the folder's name and the path
+// of the file.
 func ReadFolder(to map[string]string, name, folder string) error {
 	return filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -149,30 +151,29 @@ func ReadFolder(to map[string]string, name, folder string) error {
 	})
 }
 
-// RevokeLease revokes the lease of an instance, as an operator can with etcdctl.
+// RevokeLease revokes the lease of an instance, as an operator can do with etcdctl.
 func (s *Stores) RevokeLease(agent, id string) {
 	s.t.Helper()
 	client := s.rootClient()
-	stored, err := client.Get(s.t.Context(), registration(agent, id))
+	stored, err := client.Get(s.t.Context(), registrationKey(agent, id))
 	require.NoError(s.t, err)
 	require.Len(s.t, stored.Kvs, 1)
 	_, err = client.Revoke(s.t.Context(), clientv3.LeaseID(stored.Kvs[0].Lease))
 	require.NoError(s.t, err)
 }
 
-// IsRegistered reports whether etcd has the registration of an instance.
+// IsRegistered reports whether etcd holds the registration of an instance.
 func (s *Stores) IsRegistered(agent, id string) bool {
 	s.t.Helper()
-	stored, err := s.rootClient().Get(s.t.Context(), registration(agent, id), clientv3.WithCountOnly())
+	stored, err := s.rootClient().Get(s.t.Context(), registrationKey(agent, id), clientv3.WithCountOnly())
 	require.NoError(s.t, err)
 	return stored.Count > 0
 }
 
-// registration returns the key of an instance, see docs/write-a-worker-in-any-language.md.
-func registration(agent, id string) string { return "/troupe/v1/reg/" + agent + "/" + id }
+// registrationKey returns the key of an instance. See docs/write-a-worker-in-any-language.md.
+func registrationKey(agent, id string) string { return "/troupe/v1/reg/" + agent + "/" + id }
 
-// rootClient returns a client of etcd that may do everything. It is made once, because each client has a
-// connection.
+// rootClient returns an etcd client with all rights. It is created once, because each client has a connection.
 func (s *Stores) rootClient() *clientv3.Client {
 	s.t.Helper()
 	if s.root == nil {

@@ -1,5 +1,5 @@
-// Package team provides an agent that is a flow of three agents. The first and the last run in its own
-// process, and the middle one is the remote slow agent.
+// Package team provides an agent that is a sequence of three agents. The first and the last run in the agent's own
+// process. The second is the slow agent, which runs remotely.
 package team
 
 import (
@@ -20,8 +20,8 @@ import (
 // Name is the name of the agent.
 const Name = "team"
 
-// New returns the agent, which calls the slow agent through the mesh. Its first agent, the opener, reports
-// each model call to the gate at the URL, with the key "opener-" and the request's key.
+// New returns the agent, which calls the slow agent through the mesh. Its first agent, the opener, reports each
+// model call to the gate at the URL. The key is "opener-" followed by the request's key.
 func New(mesh *client.Client, gate string) (*agent.Agent, error) {
 	opener, err := agent.New(agent.Config{Name: "opener", Model: model(func(ctx context.Context, text string) (string, error) {
 		_, key, _ := strings.Cut(text, " ")
@@ -44,7 +44,7 @@ func New(mesh *client.Client, gate string) (*agent.Agent, error) {
 	return flow.Sequence(agent.Config{Name: Name, Description: "Asks the slow one.", Timeout: 2 * time.Minute}, opener, remote, closer)
 }
 
-// model answers the last message.
+// model is a language model that computes its reply from the last message.
 type model func(ctx context.Context, text string) (string, error)
 
 // Name implements llm.Model.

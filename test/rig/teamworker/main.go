@@ -1,4 +1,4 @@
-// Command teamworker is a worker of the team.
+// Command teamworker runs a worker of the agent in package team.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command talker is a program with an agent and its own session: it sends what it reads, line by line, and
-// prints the answers. "/pause" pauses the session, and "/continue" continues without input of the user.
+// Command talker runs an agent with its own session. It sends each input line to the session and prints the
+// answer. "/pause" pauses the session, and "/continue" continues it without input from the user.
 package main
 
 import (
@@ -30,7 +30,7 @@ func run(store, id string) error {
 		return err
 	}
 	defer conn.Close()
-	// It never returns: the test kills the process while it works.
+	// This tool never returns, because the test kills the process while the tool runs.
 	a, err := talk.New(func(context.Context) error {
 		fmt.Fprintln(os.Stdout, "working")
 		<-make(chan struct{})

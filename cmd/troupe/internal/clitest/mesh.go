@@ -27,7 +27,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Verdicts returns the verdict and the text of each answer in the latest request, by the id of the call.
+// Verdicts returns the verdict and the text of each answer in the latest request, keyed by call id.
 func (d *Mesh) Verdicts() map[string]string {
 	said := map[string]string{}
 	_, answers := d.LastRequest()
@@ -37,27 +37,27 @@ func (d *Mesh) Verdicts() map[string]string {
 	return said
 }
 
-// Mesh is a fake mesh. On request its agent sends a mail or asks for a number, and these tool calls then wait as
-// in a real mesh.
+// Mesh is a fake mesh. The text of a request makes its agent send a mail or ask for a number. These tool calls
+// then wait for input, as in a real mesh.
 type Mesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	troupev1.UnimplementedSessionServiceServer
 	Addr        string
-	EndSlowTurn chan struct{} // closing it ends the turn "slow"
-	keys        *broker.Broker
+	EndSlowTurn chan struct{} // the test closes it to end the turn "slow"
+	sealingKeys *broker.Broker
 	execute     func(ctx context.Context, args []string, term console.Terminal) int
 
 	Mu       sync.Mutex
 	Sessions map[string]*troupev1.Session
 	requests []*troupev1.OrchestrateRequest
-	Turns    map[string][]*troupev1.Event // by session and request
+	Turns    map[string][]*troupev1.Event // keyed by session and request
 }
 
 // NewMesh starts a fake mesh that stops when the test ends.
 func NewMesh(t *testing.T, execute func(context.Context, []string, console.Terminal) int) *Mesh {
 	t.Helper()
 	d := &Mesh{
-		execute: execute, EndSlowTurn: make(chan struct{}), keys: broker.New("clerk-1"), Sessions: map[string]*troupev1.Session{},
+		execute: execute, EndSlowTurn: make(chan struct{}), sealingKeys: broker.New("clerk-1"), Sessions: map[string]*troupev1.Session{},
 		Turns: map[string][]*troupev1.Event{},
 	}
 	d.Addr = Serve(t, func(s grpc.ServiceRegistrar) {
@@ -82,7 +82,7 @@ func NumberCall(id string) *troupev1.PendingCall {
 
 // credentialCall returns a pending call that needs a credential.
 func (d *Mesh) credentialCall(session, id string) *troupev1.PendingCall {
-	key, err := d.keys.CreateKey(session, "mailbox")
+	key, err := d.sealingKeys.CreateKey(session, "mailbox")
 	if err != nil {
 		panic(err) //nolint:forbidigo // a fake for tests, and a key is always made
 	}
@@ -116,7 +116,8 @@ func (d *Mesh) Orchestrate(req *troupev1.OrchestrateRequest, out troupev1.Orches
 	return nil
 }
 
-// beginTurn returns the events of the turn with the request id of req. It creates the turn on the first call.
+// beginTurn returns the events of the turn with the request id of req. The first call with this id creates the
+// turn.
 func (d *Mesh) beginTurn(req *troupev1.OrchestrateRequest) ([]*troupev1.Event, error) {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
@@ -133,7 +134,7 @@ func (d *Mesh) beginTurn(req *troupev1.OrchestrateRequest) ([]*troupev1.Event, e
 	if s.GetUserId() != req.GetUserId() {
 		return nil, failure.Newf(failure.NotFound, "desk", "there is no session %s", s.GetSessionId())
 	}
-	if req.GetText() == "refuse" {
+	if req.GetText() == "reject" {
 		return nil, failure.New(failure.SessionFull, "desk", "the session is full; begin a new one")
 	}
 	events := d.turnEvents(s, req)
@@ -220,25 +221,25 @@ func (d *Mesh) turnEvents(s *troupev1.Session, req *troupev1.OrchestrateRequest)
 	var left []*troupev1.PendingCall
 	for _, p := range s.GetPending() {
 		if a := said[p.GetId()]; a.GetSealed() != nil {
-			_, v, err := d.keys.Open(p.GetAuth().GetAuthId(), s.GetSessionId(), a.GetSealed())
+			_, v, err := d.sealingKeys.Open(p.GetAuth().GetAuthId(), s.GetSessionId(), a.GetSealed())
 			texts = append(texts, fmt.Sprintf("%q %v", v.Reveal(), err))
 		}
 		if said[p.GetId()] == nil {
 			p = proto.CloneOf(p)
 			_, place, _ := strings.Cut(p.GetId(), "-")
-			p.Id = fmt.Sprintf("%d-%s", s.GetTurns()+1, place) // every turn that leaves a call waiting gives it a new id
+			p.Id = fmt.Sprintf("%d-%s", s.GetTurns()+1, place) // a pending call gets a new id in every turn
 			left = append(left, p)
 		}
 	}
 	return ends(&troupev1.TurnResult{Outcome: done, Text: "Heard " + strings.Join(texts, "; "), Pending: left})
 }
 
-// ListAgents implements the RPC.
+// ListAgents returns an empty list.
 func (d *Mesh) ListAgents(context.Context, *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
 	return &troupev1.ListAgentsResponse{}, nil
 }
 
-// GetSession implements the RPC.
+// GetSession returns the session with the requested id.
 func (d *Mesh) GetSession(_ context.Context, req *troupev1.GetSessionRequest) (*troupev1.GetSessionResponse, error) {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
@@ -248,7 +249,7 @@ func (d *Mesh) GetSession(_ context.Context, req *troupev1.GetSessionRequest) (*
 	return nil, grpcfailure.ToStatus(failure.Newf(failure.NotFound, "desk", "there is no session %s", req.GetSessionId()))
 }
 
-// ListSessions implements the RPC.
+// ListSessions returns the sessions in two pages, without their pending calls.
 func (d *Mesh) ListSessions(_ context.Context, req *troupev1.ListSessionsRequest) (*troupev1.ListSessionsResponse, error) {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
@@ -266,7 +267,7 @@ func (d *Mesh) ListSessions(_ context.Context, req *troupev1.ListSessionsRequest
 	return resp, nil
 }
 
-// ListMessages implements the RPC.
+// ListMessages returns the same two messages for every session.
 func (d *Mesh) ListMessages(context.Context, *troupev1.ListMessagesRequest) (*troupev1.ListMessagesResponse, error) {
 	said := func(role troupev1.Role, author, text string) *troupev1.Message {
 		return &troupev1.Message{Role: role, Author: author, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: text}}}}
@@ -276,22 +277,22 @@ func (d *Mesh) ListMessages(context.Context, *troupev1.ListMessagesRequest) (*tr
 	}}, nil
 }
 
-// GetSessionState implements the RPC.
+// GetSessionState returns an empty state.
 func (d *Mesh) GetSessionState(context.Context, *troupev1.GetSessionStateRequest) (*troupev1.GetSessionStateResponse, error) {
 	return &troupev1.GetSessionStateResponse{}, nil
 }
 
-// ListArtifacts implements the RPC.
+// ListArtifacts returns an empty list.
 func (d *Mesh) ListArtifacts(context.Context, *troupev1.ListArtifactsRequest) (*troupev1.ListArtifactsResponse, error) {
 	return &troupev1.ListArtifactsResponse{}, nil
 }
 
-// GetTrace implements the RPC.
+// GetTrace returns a trace whose result comes from the agent clerk.
 func (d *Mesh) GetTrace(context.Context, *troupev1.GetTraceRequest) (*troupev1.GetTraceResponse, error) {
 	return &troupev1.GetTraceResponse{Trace: &troupev1.Trace{Result: &troupev1.TurnResult{Agent: "clerk"}}}, nil
 }
 
-// LastRequest returns the latest request and the answers in it.
+// LastRequest returns the latest Orchestrate request and the answers that it contains.
 func (d *Mesh) LastRequest() (*troupev1.OrchestrateRequest, []*troupev1.CallAnswer) {
 	d.Mu.Lock()
 	defer d.Mu.Unlock()
@@ -299,9 +300,9 @@ func (d *Mesh) LastRequest() (*troupev1.OrchestrateRequest, []*troupev1.CallAnsw
 	return req, req.GetAnswers().GetAnswers()
 }
 
-// Run runs a command against the mesh with the given standard input. It requires the exit code and returns both
-// outputs.
-func (d *Mesh) Run(t *testing.T, code int, input string, args ...string) (stdout, stderr string) {
+// RunCommand runs a command against the mesh with the given standard input. It requires the exit code and returns
+// the standard output and the standard error.
+func (d *Mesh) RunCommand(t *testing.T, code int, input string, args ...string) (stdout, stderr string) {
 	t.Helper()
 	t.Setenv("TROUPE_ADDR", d.Addr)
 	var out, err bytes.Buffer

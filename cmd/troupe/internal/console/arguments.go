@@ -12,8 +12,8 @@ import (
 
 var tracePattern = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// decodeTrace parses a trace id and rejects an invalid one before the command connects to the mesh.
-func decodeTrace(in *kong.DecodeContext, to reflect.Value) error {
+// decodeTraceID parses a trace id and rejects an invalid one before the command connects to the mesh.
+func decodeTraceID(in *kong.DecodeContext, to reflect.Value) error {
 	var id string
 	if err := in.Scan.PopValueInto("trace", &id); err != nil {
 		return err
@@ -28,8 +28,8 @@ func decodeTrace(in *kong.DecodeContext, to reflect.Value) error {
 // maxStep is the highest number that a step can have.
 const maxStep = 50
 
-// decodeStep parses the number of a step (0 means none).
-func decodeStep(in *kong.DecodeContext, to reflect.Value) error {
+// decodeStepNumber parses the number of a step (0 means none).
+func decodeStepNumber(in *kong.DecodeContext, to reflect.Value) error {
 	var text string
 	if err := in.Scan.PopValueInto("step", &text); err != nil {
 		return err

@@ -7,7 +7,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Folder is a flag that names an existing folder. An empty flag or environment variable means no folder.
+// Folder is the value of a flag that must name an existing folder. An empty flag or environment variable selects
+// no folder.
 type Folder string
 
 // Decode implements kong.MapperValue.

@@ -15,7 +15,7 @@ func TestFolder_MustExistOrBeEmpty(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	for _, c := range []struct {
 		args  []string
-		value string // of the variable
+		value string // value of the environment variable
 		want  Folder
 		says  string
 	}{

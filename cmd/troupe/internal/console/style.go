@@ -7,8 +7,9 @@ const (
 	Red  = "\x1b[31m"
 )
 
-// Paint returns text in a style, if the terminal understands styles.
-func (t Terminal) Paint(style, text string) string {
+// ApplyStyle returns the text in the given style. It returns the text unchanged if the terminal does not support
+// styles.
+func (t Terminal) ApplyStyle(style, text string) string {
 	if !t.Color || style == "" || text == "" {
 		return text
 	}

@@ -7,8 +7,8 @@ import (
 	"text/tabwriter"
 )
 
-// PrintRows prints a name and its items, one item per line. The first item is on the line of the name.
-func PrintRows(w *tabwriter.Writer, name string, items []string) {
+// PrintItems prints a name and its items, one item per line. The first item follows the name on the same line.
+func PrintItems(w *tabwriter.Writer, name string, items []string) {
 	if len(items) == 0 {
 		items = []string{"-"}
 	}
@@ -18,7 +18,7 @@ func PrintRows(w *tabwriter.Writer, name string, items []string) {
 	}
 }
 
-// PrintRow prints one line of a table. It escapes each cell, so that no cell can spill into the next.
+// PrintRow prints one line of a table. It escapes each cell, so that the text of a cell cannot break the table.
 func PrintRow(w io.Writer, cells ...any) {
 	texts := make([]string, len(cells))
 	for i, c := range cells {

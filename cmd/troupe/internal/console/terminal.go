@@ -1,8 +1,8 @@
-// Package console has what all commands need to talk to the user: the terminal, the formatting of text, and the
-// parsing of the command line.
+// Package console contains what all commands need to talk to the user: the terminal, the formatting of text, and
+// the parsing of the command line.
 //
 // Models, tools and users choose much of the text that commands print. This package escapes all of it, so that it
-// cannot move the cursor, hide, or look like a line that the command printed.
+// cannot move the cursor, hide other text, or look like output of the command itself.
 package console
 
 import (
@@ -38,17 +38,17 @@ func readHidden(ctx context.Context, fd int) (string, error) {
 	}
 }
 
-// Terminal is where a command reads from and writes to.
+// Terminal is the input and output of a command.
 type Terminal struct {
 	In          io.Reader
 	Out, Err    io.Writer
-	Color       bool // the terminal understands styles
-	Interactive bool // a person types and reads
+	Color       bool // the terminal supports styles
+	Interactive bool // input and output are a terminal
 	// ReadHidden reads a line from In without echo (nil when In is not a terminal).
 	ReadHidden func(context.Context) (string, error)
 }
 
-// StandardTerminal returns the standard input and outputs of the process.
+// StandardTerminal returns a Terminal on the standard streams of the process.
 func StandardTerminal() Terminal {
 	shown := isTerminal(os.Stdout)
 	with := Terminal{

@@ -8,30 +8,31 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// Models, tools and users choose these texts. On a terminal they must not move the cursor, hide, or look like a
-// line that the command printed.
+// Models, tools and users choose these texts. On a terminal the texts must not move the cursor, hide other text,
+// or look like output of the command itself.
 
-// Escape replaces each invisible character of a text by an escape sequence. It keeps line breaks, and the joiners
+// Escape replaces each invisible character of a text with an escape sequence. It keeps line breaks and the joiners
 // that emoji and some scripts need.
 func Escape(text string) string {
 	return EscapeExcept(strings.ReplaceAll(text, "\r\n", "\n"), "\n\t\u200c\u200d")
 }
 
-// Indent escapes a text and indents every line after the first, so that no line looks like output of the command.
-func Indent(text string, margin int) string {
+// EscapeAndIndent escapes a text and indents every line after the first, so that no line looks like output of the
+// command.
+func EscapeAndIndent(text string, margin int) string {
 	return strings.ReplaceAll(Escape(text), "\n", "\n"+strings.Repeat(" ", margin))
 }
 
 // EscapeLine escapes a text, including its line breaks.
 func EscapeLine(text string) string { return EscapeExcept(text, "") }
 
-// Brief returns the escaped beginning of a text on one line, for tables and lists.
-func Brief(text string, characters int) string {
+// EscapeBeginning returns the beginning of a text, escaped and on one line, for tables and lists.
+func EscapeBeginning(text string, characters int) string {
 	return EscapeLine(conversation.Brief(text, characters))
 }
 
-// EscapeExcept replaces each character that could move the cursor or break a line, except the given ones, by an
-// escape sequence.
+// EscapeExcept replaces each character that could move the cursor or break a line with an escape sequence. It
+// keeps the given characters.
 func EscapeExcept(text, but string) string {
 	seen := func(r rune) bool { return unicode.IsPrint(r) || strings.ContainsRune(but, r) }
 	if !strings.ContainsFunc(text, func(r rune) bool { return !seen(r) }) {
@@ -48,8 +49,8 @@ func EscapeExcept(text, but string) string {
 	return b.String()
 }
 
-// ShellWord quotes an argument for a shell.
-func ShellWord(text string) string {
+// QuoteForShell quotes an argument for a POSIX shell.
+func QuoteForShell(text string) string {
 	plain := func(r rune) bool {
 		return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_.:@+/", r))
 	}

@@ -8,15 +8,15 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// Age formats the time since a moment, such as 5m or 3d.
-func Age(t *timestamppb.Timestamp) string {
+// FormatAge formats the time since t, such as 5m or 3d.
+func FormatAge(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "-"
 	}
 	return time.Since(t.AsTime()).Round(time.Second).String()
 }
 
-// OrDash returns the text, or a dash if it is empty.
+// OrDash returns the text, or a dash if the text is empty.
 func OrDash(s string) string {
 	if s == "" {
 		return "-"
@@ -24,8 +24,8 @@ func OrDash(s string) string {
 	return s
 }
 
-// TimeOfDay formats a time. It adds the date if the time is not today.
-func TimeOfDay(t *timestamppb.Timestamp) string {
+// FormatTime formats the time of day. It adds the date if the time is not today.
+func FormatTime(t *timestamppb.Timestamp) string {
 	at := t.AsTime().Local()
 	if at.Format(time.DateOnly) == time.Now().Format(time.DateOnly) {
 		return at.Format(time.TimeOnly)
@@ -33,8 +33,8 @@ func TimeOfDay(t *timestamppb.Timestamp) string {
 	return at.Format(time.DateTime)
 }
 
-// TimeLeft formats the time that is left until t.
-func TimeLeft(t *timestamppb.Timestamp) string {
+// FormatTimeLeft formats the time that remains until t.
+func FormatTimeLeft(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "-"
 	}
@@ -44,16 +44,16 @@ func TimeLeft(t *timestamppb.Timestamp) string {
 	return "too late"
 }
 
-// Count formats a number with its noun, such as "1 turn" or "2 turns".
-func Count(n int64, thing string) string {
+// FormatCount formats a number with its noun, such as "1 turn" or "2 turns".
+func FormatCount(n int64, thing string) string {
 	if n != 1 {
 		thing += "s"
 	}
 	return fmt.Sprint(n, " ", thing)
 }
 
-// Duration formats a duration with about three significant digits.
-func Duration(d *durationpb.Duration) string {
+// FormatDuration formats a duration with about three significant digits.
+func FormatDuration(d *durationpb.Duration) string {
 	switch v := d.AsDuration(); {
 	case v < time.Millisecond:
 		return v.Round(time.Microsecond).String()

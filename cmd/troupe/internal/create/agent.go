@@ -21,7 +21,7 @@ type newAgent struct {
 	Name  string   `arg:"" help:"Name of the agent: a-z, 0-9 and hyphens."`
 	Go    bool     `help:"Create an agent in Go. Without this flag it is declared in YAML and needs no Go."`
 	Dir   string   `help:"Folder to write (empty means one with the name of the agent)." type:"path" placeholder:"DIR"`
-	Steps []string `kong:"-"` // go commands to run before the others
+	Steps []string `kong:"-"` // go commands that the user runs first
 
 	Replace console.Folder `help:"Checkout of Troupe that --go uses outside of a Go module, instead of a downloaded version." placeholder:"DIR"`
 }
@@ -36,16 +36,16 @@ func (newAgent) Help() string {
 //go:embed all:templates
 var templates embed.FS
 
-// Run writes all files, or none.
+// Run writes the files of the new agent. It writes all files or none.
 func (n *newAgent) Run(term console.Terminal) error {
-	if err := n.validate(); err != nil {
+	if err := n.validateFlags(); err != nil {
 		return err
 	}
 	if n.Dir == "" {
 		n.Dir = n.Name
 	}
 	kind, next := "yaml", []string{"troupe test", "troupe dev --agents ."}
-	var module []newFile
+	var module []fileToWrite
 	if n.Go {
 		var err error
 		if module, n.Steps, err = n.goModule(); err != nil {
@@ -72,8 +72,8 @@ func (n *newAgent) Run(term console.Terminal) error {
 	return nil
 }
 
-// validate rejects an invalid name and flags that exclude each other.
-func (n *newAgent) validate() error {
+// validateFlags rejects an invalid name and flags that exclude each other.
+func (n *newAgent) validateFlags() error {
 	invalid := func(format string, args ...any) error {
 		return failure.Newf(failure.UserInvalidInput, "troupe new agent", format, args...)
 	}
@@ -88,14 +88,14 @@ func (n *newAgent) validate() error {
 	return nil
 }
 
-// newFile is a file to write.
-type newFile struct {
-	name string // with slashes
+// fileToWrite is a file that the command is about to write.
+type fileToWrite struct {
+	name string // path with slashes
 	text []byte
 }
 
 // render returns the files of an agent of the given kind.
-func (n *newAgent) render(kind string) (all []newFile, _ error) {
+func (n *newAgent) render(kind string) (all []fileToWrite, _ error) {
 	root := "templates/" + kind
 	return all, fs.WalkDir(templates, root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -109,13 +109,13 @@ func (n *newAgent) render(kind string) (all []newFile, _ error) {
 		if err := made.Execute(&text, n); err != nil {
 			return err
 		}
-		all = append(all, newFile{strings.TrimSuffix(strings.TrimPrefix(name, root+"/"), ".tmpl"), text.Bytes()})
+		all = append(all, fileToWrite{strings.TrimSuffix(strings.TrimPrefix(name, root+"/"), ".tmpl"), text.Bytes()})
 		return nil
 	})
 }
 
-// writeAll writes all files below a folder, or none when one of them exists.
-func writeAll(dir string, files []newFile) error {
+// writeAll writes all files below a folder. It writes nothing if one of them already exists.
+func writeAll(dir string, files []fileToWrite) error {
 	var there []string
 	for _, f := range files {
 		if _, err := os.Lstat(filepath.Join(dir, filepath.FromSlash(f.name))); !errors.Is(err, fs.ErrNotExist) {
@@ -137,7 +137,7 @@ func writeAll(dir string, files []newFile) error {
 	return nil
 }
 
-// writeNew writes a file that does not exist yet.
+// writeNew writes a file and fails if it already exists.
 func writeNew(name string, text []byte) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // as every source file
 	if err != nil {

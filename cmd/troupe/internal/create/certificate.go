@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone"
 )
 
-// newCertificate creates the certificate of a worker, with a user in etcd, or the certificate of an admin.
+// newCertificate creates one of two certificates: a worker's, together with its user in etcd, or an admin's.
 type newCertificate struct {
 	Agent   string `arg:"" optional:"" help:"Name of the agent that the worker hosts."`
 	Admin   string `help:"Make the certificate of an admin with this name instead, who may call workers directly." placeholder:"NAME"`
@@ -32,7 +32,7 @@ With --admin the certificate is one with which an operator may call workers dire
 Example: env $(cat .troupe/mesh.env) $(troupe new certificate words) npm start`
 }
 
-// Run writes the files and replaces existing ones.
+// Run writes the certificate and its key. It overwrites files from an earlier run.
 func (n *newCertificate) Run(ctx context.Context, term console.Terminal) error {
 	const op = "troupe new certificate"
 	if (n.Agent == "") == (n.Admin == "") {
@@ -58,16 +58,16 @@ func (n *newCertificate) Run(ctx context.Context, term console.Terminal) error {
 		return err
 	}
 	if role == identity.Admin {
-		return n.print(term, made)
+		return n.printEnvironment(term, made)
 	}
-	if err := n.allowInEtcd(ctx, folder); err != nil { // the files are good, and stay so
+	if err := n.allowInEtcd(ctx, folder); err != nil { // the files are valid and are kept
 		fmt.Fprintf(term.Err, "The etcd of the mesh in %s does not know the worker yet: run this again while troupe dev runs. (%v)\n", n.DataDir, err)
 	}
-	return n.print(term, made)
+	return n.printEnvironment(term, made)
 }
 
-// print writes the environment variables that name the files.
-func (n *newCertificate) print(term console.Terminal, made identity.Config) error {
+// printEnvironment prints the environment variables that tell a program where the files are.
+func (n *newCertificate) printEnvironment(term console.Terminal, made identity.Config) error {
 	_, err := fmt.Fprintf(term.Out, "TROUPE_TLS_CERT=%s\nTROUPE_TLS_KEY=%s\nTROUPE_TLS_CA=%s\n", made.Cert, made.Key, made.CA)
 	return err
 }

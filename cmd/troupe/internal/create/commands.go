@@ -1,11 +1,11 @@
-// Package create has the commands new, test and conformance. They create agents and credentials, and test agents
-// and workers.
+// Package create contains the commands new, test and conformance. They create agents and credentials, and test
+// agents and workers.
 package create
 
-// Commands create agents and credentials, and test agents and workers.
+// Commands are the commands that create agents and credentials, and test agents and workers.
 type Commands struct {
 	New         newCommands      `cmd:"" help:"Create an agent, a certificate or a token."`
-	Test        test             `cmd:"" help:"Run the tests that a folder declares beside its agents."`
+	Test        testCommand      `cmd:"" help:"Run the tests that a folder declares beside its agents."`
 	Conformance conformanceCheck `cmd:"" help:"Check that a worker, in any language, follows the rules of the mesh."`
 }
 

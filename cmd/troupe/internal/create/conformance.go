@@ -25,7 +25,7 @@ func (conformanceCheck) Help() string {
 	return "Exit code 0: the worker follows every rule. 1: it does not, or cannot be reached. 2: invalid command."
 }
 
-// Run checks the worker and prints the report. It returns an exit code if a check failed.
+// Run checks the worker and prints the report. It returns a non-zero exit code if a check failed.
 func (c *conformanceCheck) Run(ctx context.Context, term console.Terminal) error {
 	checks, err := conformance.SelectChecks(c.Only...)
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *conformanceCheck) Run(ctx context.Context, term console.Terminal) error
 	if err != nil {
 		return err
 	}
-	if err := c.print(term, report); err != nil {
+	if err := c.writeReports(term, report); err != nil {
 		return err
 	}
 	if report.FailedCount() > 0 {
@@ -64,8 +64,8 @@ func (c *conformanceCheck) Run(ctx context.Context, term console.Terminal) error
 	return nil
 }
 
-// print writes the report in each requested format.
-func (c *conformanceCheck) print(term console.Terminal, report conformance.Report) error {
+// writeReports prints the report and writes it in each other requested format.
+func (c *conformanceCheck) writeReports(term console.Terminal, report conformance.Report) error {
 	if c.JUnit != "" {
 		if err := writeFile(c.JUnit, report.WriteJUnit); err != nil {
 			return fmt.Errorf("--junit: %w", err)

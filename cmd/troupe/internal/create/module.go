@@ -17,8 +17,8 @@ import (
 const modulePath = "github.com/troupe-dev/troupe"
 
 // goModule returns the go.mod files and the go commands that a new agent in Go needs before it builds. Inside a Go
-// module the agent is a package and needs none. Elsewhere it becomes a module of its own.
-func (n *newAgent) goModule() (files []newFile, steps []string, _ error) {
+// module the agent is a package and needs neither. Elsewhere the agent becomes its own module.
+func (n *newAgent) goModule() (files []fileToWrite, steps []string, _ error) {
 	around, err := enclosingModule(n.Dir)
 	switch {
 	case err != nil:
@@ -39,27 +39,27 @@ func (n *newAgent) goModule() (files []newFile, steps []string, _ error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		return []newFile{{"go.mod", fmt.Appendf(nil, "%srequire %s %s\n", text, modulePath, v)}}, []string{"go mod tidy"}, nil
+		return []fileToWrite{{"go.mod", fmt.Appendf(nil, "%srequire %s %s\n", text, modulePath, v)}}, []string{"go mod tidy"}, nil
 	}
 	sums, err := os.ReadFile(filepath.Join(string(n.Replace), "go.sum"))
 	if err != nil {
-		return nil, nil, notACheckoutError(string(n.Replace), err)
+		return nil, nil, checkoutError(string(n.Replace), err)
 	}
 	uses, err := os.ReadFile(filepath.Join(string(n.Replace), "go.mod"))
 	if err != nil || !strings.HasPrefix(string(uses), "module "+modulePath+"\n") {
-		return nil, nil, notACheckoutError(string(n.Replace), err)
+		return nil, nil, checkoutError(string(n.Replace), err)
 	}
 	text += fmt.Sprintf("require %s v0.0.0\n\nreplace %s => %s\n\n", modulePath, modulePath, n.Replace) +
 		"// What Troupe uses, so that nothing has to be downloaded; go mod tidy makes it shorter.\n" +
 		"require (\n" + indirectRequirements(string(uses)) + ")\n"
-	return []newFile{{"go.mod", []byte(text)}, {"go.sum", sums}}, nil, nil
+	return []fileToWrite{{"go.mod", []byte(text)}, {"go.sum", sums}}, nil, nil
 }
 
-func notACheckoutError(dir string, err error) error {
+func checkoutError(dir string, err error) error {
 	return failure.Newf(failure.UserInvalidInput, "troupe new agent", "--replace: %s is no checkout of Troupe", dir).Because(err)
 }
 
-// indirectRequirements returns the requirements of the go.mod of Troupe as indirect ones, for a module that requires
+// indirectRequirements returns the requirements of Troupe's go.mod, marked as indirect, for a module that requires
 // Troupe.
 func indirectRequirements(text string) string {
 	var all strings.Builder
@@ -102,7 +102,7 @@ func enclosingModule(dir string) (string, error) {
 
 var releasePattern = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`)
 
-// releasedVersion returns the version of this program. It fails if go cannot download that version.
+// releasedVersion returns v. It fails if v is not a release that go can download.
 func releasedVersion(v string) (string, error) {
 	if !releasePattern.MatchString(v) {
 		return "", failure.Newf(failure.UserInvalidInput, "troupe new agent",

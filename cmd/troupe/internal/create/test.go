@@ -15,19 +15,19 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone/testrun"
 )
 
-type test struct {
+type testCommand struct {
 	Dir  string `arg:"" optional:"" help:"Folder with YAML files that declare agents and their tests (empty means this one)." type:"existingdir"`
 	Docs string `help:"Folder that search_documents searches, in place of the declared one." env:"TROUPE_DOCS" placeholder:"DIR"`
 }
 
 // Help implements kong.HelpProvider.
-func (test) Help() string {
+func (testCommand) Help() string {
 	return "Example: troupe test hours. A test is a document of kind Test beside the agents: what the user says, what the model " +
 		"replies in place of a real one, and the expected result. No mesh is needed. Exit code 0: all passed. 1: one did not."
 }
 
-// Run runs the tests and prints the result of each.
-func (c *test) Run(ctx context.Context, term console.Terminal) error {
+// Run runs the tests that the folder declares and prints the result of each.
+func (c *testCommand) Run(ctx context.Context, term console.Terminal) error {
 	passed, failed := 0, 0
 	err := testrun.Run(ctx, testrun.Config{Folder: os.DirFS(cmp.Or(c.Dir, ".")), Docs: c.Docs, Log: zap.NewNop()}, func(r testrun.Result) {
 		took := r.Took.Round(time.Millisecond)
@@ -37,7 +37,7 @@ func (c *test) Run(ctx context.Context, term console.Terminal) error {
 			return
 		}
 		failed++
-		fmt.Fprintf(term.Out, "%s  %s  %s\n", term.Paint(console.Red, "FAIL"), r.Name, took)
+		fmt.Fprintf(term.Out, "%s  %s  %s\n", term.ApplyStyle(console.Red, "FAIL"), r.Name, took)
 		for _, wrong := range r.Errors {
 			fmt.Fprintf(term.Out, "      %s\n", strings.ReplaceAll(console.Escape(wrong.Error()), "\n", "\n      "))
 		}

@@ -26,7 +26,7 @@ What goes to stderr is such a file, with this one entry.
 Example: (umask 077; troupe new token ann --tenant acme > ann.token 2> ann.yaml)`
 }
 
-// Run prints a new token, and its entry for the file of the orchestrator.
+// Run prints a new token on stdout, and its entry for the orchestrator's token file on stderr.
 func (n *newToken) Run(term console.Terminal) error {
 	entry := token.Entry{Name: n.Name, Tenant: n.Tenant, Role: identity.Client}
 	if n.Admin {

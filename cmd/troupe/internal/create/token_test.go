@@ -18,7 +18,7 @@ import (
 
 // The command prints a token on stdout and a file for --client-tokens on stderr. A server that reads the file
 // accepts the token.
-func TestNewToken_PrintsATokenAndItsEntry(t *testing.T) {
+func TestNewToken_PrintsTokenAndFileEntry(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string
 		want identity.Principal

@@ -36,8 +36,8 @@ const approvalsTimeout = time.Minute
 func (g *getApprovals) Run(ctx context.Context, term console.Terminal) error {
 	found := &troupev1.ListSessionsResponse{}
 	agents := map[string]string{}
-	return g.ShowWithin(ctx, approvalsTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
-		if found.Sessions, err = pendingSessions(ctx, c, g.User); err != nil {
+	return g.ShowWithTimeout(ctx, approvalsTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		if found.Sessions, err = listPendingSessions(ctx, c, g.User); err != nil {
 			return nil, err
 		}
 		for _, s := range found.GetSessions() { // the user of each session is shown if it can be read
@@ -50,15 +50,16 @@ func (g *getApprovals) Run(ctx context.Context, term console.Terminal) error {
 		fmt.Fprintln(w, "SESSION\tCALL\tTOOL\tFOR\tAGENT\tAGE\tTIME\tARGUMENTS")
 		for _, s := range found.GetSessions() {
 			for _, p := range s.GetPending() {
-				console.PrintRow(w, s.GetSessionId(), p.GetId(), p.GetTool(), render.CallNeed(p),
-					console.OrDash(agents[s.GetSessionId()]), console.Age(s.GetLastActivity()), console.TimeLeft(p.GetUntil()), console.Brief(p.GetArguments(), 60))
+				console.PrintRow(w, s.GetSessionId(), p.GetId(), p.GetTool(), render.NeededInput(p),
+					console.OrDash(agents[s.GetSessionId()]), console.FormatAge(s.GetLastActivity()),
+					console.FormatTimeLeft(p.GetUntil()), console.EscapeBeginning(p.GetArguments(), 60))
 			}
 		}
 	})
 }
 
-// pendingSessions returns the sessions that have pending calls, each with its calls.
-func pendingSessions(ctx context.Context, c *client.Client, user string) (found []*troupev1.Session, _ error) {
+// listPendingSessions returns the sessions that have pending calls, each with its calls.
+func listPendingSessions(ctx context.Context, c *client.Client, user string) (found []*troupev1.Session, _ error) {
 	for page := ""; ; {
 		listed, err := c.Sessions.ListSessions(ctx, &troupev1.ListSessionsRequest{UserId: user, PageSize: 200, PageToken: page})
 		if err != nil {

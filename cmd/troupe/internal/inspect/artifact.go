@@ -24,7 +24,7 @@ type getArtifacts struct {
 	Session      string `arg:"" help:"Id of the session."`
 }
 
-// Run lists the artifacts of the session and the artifacts under user: of its user.
+// Run lists the artifacts of the session, and its user's artifacts, whose names begin with user:.
 func (g *getArtifacts) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.ListArtifactsResponse
 	return g.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
@@ -33,7 +33,7 @@ func (g *getArtifacts) Run(ctx context.Context, term console.Terminal) error {
 	}, func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "NAME\tVERSION\tTYPE\tBYTES\tAGE\tTURN")
 		for _, a := range resp.GetArtifacts() {
-			console.PrintRow(w, a.GetName(), a.GetVersion(), console.OrDash(a.GetMediaType()), a.GetSize(), console.Age(a.GetCreated()), a.GetTurnId())
+			console.PrintRow(w, a.GetName(), a.GetVersion(), console.OrDash(a.GetMediaType()), a.GetSize(), console.FormatAge(a.GetCreated()), a.GetTurnId())
 		}
 	})
 }
@@ -55,7 +55,7 @@ func (g *getArtifact) Run(ctx context.Context, term console.Terminal) error {
 	defer func() { _ = conn.Close() }()
 	content, err := g.download(ctx, c)
 	if err != nil {
-		return g.Explain(err)
+		return g.ExplainError(err)
 	}
 	if g.Output == "" {
 		_, err = term.Out.Write(content)

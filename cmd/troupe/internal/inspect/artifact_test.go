@@ -17,7 +17,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// artifactServer serves one artifact and stops after the number of bytes in sends.
+// artifactServer serves one artifact. It ends the stream after the number of bytes in sends.
 type artifactServer struct {
 	troupev1.UnimplementedSessionServiceServer
 	content []byte

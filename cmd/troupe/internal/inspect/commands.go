@@ -1,18 +1,18 @@
-// Package inspect has the commands get, describe and search, which show the contents of the mesh.
+// Package inspect contains the commands get, describe and search, which show the contents of the mesh.
 package inspect
 
 import (
 	"github.com/troupe-dev/troupe/cmd/troupe/internal/inspect/trace"
 )
 
-type describe struct {
+type describeCommands struct {
 	Instance describeInstance `cmd:"" help:"An instance, as the registry and its worker see it."`
 	Session  describeSession  `cmd:"" help:"A session: its state, size, pending calls and artifacts."`
 	Trace    trace.Describe   `cmd:"" help:"What a turn did, as a tree with times, tokens and costs."`
 	Workflow describeWorkflow `cmd:"" help:"The steps of a workflow, and the edges between them."`
 }
 
-type get struct {
+type getCommands struct {
 	Agents    getAgents    `cmd:"" help:"Agents, and how many of their instances are ready."`
 	Instances getInstances `cmd:"" help:"Registered instances."`
 	Workflows getWorkflows `cmd:"" help:"Workflows, which callers can name as their target."`
@@ -25,9 +25,9 @@ type get struct {
 	Artifact  getArtifact  `cmd:"" help:"The content of an artifact."`
 }
 
-// Commands list, describe and search the contents of the mesh.
+// Commands are the commands that list, describe and search the contents of the mesh.
 type Commands struct {
-	Get      get      `cmd:"" help:"List agents, instances, sessions, traces and more."`
-	Describe describe `cmd:"" help:"Show one instance, session, trace or workflow in full."`
-	Search   search   `cmd:"" help:"Search the conversations of a user."`
+	Get      getCommands      `cmd:"" help:"List agents, instances, sessions, traces and more."`
+	Describe describeCommands `cmd:"" help:"Show one instance, session, trace or workflow in full."`
+	Search   searchCommand    `cmd:"" help:"Search the conversations of a user."`
 }

@@ -25,7 +25,7 @@ type getDecisions struct {
 func (g *getDecisions) Run(ctx context.Context, term console.Terminal) error {
 	req := &troupev1.ListDecisionsRequest{
 		TraceId: g.Trace, PageSize: g.Limit,
-		Type: troupev1.DecisionType(troupev1.DecisionType_value["DECISION_TYPE_"+strings.ToUpper(g.Type)]), // unset for any
+		Type: troupev1.DecisionType(troupev1.DecisionType_value["DECISION_TYPE_"+strings.ToUpper(g.Type)]), // unspecified for "any"
 	}
 	var resp *troupev1.ListDecisionsResponse
 	return g.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
@@ -34,9 +34,9 @@ func (g *getDecisions) Run(ctx context.Context, term console.Terminal) error {
 	}, func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "AGE\tTRACE\tTYPE\tTARGET\tSTRATEGY\tCONFIDENCE\tREASON")
 		for _, d := range resp.GetDecisions() {
-			console.PrintRow(w, console.Age(d.GetTime()), d.GetTraceId(),
+			console.PrintRow(w, console.FormatAge(d.GetTime()), d.GetTraceId(),
 				strings.ToLower(strings.TrimPrefix(d.GetType().String(), "DECISION_TYPE_")), d.GetTarget(),
-				console.OrDash(d.GetMetadata()["strategy"]), fmt.Sprintf("%.2f", d.GetConfidence()), console.Brief(d.GetReason(), 80))
+				console.OrDash(d.GetMetadata()["strategy"]), fmt.Sprintf("%.2f", d.GetConfidence()), console.EscapeBeginning(d.GetReason(), 80))
 		}
 	})
 }

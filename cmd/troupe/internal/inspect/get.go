@@ -54,7 +54,7 @@ func (g *getTraces) Run(ctx context.Context, term console.Terminal) error {
 		fmt.Fprintln(w, "TRACE\tSESSION\tTURN\tSTATE\tEVENTS\tAGE\tTEXT")
 		for _, t := range resp.GetTraces() {
 			console.PrintRow(w, t.GetTraceId(), t.GetSessionId(), t.GetTurn(),
-				render.TraceState(t), t.GetLastSequence(), console.Age(t.GetStarted()), console.Brief(t.GetText(), 40))
+				render.TraceState(t), t.GetLastSequence(), console.FormatAge(t.GetStarted()), console.EscapeBeginning(t.GetText(), 40))
 		}
 	})
 }

@@ -35,11 +35,11 @@ func (d *describeInstance) Run(ctx context.Context, term console.Terminal) error
 		console.PrintRow(w, "version", console.OrDash(in.GetVersion()))
 		console.PrintRow(w, "address", in.GetAddress())
 		console.PrintRow(w, "capabilities", console.OrDash(strings.Join(in.GetCapabilities(), ", ")))
-		console.PrintRow(w, "tools", console.OrDash(toolList(in.GetTools())))
-		console.PrintRow(w, "uptime", console.Age(in.GetStarted()))
+		console.PrintRow(w, "tools", console.OrDash(formatTools(in.GetTools())))
+		console.PrintRow(w, "uptime", console.FormatAge(in.GetStarted()))
 		console.PrintRow(w, "incarnation", in.GetIncarnation())
-		console.PrintRow(w, "registered as", instanceState(in))
-		console.PrintRow(w, "desired", desiredState(in))
+		console.PrintRow(w, "registered as", formatInstanceState(in))
+		console.PrintRow(w, "desired", formatDesiredState(in))
 		if in.GetQuarantine() != nil {
 			console.PrintRow(w, "agent", render.Quarantine(in.GetQuarantine()))
 		}
@@ -54,8 +54,8 @@ func (d *describeInstance) Run(ctx context.Context, term console.Terminal) error
 	})
 }
 
-// toolList formats tools with their capabilities.
-func toolList(tools []*troupev1.InstanceTool) string {
+// formatTools formats tools with their capabilities.
+func formatTools(tools []*troupev1.InstanceTool) string {
 	var all []string
 	for _, t := range tools {
 		text := t.GetName()
@@ -76,22 +76,22 @@ func printStatus(w *tabwriter.Writer, s *troupev1.InstanceStatus, m *troupev1.Ge
 	if s.GetDraining() {
 		state += ", draining"
 	}
-	console.PrintRow(w, "state", fmt.Sprintf("%s for %s (version %d)", state, console.Age(s.GetSince()), s.GetStateVersion()))
+	console.PrintRow(w, "state", fmt.Sprintf("%s for %s (version %d)", state, console.FormatAge(s.GetSince()), s.GetStateVersion()))
 	console.PrintRow(w, "reason", console.OrDash(s.GetReason()))
-	console.PrintRow(w, "lease", leaseState(s.GetLease()))
+	console.PrintRow(w, "lease", formatLeaseState(s.GetLease()))
 	console.PrintRow(w, "in flight", fmt.Sprintf("%d of %d", s.GetInFlight(), s.GetCapacity()))
 	fmt.Fprintf(w, "steps\t%d, %d failed\nactive\t%s\nstart took\t%s\ntransitions\t%d\n",
 		m.GetTotalRequests(), m.GetFailedRequests(), m.GetActiveTime().AsDuration(), m.GetStartupTime().AsDuration(), m.GetStateTransitions())
 }
 
-func leaseState(l troupev1.LeaseState) string {
+func formatLeaseState(l troupev1.LeaseState) string {
 	if l == troupev1.LeaseState_LEASE_STATE_UNSPECIFIED {
 		return "-"
 	}
 	return strings.TrimPrefix(l.String(), "LEASE_STATE_")
 }
 
-func desiredState(in *troupev1.Instance) string {
+func formatDesiredState(in *troupev1.Instance) string {
 	want := strings.TrimPrefix(in.GetDesired().String(), "DESIRED_STATE_")
 	if in.GetDesiredReason() != "" {
 		want += ": " + in.GetDesiredReason()
@@ -113,23 +113,23 @@ func (g *getInstances) Run(ctx context.Context, term console.Terminal) error {
 	}, func(w *tabwriter.Writer) {
 		fmt.Fprintln(w, "INSTANCE\tAGENT\tSTATE\tLEASE\tSTEPS\tADDRESS\tVERSION\tUPTIME")
 		for _, in := range resp.GetInstances() {
-			console.PrintRow(w, in.GetInstanceId(), in.GetAgent(), instanceState(in),
-				leaseState(in.GetStatus().GetLease()), stepCount(in), in.GetAddress(), console.OrDash(in.GetVersion()), console.Age(in.GetStarted()))
+			console.PrintRow(w, in.GetInstanceId(), in.GetAgent(), formatInstanceState(in),
+				formatLeaseState(in.GetStatus().GetLease()), formatStepCount(in), in.GetAddress(), console.OrDash(in.GetVersion()), console.FormatAge(in.GetStarted()))
 		}
 	})
 }
 
-// stepCount formats the running steps and the capacity. If the worker does not respond, only the capacity is
-// known.
-func stepCount(in *troupev1.Instance) string {
+// formatStepCount formats the running steps and the capacity. If the worker does not respond, it formats the
+// capacity alone.
+func formatStepCount(in *troupev1.Instance) string {
 	if in.GetStatus() == nil {
 		return fmt.Sprintf("?/%d", in.GetCapacity())
 	}
 	return fmt.Sprintf("%d/%d", in.GetStatus().GetInFlight(), in.GetCapacity())
 }
 
-// instanceState formats the registered state and the reasons why the instance receives no steps.
-func instanceState(in *troupev1.Instance) string {
+// formatInstanceState formats the registered state and the reasons why the instance receives no steps.
+func formatInstanceState(in *troupev1.Instance) string {
 	state := string(instancewire.StateFromProto(in.GetState()))
 	switch in.GetDesired() {
 	case troupev1.DesiredState_DESIRED_STATE_PAUSE:

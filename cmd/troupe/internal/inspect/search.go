@@ -16,15 +16,15 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-type search struct {
+type searchCommand struct {
 	remote.Query `embed:""`
 	User         string   `required:"" help:"Whose sessions to search: the latest 100." placeholder:"ID"`
 	Limit        int32    `help:"How many messages at most, up to 100." default:"10"`
 	Words        []string `arg:"" help:"What to look for."`
 }
 
-// Run prints the messages that contain the most of the words.
-func (s *search) Run(ctx context.Context, term console.Terminal) error {
+// Run prints the messages that match, starting with those that contain the most of the words.
+func (s *searchCommand) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.SessionServiceSearchMemoryResponse
 	return s.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.Sessions.SearchMemory(ctx, &troupev1.SessionServiceSearchMemoryRequest{
@@ -35,7 +35,7 @@ func (s *search) Run(ctx context.Context, term console.Terminal) error {
 		fmt.Fprintln(w, "SCORE\tSESSION\tMESSAGE\tWHO\tTEXT")
 		for _, h := range resp.GetHits() {
 			m := wire.MessageFromProto(h.GetMessage())
-			console.PrintRow(w, fmt.Sprintf("%.2f", h.GetScore()), h.GetSessionId(), m.Sequence, render.Speaker(m), console.Brief(m.Text, 80))
+			console.PrintRow(w, fmt.Sprintf("%.2f", h.GetScore()), h.GetSessionId(), m.Sequence, render.Speaker(m), console.EscapeBeginning(m.Text, 80))
 		}
 	})
 }

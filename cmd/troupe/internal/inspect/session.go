@@ -44,14 +44,14 @@ func (g *getSession) Run(ctx context.Context, term console.Terminal) error {
 			return resp, err
 		}
 		s = resp.GetSession()
-		messages, err = allMessages(ctx, c, g.ID)
+		messages, err = listAllMessages(ctx, c, g.ID)
 		return resp, err
 	}, func(w *tabwriter.Writer) {
 		console.PrintRow(w, "session", s.GetSessionId())
 		console.PrintRow(w, "state", memorywire.SessionFromProto(s).State)
 		console.PrintRow(w, "turns", s.GetTurns())
 		console.PrintRow(w, "messages", fmt.Sprintf("%d (%d bytes)", s.GetMessages(), s.GetBytes()))
-		console.PrintRow(w, "last activity", console.Age(s.GetLastActivity())+" ago")
+		console.PrintRow(w, "last activity", console.FormatAge(s.GetLastActivity())+" ago")
 		console.PrintRow(w, "last trace", s.GetLastTraceId())
 		fmt.Fprintln(w)
 		for _, m := range wire.MessagesFromProto(messages) {
@@ -60,8 +60,8 @@ func (g *getSession) Run(ctx context.Context, term console.Terminal) error {
 	})
 }
 
-// allMessages reads all pages of the messages of a session.
-func allMessages(ctx context.Context, c *client.Client, session string) ([]*troupev1.Message, error) {
+// listAllMessages reads all messages of a session, page by page.
+func listAllMessages(ctx context.Context, c *client.Client, session string) ([]*troupev1.Message, error) {
 	var all []*troupev1.Message
 	for after := int64(0); ; after = all[len(all)-1].GetSequence() {
 		resp, err := c.Sessions.ListMessages(ctx, &troupev1.ListMessagesRequest{SessionId: session, AfterSequence: after, PageSize: 1000})
@@ -88,7 +88,7 @@ func (g *getSessions) Run(ctx context.Context, term console.Terminal) error {
 		fmt.Fprintln(w, "SESSION\tUSER\tSTATE\tTURNS\tMESSAGES\tAGE\tIDLE")
 		for _, s := range resp.GetSessions() {
 			console.PrintRow(w, s.GetSessionId(), console.OrDash(s.GetUserId()), memorywire.SessionFromProto(s).State,
-				s.GetTurns(), s.GetMessages(), console.Age(s.GetCreated()), console.Age(s.GetLastActivity()))
+				s.GetTurns(), s.GetMessages(), console.FormatAge(s.GetCreated()), console.FormatAge(s.GetLastActivity()))
 		}
 	})
 }
@@ -130,16 +130,16 @@ func (d *describeSession) Run(ctx context.Context, term console.Terminal) error 
 		printSession(w, s, summary)
 		var waits []string
 		for _, p := range s.GetPending() {
-			waits = append(waits, fmt.Sprintf("%s %s for %s, %s: %s", p.GetId(), p.GetTool(), render.CallNeedText(p),
-				console.TimeLeft(p.GetUntil()), console.Brief(p.GetArguments(), 80)))
+			waits = append(waits, fmt.Sprintf("%s %s for %s, %s: %s", p.GetId(), p.GetTool(), render.NeededInputText(p),
+				console.FormatTimeLeft(p.GetUntil()), console.EscapeBeginning(p.GetArguments(), 80)))
 		}
-		console.PrintRows(w, "waits", waits)
-		console.PrintRows(w, "state", slices.Sorted(maps.Keys(state.GetValues())))
+		console.PrintItems(w, "waits", waits)
+		console.PrintItems(w, "state", slices.Sorted(maps.Keys(state.GetValues())))
 		var names []string
 		for _, a := range artifacts.GetArtifacts() {
 			names = append(names, fmt.Sprintf("%s version %d, %d bytes", a.GetName(), a.GetVersion(), a.GetSize()))
 		}
-		console.PrintRows(w, "artifacts", names)
+		console.PrintItems(w, "artifacts", names)
 	})
 }
 
@@ -150,15 +150,15 @@ func printSession(w *tabwriter.Writer, s *troupev1.Session, summary string) {
 	console.PrintRow(w, "turns", s.GetTurns())
 	console.PrintRow(w, "open turn", console.OrDash(s.GetOpenTurnId()))
 	console.PrintRow(w, "last trace", console.OrDash(s.GetLastTraceId()))
-	console.PrintRow(w, "made", console.Age(s.GetCreated())+" ago")
-	console.PrintRow(w, "last activity", console.Age(s.GetLastActivity())+" ago")
+	console.PrintRow(w, "made", console.FormatAge(s.GetCreated())+" ago")
+	console.PrintRow(w, "last activity", console.FormatAge(s.GetLastActivity())+" ago")
 	console.PrintRow(w, "messages", fmt.Sprintf("%d (%d bytes), the last is %d", s.GetMessages(), s.GetBytes(), s.GetLastSequence()))
 	if s.GetSummarized() > 0 {
-		console.PrintRow(w, "summary", fmt.Sprintf("of messages up to %d: %s", s.GetSummarized(), console.Brief(summary, 80)))
+		console.PrintRow(w, "summary", fmt.Sprintf("of messages up to %d: %s", s.GetSummarized(), console.EscapeBeginning(summary, 80)))
 	}
 	var labels []string
 	for _, name := range slices.Sorted(maps.Keys(s.GetMetadata())) {
 		labels = append(labels, name+"="+s.GetMetadata()[name])
 	}
-	console.PrintRows(w, "metadata", labels)
+	console.PrintItems(w, "metadata", labels)
 }

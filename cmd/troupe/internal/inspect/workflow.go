@@ -18,13 +18,13 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// stepInstructions returns the task of a workflow step, its constraints, and what it may plan.
+// stepInstructions returns the task of a workflow step, its constraints, and the steps that it may plan.
 func stepInstructions(s *troupev1.WorkflowStep) (lines []string) {
 	for _, f := range []struct{ name, text string }{
 		{"task", s.GetTask()}, {"expects", s.GetExpects()}, {"constraints", strings.Join(s.GetConstraints(), "; ")},
 	} {
 		if f.text != "" {
-			lines = append(lines, f.name+": "+console.Brief(f.text, terminalWidth))
+			lines = append(lines, f.name+": "+console.EscapeBeginning(f.text, terminalWidth))
 		}
 	}
 	p := s.GetPlan()
@@ -38,7 +38,7 @@ func stepInstructions(s *troupev1.WorkflowStep) (lines []string) {
 	if p.GetContinues() {
 		how += ", continues when one fails"
 	}
-	return append(lines, fmt.Sprintf("plans at most %s for %s, %s", console.Count(int64(p.GetMax()), "task"), strings.Join(p.GetAgents(), ", "), how))
+	return append(lines, fmt.Sprintf("plans at most %s for %s, %s", console.FormatCount(int64(p.GetMax()), "task"), strings.Join(p.GetAgents(), ", "), how))
 }
 
 type getWorkflows struct {
@@ -77,7 +77,7 @@ func (d *describeWorkflow) Run(ctx context.Context, term console.Terminal) error
 	}, func(w *tabwriter.Writer) { printWorkflow(w, resp.GetWorkflow()) })
 }
 
-// terminalWidth is the width, in characters, that a drawn workflow must fit in.
+// terminalWidth is the maximum width of a drawn workflow, in characters.
 const terminalWidth = 80
 
 // printWorkflow prints each step with its edges, in the order in which the orchestrator tries them. The steps of a
@@ -94,7 +94,7 @@ func printWorkflow(w io.Writer, f *troupev1.Workflow) {
 	if f.GetDescription() != "" {
 		line("%s", f.GetDescription())
 	}
-	for _, bound := range turnLimits(f) {
+	for _, bound := range turnLimitLines(f) {
 		line("%s", bound)
 	}
 	forks := map[string]string{}
@@ -108,7 +108,7 @@ func printWorkflow(w io.Writer, f *troupev1.Workflow) {
 		}
 		in := strings.Repeat("  ", depth)
 		fmt.Fprintln(w)
-		line("%s%s%s", in, s.GetName(), stepNotes(s))
+		line("%s%s%s", in, s.GetName(), stepNoteLines(s))
 		for _, asked := range stepInstructions(s) {
 			line("%s│  %s", in, asked)
 		}
@@ -123,8 +123,9 @@ func printWorkflow(w io.Writer, f *troupev1.Workflow) {
 	}
 }
 
-// turnLimits returns lines about the limits of a turn: its time, the history that its agents see, and its budget.
-func turnLimits(f *troupev1.Workflow) []string {
+// turnLimitLines returns lines about the limits of a turn: its timeout, the history that its agents see, and its
+// budget.
+func turnLimitLines(f *troupev1.Workflow) []string {
 	timeout := "the default of the orchestrator"
 	if f.GetTimeout() != nil {
 		timeout = f.GetTimeout().AsDuration().String()
@@ -142,8 +143,8 @@ func turnLimits(f *troupev1.Workflow) []string {
 	return append(lines, "policy   "+policy)
 }
 
-// stepNotes returns lines about a step that say everything except its name and its edges.
-func stepNotes(s *troupev1.WorkflowStep) string {
+// stepNoteLines returns lines with everything about a step except its name and its edges.
+func stepNoteLines(s *troupev1.WorkflowStep) string {
 	var notes []string
 	if s.GetAgent() != "" {
 		notes = append(notes, "agent "+s.GetAgent())

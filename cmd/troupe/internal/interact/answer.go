@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-type answer struct {
+type answerCommand struct {
 	answerFlags `embed:""`
 	Session     string   `arg:"" help:"Id of the session; troupe get approvals lists what waits."`
 	Call        string   `arg:"" help:"Id of the call."`
@@ -25,7 +25,7 @@ type answer struct {
 }
 
 // Help implements kong.HelpProvider.
-func (answer) Help() string {
+func (answerCommand) Help() string {
 	return `Gives the result of a tool that runs at the client, or the credential that a tool lacks.
 The turn continues and is shown to its end. Exit code 0: answered. 1: failed. 2: no such call waits. 3: something waits again.
 
@@ -38,7 +38,7 @@ A credential: pass show mail | troupe answer s1 1-1-2`
 }
 
 // Run sends the result or the credential.
-func (a *answer) Run(ctx context.Context, term console.Terminal) error {
+func (a *answerCommand) Run(ctx context.Context, term console.Terminal) error {
 	text := strings.Join(a.Text, " ")
 	if text == "-" {
 		var err error
@@ -57,16 +57,16 @@ func (a *answer) Run(ctx context.Context, term console.Terminal) error {
 	return a.sendAnswers(ctx, term, a.Session, func(waiting []*troupev1.PendingCall) ([]*troupev1.CallAnswer, error) {
 		for _, p := range waiting {
 			if p.GetId() == a.Call && p.GetNeeds() == troupev1.CallNeed_CALL_NEED_AUTH {
-				return a.credential(ctx, term, p, text)
+				return a.credentialAnswer(ctx, term, p, text)
 			}
 		}
 		return []*troupev1.CallAnswer{{Id: a.Call, Verdict: verdict, Text: text}}, nil
 	})
 }
 
-// credential returns the answer to a call that needs a credential. Unless text holds the credential, it reads it
-// from the terminal or from standard input.
-func (a *answer) credential(ctx context.Context, term console.Terminal, p *troupev1.PendingCall, text string) ([]*troupev1.CallAnswer, error) {
+// credentialAnswer returns the answer to a call that needs a credential. If text contains no credential, it reads
+// one from the terminal or from standard input.
+func (a *answerCommand) credentialAnswer(ctx context.Context, term console.Terminal, p *troupev1.PendingCall, text string) ([]*troupev1.CallAnswer, error) {
 	switch given := strings.Join(a.Text, " "); {
 	case a.Failed:
 		return nil, failure.Newf(failure.UserInvalidInput, "troupe", "--failed: call %s waits for a credential; leave it out, or say troupe deny", a.Call)
@@ -95,8 +95,8 @@ func (a *answer) credential(ctx context.Context, term console.Terminal, p *troup
 	return []*troupev1.CallAnswer{sealed}, nil
 }
 
-// readAnswer reads an answer from standard input without its final newline. It stops one byte after the limit, so
-// that the mesh can report an answer that is too long.
+// readAnswer reads an answer from standard input and removes the final newline. It reads at most one byte more
+// than the limit, so that the mesh can report an answer that is too long.
 func readAnswer(r io.Reader) (string, error) {
 	b, err := io.ReadAll(io.LimitReader(r, execution.MaxAnswer+3))
 	return trimLineEnd(string(b)), err

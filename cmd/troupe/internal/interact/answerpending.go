@@ -12,11 +12,11 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// answerPending asks about each pending call until none is left or the user postpones the rest. It reports whether
-// the chat continues.
+// answerPending asks about the pending calls until none is left or the user postpones the remaining ones. It
+// returns false when the chat must end.
 func (t *chatSession) answerPending(ctx context.Context) bool {
 	for {
-		answers, stays := t.askRound()
+		answers, stays := t.askPendingOnce()
 		if len(answers) == 0 {
 			return stays
 		}
@@ -32,9 +32,9 @@ func (t *chatSession) answerPending(ctx context.Context) bool {
 	}
 }
 
-// askRound asks once about each pending call that the user has not postponed. It returns false when the user
-// leaves. Earlier decisions of the round are sent even then.
-func (t *chatSession) askRound() (answers []*troupev1.CallAnswer, stays bool) {
+// askPendingOnce asks once about each pending call that the user has not postponed. It returns false when the user
+// leaves. The decisions that the user already made are sent even then.
+func (t *chatSession) askPendingOnce() (answers []*troupev1.CallAnswer, stays bool) {
 	for _, p := range t.pending {
 		if t.isPostponed(p) {
 			continue
@@ -55,8 +55,8 @@ func (t *chatSession) askRound() (answers []*troupev1.CallAnswer, stays bool) {
 	return answers, true
 }
 
-// isPostponed reports whether the user postponed the call, in this turn or in an earlier one. The id of a call
-// differs in each turn.
+// isPostponed reports whether the user postponed the call, in this turn or in an earlier one. It does not compare
+// ids directly, because a call gets a new id in each turn.
 func (t *chatSession) isPostponed(p *troupev1.PendingCall) bool {
 	return slices.ContainsFunc(t.postponed, func(id string) bool { return execution.Answer{ID: id}.IsFor(p.GetId()) })
 }
@@ -66,7 +66,8 @@ func (t *chatSession) postpone(p *troupev1.PendingCall) {
 	t.printNote("It waits. /pending asks again; a message in its place leaves it undone.")
 }
 
-// askDecision asks about one call. It returns nil if the user postpones the call, and false if the user leaves.
+// askDecision asks the user to decide about one call. It returns a nil answer if the user postpones the call, and
+// false if the user leaves.
 func (t *chatSession) askDecision(p *troupev1.PendingCall) (*troupev1.CallAnswer, bool) {
 	fmt.Fprintf(t.term.Out, "\n%s\n", render.PendingCall(t.term, p))
 	if p.GetNeeds() == troupev1.CallNeed_CALL_NEED_AUTH {
@@ -91,13 +92,14 @@ func (t *chatSession) askDecision(p *troupev1.PendingCall) (*troupev1.CallAnswer
 	}
 }
 
-// parseApproval parses the user's answer to a call that needs an approval (zero when the line has no verdict).
+// parseApproval parses the user's answer to a call that needs an approval (zero values if the line contains no
+// verdict).
 func parseApproval(text string) (troupev1.CallVerdict, string) {
 	word, why, _ := strings.Cut(text, " ")
 	why = strings.TrimSpace(why)
 	switch strings.ToLower(strings.TrimRight(word, ",.:;!")) {
 	case "y", "yes":
-		if why == "" { // a yes with a condition is not a yes
+		if why == "" { // "yes" followed by a condition is no approval
 			return troupev1.CallVerdict_CALL_VERDICT_APPROVE, ""
 		}
 		return 0, ""
@@ -110,7 +112,7 @@ func parseApproval(text string) (troupev1.CallVerdict, string) {
 	}
 }
 
-// parseResult parses the result of a call that the user ran (zero when the line is a chat command).
+// parseResult parses the result of a call that the user ran (zero values if the line is a chat command).
 func parseResult(text string) (troupev1.CallVerdict, string) {
 	if why, failed := strings.CutPrefix(text, "/fail"); failed && (why == "" || why[0] == ' ') {
 		return troupev1.CallVerdict_CALL_VERDICT_FAIL, strings.TrimSpace(why)

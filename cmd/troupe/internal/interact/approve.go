@@ -19,25 +19,25 @@ type answerFlags struct {
 	turnFlags `embed:""`
 }
 
-type approve struct {
+type approveCommand struct {
 	answerFlags `embed:""`
 	Session     string   `arg:"" help:"Id of the session; troupe get approvals lists what waits."`
 	Calls       []string `arg:"" optional:"" name:"call" help:"Ids of the calls (none means all of the session that wait for an approval)."`
 }
 
 // Help implements kong.HelpProvider.
-func (approve) Help() string {
+func (approveCommand) Help() string {
 	return `The turn continues where it stopped, and is shown to its end. Exit code 0: answered. 1: failed. 2: no such call waits. 3: something waits again.
 
 Example: troupe approve s1 1-1-2 --actor alice`
 }
 
 // Run approves the calls.
-func (a *approve) Run(ctx context.Context, term console.Terminal) error {
+func (a *approveCommand) Run(ctx context.Context, term console.Terminal) error {
 	return a.sendVerdict(ctx, term, a.Session, a.Calls, troupev1.CallVerdict_CALL_VERDICT_APPROVE, "")
 }
 
-type deny struct {
+type denyCommand struct {
 	answerFlags `embed:""`
 	Session     string   `arg:"" help:"Id of the session; troupe get approvals lists what waits."`
 	Calls       []string `arg:"" optional:"" name:"call" help:"Ids of the calls (none means all of the session that wait for an approval)."`
@@ -46,14 +46,14 @@ type deny struct {
 }
 
 // Help implements kong.HelpProvider.
-func (deny) Help() string {
+func (denyCommand) Help() string {
 	return `The tool does not run. The turn continues and is shown to its end. Exit code 0: answered. 1: failed. 2: no such call waits. 3: something waits again.
 
 Example: troupe deny s1 1-1-2 --reason "Bob has left; write to Carol."`
 }
 
 // Run denies the calls.
-func (d *deny) Run(ctx context.Context, term console.Terminal) error {
+func (d *denyCommand) Run(ctx context.Context, term console.Terminal) error {
 	verdict := troupev1.CallVerdict_CALL_VERDICT_DENY
 	if d.Stop {
 		verdict = troupev1.CallVerdict_CALL_VERDICT_STOP
@@ -61,8 +61,8 @@ func (d *deny) Run(ctx context.Context, term console.Terminal) error {
 	return d.sendVerdict(ctx, term, d.Session, d.Calls, verdict, d.Reason)
 }
 
-// sendVerdict sends one verdict for the named calls. Without names it prints all calls that wait for an approval and
-// sends the verdict for these.
+// sendVerdict sends one verdict for the named calls. If no calls are named, it prints all calls that wait for an
+// approval and sends the verdict for them.
 func (r *answerFlags) sendVerdict(ctx context.Context, term console.Terminal, session string, calls []string, verdict troupev1.CallVerdict, why string) error {
 	return r.sendAnswers(ctx, term, session, func(waiting []*troupev1.PendingCall) ([]*troupev1.CallAnswer, error) {
 		if len(calls) == 0 {
@@ -85,7 +85,8 @@ func (r *answerFlags) sendVerdict(ctx context.Context, term console.Terminal, se
 	})
 }
 
-// sendAnswers sends the answers that choose returns for the pending calls, and prints the rest of the turn.
+// sendAnswers calls choose with the pending calls, sends the answers that it returns, and prints the rest of the
+// turn.
 func (r *answerFlags) sendAnswers(ctx context.Context, term console.Terminal, session string,
 	choose func([]*troupev1.PendingCall) ([]*troupev1.CallAnswer, error),
 ) error {
@@ -100,9 +101,9 @@ func (r *answerFlags) sendAnswers(ctx context.Context, term console.Terminal, se
 		if err != nil {
 			return nil, "", err
 		}
-		ids := []string{console.ShellWord(session)}
+		ids := []string{console.QuoteForShell(session)}
 		for _, a := range answers {
-			ids = append(ids, console.ShellWord(a.GetId()))
+			ids = append(ids, console.QuoteForShell(a.GetId()))
 		}
 		req := answersRequest(answers)
 		req.SessionId, req.UserId = session, resp.GetSession().GetUserId()

@@ -19,7 +19,7 @@ import (
 // Req: AD-32, LP-16
 func TestAsk_PrintsPendingCallsAndAnswerCommands(t *testing.T) {
 	d := newMesh(t)
-	out, _ := d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "--user", "alice", "mails")
+	out, _ := d.RunCommand(t, console.ExitInputRequired, "", "ask", "--session", "s1", "--user", "alice", "mails")
 	for _, want := range []string{
 		"\n          tool send_mail waits for an approval\n",
 		"\n  call       1-1-2  send_mail waits for an approval\n",
@@ -43,10 +43,10 @@ func TestAsk_PrintsPendingCallsAndAnswerCommands(t *testing.T) {
 
 func TestApprove_ApprovesAllPendingCalls(t *testing.T) {
 	d := newMesh(t)
-	d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "--user", "alice", "mails")
+	d.RunCommand(t, console.ExitInputRequired, "", "ask", "--session", "s1", "--user", "alice", "mails")
 
 	// The command prints each call that it approves, and then the rest of the turn.
-	out, shown := d.Run(t, console.ExitInputRequired, "", "approve", "s1", "--actor", "alice@example.com")
+	out, shown := d.RunCommand(t, console.ExitInputRequired, "", "approve", "s1", "--actor", "alice@example.com")
 	require.Contains(t, shown, "call       1-1-2  send_mail", "the user sees what is approved")
 	require.Contains(t, shown, "call       1-1-3  send_mail")
 	require.Empty(t, cmp.Diff(map[string]string{"1-1-2": "APPROVE ", "1-1-3": "APPROVE "}, d.Verdicts()))
@@ -56,34 +56,34 @@ func TestApprove_ApprovesAllPendingCalls(t *testing.T) {
 	require.Contains(t, out, "answer    1-1-2: approve\n")
 	require.Contains(t, out, "troupe answer s1 2-1-4 RESULT", "the rest waits on")
 
-	d.Run(t, process.ExitOK, "", "answer", "s1", "2-1-4", "forty", "two")
+	d.RunCommand(t, process.ExitOK, "", "answer", "s1", "2-1-4", "forty", "two")
 	require.Empty(t, cmp.Diff(map[string]string{"2-1-4": "SUCCEED forty two"}, d.Verdicts()))
 
-	_, said := d.Run(t, process.ExitUsage, "", "approve", "s1")
+	_, said := d.RunCommand(t, process.ExitUsage, "", "approve", "s1")
 	require.Equal(t, "troupe: nothing in session s1 waits for an approval; see what waits with: troupe get approvals\n", said)
-	_, said = d.Run(t, process.ExitError, "", "approve", "nobody")
+	_, said = d.RunCommand(t, process.ExitError, "", "approve", "nobody")
 	require.Equal(t, "troupe: there is no session nobody\n", said)
 }
 
 func TestApprove_SendsOnlyNamedCalls(t *testing.T) {
 	d := newMesh(t)
-	d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "mails")
-	_, shown := d.Run(t, console.ExitInputRequired, "", "approve", "s1", "1-1-3", "1-1-3", "--request-id", "r1")
+	d.RunCommand(t, console.ExitInputRequired, "", "ask", "--session", "s1", "mails")
+	_, shown := d.RunCommand(t, console.ExitInputRequired, "", "approve", "s1", "1-1-3", "1-1-3", "--request-id", "r1")
 	require.Empty(t, shown)
 	require.Empty(t, cmp.Diff(map[string]string{"1-1-3": "APPROVE "}, d.Verdicts()))
 	req, _ := d.LastRequest()
 	require.Equal(t, "r1", req.GetRequestId())
-	out, _ := d.Run(t, console.ExitInputRequired, "", "approve", "s1", "1-1-3", "--request-id", "r1", "--json")
+	out, _ := d.RunCommand(t, console.ExitInputRequired, "", "approve", "s1", "1-1-3", "--request-id", "r1", "--json")
 	require.Contains(t, out, `"answers"`, "the call can be repeated")
 }
 
 func TestDeny_SendsReasonAndStops(t *testing.T) {
 	d := newMesh(t)
-	d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "mail")
-	d.Run(t, process.ExitOK, "", "deny", "s1", "1-1-2", "--reason", "Bob has left")
+	d.RunCommand(t, console.ExitInputRequired, "", "ask", "--session", "s1", "mail")
+	d.RunCommand(t, process.ExitOK, "", "deny", "s1", "1-1-2", "--reason", "Bob has left")
 	require.Empty(t, cmp.Diff(map[string]string{"1-1-2": "DENY Bob has left"}, d.Verdicts()))
-	d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "mails")
-	d.Run(t, process.ExitOK, "", "deny", "s1", "--stop")
+	d.RunCommand(t, console.ExitInputRequired, "", "ask", "--session", "s1", "mails")
+	d.RunCommand(t, process.ExitOK, "", "deny", "s1", "--stop")
 	require.Empty(t, cmp.Diff(map[string]string{"3-1-2": "STOP ", "3-1-3": "STOP "}, d.Verdicts()))
 }
 
@@ -91,13 +91,13 @@ func TestAnswer_ReadsStandardInput(t *testing.T) {
 	d := newMesh(t)
 	for input, want := range map[string]string{"4\n2\r\n": "4\n2", "": "", "-": "-"} {
 		d := newMesh(t)
-		d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s1", "number")
-		d.Run(t, process.ExitOK, input, "answer", "s1", "1-1-2", "-", "--failed")
+		d.RunCommand(t, console.ExitInputRequired, "", "ask", "--session", "s1", "number")
+		d.RunCommand(t, process.ExitOK, input, "answer", "s1", "1-1-2", "-", "--failed")
 		_, answers := d.LastRequest()
 		require.Empty(t, cmp.Diff([]*troupev1.CallAnswer{{Id: "1-1-2", Verdict: troupev1.CallVerdict_CALL_VERDICT_FAIL, Text: want}}, answers, protocmp.Transform()))
 	}
 	for _, unfit := range []string{strings.Repeat("x", 256<<10+1), "\xff"} {
-		_, said := d.Run(t, process.ExitUsage, unfit, "answer", "s1", "1-1-2", "-")
+		_, said := d.RunCommand(t, process.ExitUsage, unfit, "answer", "s1", "1-1-2", "-")
 		require.Contains(t, said, "want at most 262144 bytes of UTF-8")
 	}
 }

@@ -10,20 +10,20 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-type ask struct {
-	turnFlags   `embed:""`
-	Session     string   `help:"Session to continue (empty means a new one)." placeholder:"ID"`
-	User        string   `help:"User that the session belongs to. The first turn decides; sessions of other users are not found." placeholder:"ID"`
-	Target      string   `help:"Workflow or agent that should answer (empty means the default workflow)." placeholder:"NAME"`
-	File        []string `help:"A file to ask about, at most 1 MiB; it becomes an artifact. Repeat for up to 8, 3 MiB in all." placeholder:"PATH" sep:"none"`
-	labelFlags  `embed:""`
-	originFlags `embed:""`
-	budgetFlags `embed:""`
-	Text        []string `arg:"" optional:"" help:"What to ask. May be left out with --file, --resume and --from."`
+type askCommand struct {
+	turnFlags       `embed:""`
+	Session         string   `help:"Session to continue (empty means a new one)." placeholder:"ID"`
+	User            string   `help:"User that the session belongs to. The first turn decides; sessions of other users are not found." placeholder:"ID"`
+	Target          string   `help:"Workflow or agent that should answer (empty means the default workflow)." placeholder:"NAME"`
+	File            []string `help:"A file to ask about, at most 1 MiB; it becomes an artifact. Repeat for up to 8, 3 MiB in all." placeholder:"PATH" sep:"none"`
+	turnOptionFlags `embed:""`
+	originFlags     `embed:""`
+	budgetFlags     `embed:""`
+	Text            []string `arg:"" optional:"" help:"What to ask. May be left out with --file, --resume and --from."`
 }
 
-// Validate rejects a command that has neither a text nor a file nor a trace to continue.
-func (a *ask) Validate() error {
+// Validate rejects a command that has no text, no file and no trace to continue.
+func (a *askCommand) Validate() error {
 	if err := a.validate(len(a.Text)+len(a.File) > 0); err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (a *ask) Validate() error {
 }
 
 // Help implements kong.HelpProvider.
-func (ask) Help() string {
+func (askCommand) Help() string {
 	return `Exit code 0: answered. 1: failed. 2: invalid command. 3: an agent asks back, or a tool call waits for you; the last lines say how to answer.
 
 Example: troupe ask "What may an agent write?"
@@ -46,8 +46,8 @@ Example: troupe ask --resume 4f3c… continues a turn that failed
 Example: troupe ask --from 4f3c… --step 2 "And in winter?" takes another way from its second step`
 }
 
-// Run sends the question and prints the turn. The exit code says how the turn ended.
-func (a *ask) Run(ctx context.Context, term console.Terminal) error {
+// Run sends the question and prints the turn. The exit code reflects how the turn ended.
+func (a *askCommand) Run(ctx context.Context, term console.Terminal) error {
 	files, err := client.Files(a.File...)
 	if err != nil {
 		return err

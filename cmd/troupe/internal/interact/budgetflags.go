@@ -13,7 +13,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// budgetFlags holds the flags of commands that may lower the budget of a turn.
+// budgetFlags holds the flags with which a caller lowers the budget of a turn.
 type budgetFlags struct {
 	Budget []string `help:"Lower a limit: iterations, modelCalls, toolCalls, tokens, cost (US dollars), fanOut, depth." placeholder:"KIND=NUMBER" sep:"none"`
 }
@@ -24,7 +24,7 @@ const (
 	maxCost   = 1_000_000 // US dollars
 )
 
-// limits returns the limits of the turn (nil means the limits of the workflow).
+// limits returns the limits of the turn (nil selects the workflow's limits).
 func (b budgetFlags) limits() (*troupev1.Budget, error) {
 	if len(b.Budget) == 0 {
 		return nil, nil
@@ -40,7 +40,7 @@ func (b budgetFlags) limits() (*troupev1.Budget, error) {
 		to, known := given[kind]
 		switch {
 		case !known:
-			return nil, invalidBudget("want KIND=NUMBER, such as tokens=20000, and not %q; the kinds are %s", flag, kindList())
+			return nil, invalidBudget("want KIND=NUMBER, such as tokens=20000, and not %q; the kinds are %s", flag, budgetKindNames())
 		case *to != budget.Unlimited:
 			return nil, invalidBudget("%s is given twice; leave one of them out", kind)
 		}
@@ -55,7 +55,7 @@ func (b budgetFlags) limits() (*troupev1.Budget, error) {
 	return wire.LimitsToProto(limits), nil
 }
 
-// parseAmount parses an amount in the unit of its kind and reports whether it is valid.
+// parseAmount parses an amount in the unit of its budget kind. It returns false if the amount is invalid.
 func parseAmount(kind budget.Kind, text string) (_ int64, ok bool) {
 	if kind == budget.Cost {
 		dollars, err := strconv.ParseFloat(text, 64)
@@ -65,8 +65,8 @@ func parseAmount(kind budget.Kind, text string) (_ int64, ok bool) {
 	return n, err == nil && n >= 1 && n <= maxAmount
 }
 
-// kindList returns the names of all kinds of budget limits.
-func kindList() string {
+// budgetKindNames returns the names of all kinds of budget limits, for messages.
+func budgetKindNames() string {
 	var names []string
 	for _, k := range render.BudgetKinds() {
 		names = append(names, string(k))
@@ -74,11 +74,11 @@ func kindList() string {
 	return strings.Join(names, ", ")
 }
 
-// repeatBudget returns the flags that set the same budget again. They are needed because a request id does not
-// include the budget.
-func repeatBudget(b *troupev1.Budget) (flags string) {
+// budgetFlagsToRepeat returns the flags that set the same budget again. A repeated request needs them, because the
+// request id does not identify the budget.
+func budgetFlagsToRepeat(b *troupev1.Budget) (flags string) {
 	for _, limit := range render.BudgetLimits(b) {
-		flags += " --budget " + console.ShellWord(strings.Replace(limit, " ", "=", 1))
+		flags += " --budget " + console.QuoteForShell(strings.Replace(limit, " ", "=", 1))
 	}
 	return flags
 }

@@ -14,14 +14,14 @@ func TestBudgetFlags_LowerTheLimits(t *testing.T) {
 	none, err := budgetFlags{}.limits()
 	require.NoError(t, err)
 	require.Nil(t, none, "what the workflow allows")
-	require.Empty(t, repeatBudget(none))
+	require.Empty(t, budgetFlagsToRepeat(none))
 
 	asked, err := budgetFlags{Budget: []string{"depth=2", "tokens=1000", "cost=0.05"}}.limits()
 	require.NoError(t, err)
 	want := budget.Unbounded()
 	want.Tokens, want.Cost, want.Depth = 1000, 50_000, 2
 	require.Equal(t, want, wire.LimitsFromProto(asked))
-	require.Equal(t, " --budget 'tokens=1000' --budget 'cost=0.05' --budget 'depth=2'", repeatBudget(asked), "so it is asked for again")
+	require.Equal(t, " --budget 'tokens=1000' --budget 'cost=0.05' --budget 'depth=2'", budgetFlagsToRepeat(asked), "so it is asked for again")
 }
 
 func TestBudgetFlags_RejectInvalidAmounts(t *testing.T) {

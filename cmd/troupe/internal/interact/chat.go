@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/cmd/troupe/internal/remote"
 )
 
-type chat struct {
+type chatCommand struct {
 	remote.Server   `embed:""`
 	credentialFlags `embed:""`
 	Target          string        `help:"Workflow or agent to chat with (empty means the default workflow)." aliases:"agent" placeholder:"NAME"`
@@ -21,7 +21,7 @@ type chat struct {
 }
 
 // Help implements kong.HelpProvider.
-func (chat) Help() string {
+func (chatCommand) Help() string {
 	return `Ctrl-C stops waiting for a turn, which continues; a second one leaves, as Ctrl-D does. /help lists the commands.
 Without a terminal it reads one message or answer per line from standard input.
 
@@ -31,8 +31,8 @@ With a history of what you typed: rlwrap troupe chat`
 }
 
 // Run chats until the input ends or the user leaves.
-func (c *chat) Run(ctx context.Context, term console.Terminal) error {
-	auth, err := c.auth()
+func (c *chatCommand) Run(ctx context.Context, term console.Terminal) error {
+	auth, err := c.readAuth()
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (c *chat) Run(ctx context.Context, term console.Terminal) error {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(interrupts)
-	t := &chatSession{chat: *c, term: term, mesh: mesh, auth: auth, interrupts: interrupts, hold: newInputHold()}
+	t := &chatSession{chatCommand: *c, term: term, mesh: mesh, auth: auth, interrupts: interrupts, hold: newInputHold()}
 	t.lines = readLines(ctx, term.In, t.hold)
 	return t.run(ctx)
 }

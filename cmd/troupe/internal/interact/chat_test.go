@@ -22,7 +22,7 @@ import (
 // runChat runs a chat with the given lines as input and returns its output.
 func runChat(t *testing.T, d *clitest.Mesh, lines []string, flags ...string) string {
 	t.Helper()
-	out, said := d.Run(t, process.ExitOK, strings.Join(lines, "\n"), append([]string{"chat"}, flags...)...)
+	out, said := d.RunCommand(t, process.ExitOK, strings.Join(lines, "\n"), append([]string{"chat"}, flags...)...)
 	require.Empty(t, said)
 	return out
 }
@@ -67,14 +67,14 @@ Continue with: `+again, out)
 	require.Contains(t, out, "You said again.")
 	require.NotContains(t, out, "never")
 	require.Contains(t, out, "--user alice")
-	_, said := d.Run(t, process.ExitError, "", "chat", "--session", "s1", "--user", "bob")
+	_, said := d.RunCommand(t, process.ExitError, "", "chat", "--session", "s1", "--user", "bob")
 	require.Equal(t, "troupe: there is no session s1 of user bob; leave --session out to begin one\n", said)
 }
 
 func TestChat_ContinuesAfterErrors(t *testing.T) {
 	d := newMesh(t)
-	out := runChat(t, d, []string{"fail", "refuse", "/new", "hello", "/quit"}, "--session", "s1")
-	require.Contains(t, out, "Failed: the printer burns\n> refuse\nFailed: the session is full; begin a new one\n> /new\n")
+	out := runChat(t, d, []string{"fail", "reject", "/new", "hello", "/quit"}, "--session", "s1")
+	require.Contains(t, out, "Failed: the printer burns\n> reject\nFailed: the session is full; begin a new one\n> /new\n")
 	require.Regexp(t, `Previous session: troupe chat --session s1\nSession [0-9a-f-]{36} \(new\)`, out)
 	require.Regexp(t, `Continue with: troupe chat --session [0-9a-f-]{36}\n$`, out)
 	require.NotContains(t, runChat(t, d, []string{"/help"}), "Continue with", "nothing was said")
@@ -148,10 +148,10 @@ func TestChat_SendsDecisionsWhenUserLeaves(t *testing.T) {
 // chatUser is a user who types into a chat and reads its screen.
 type chatUser struct {
 	t          *testing.T
-	keys       *io.PipeWriter
+	input      *io.PipeWriter
 	screen     *bufio.Reader
 	interrupts chan os.Signal
-	ended      chan struct{}
+	done       chan struct{}
 }
 
 func startChat(t *testing.T, d *clitest.Mesh) *chatUser {
@@ -160,10 +160,10 @@ func startChat(t *testing.T, d *clitest.Mesh) *chatUser {
 	require.NoError(t, err)
 	in, keys := io.Pipe()
 	screen, out := io.Pipe()
-	s := &chatUser{t: t, keys: keys, screen: bufio.NewReader(screen), interrupts: make(chan os.Signal, 1), ended: make(chan struct{})}
+	s := &chatUser{t: t, input: keys, screen: bufio.NewReader(screen), interrupts: make(chan os.Signal, 1), done: make(chan struct{})}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	talk := &chatSession{
-		chat: chat{Server: remote.Server{Addr: d.Addr}, Session: "s1"}, mesh: c, interrupts: s.interrupts, hold: newInputHold(),
+		chatCommand: chatCommand{Server: remote.Server{Addr: d.Addr}, Session: "s1"}, mesh: c, interrupts: s.interrupts, hold: newInputHold(),
 		term: console.Terminal{Out: out, Err: out, Color: true, Interactive: true, ReadHidden: func(context.Context) (string, error) {
 			var typed []byte
 			for one := []byte{0}; ; typed = append(typed, one[0]) {
@@ -175,7 +175,7 @@ func startChat(t *testing.T, d *clitest.Mesh) *chatUser {
 	}
 	talk.lines = readLines(ctx, in, talk.hold)
 	go func() {
-		defer close(s.ended)
+		defer close(s.done)
 		if err := talk.run(ctx); err != nil {
 			t.Error(err)
 		}
@@ -185,14 +185,14 @@ func startChat(t *testing.T, d *clitest.Mesh) *chatUser {
 		_ = keys.Close()
 		stop()
 		_, _ = io.Copy(io.Discard, screen)
-		<-s.ended
+		<-s.done
 		_ = conn.Close()
 	})
 	return s
 }
 
 func (s *chatUser) typeLine(text string) {
-	_, err := io.WriteString(s.keys, text+"\n")
+	_, err := io.WriteString(s.input, text+"\n")
 	require.NoError(s.t, err)
 }
 
@@ -237,7 +237,7 @@ func TestChat_StopsWaitingAtCtrlC(t *testing.T) {
 	s.expect("Press Ctrl-C again to leave.")
 	s.interrupts <- os.Interrupt
 	s.expect("Continue with: troupe chat --addr " + d.Addr + " --session s1")
-	<-s.ended
+	<-s.done
 }
 
 func TestChat_EndsOnSIGTERM(t *testing.T) {

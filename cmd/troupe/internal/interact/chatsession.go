@@ -27,7 +27,7 @@ import (
 // run prints a greeting and the history, and then handles lines until the user leaves.
 func (t *chatSession) run(ctx context.Context) error {
 	if err := t.openSession(ctx); err != nil {
-		return t.Explain(err)
+		return t.ExplainError(err)
 	}
 	for t.answerPending(ctx) {
 		text, ok := t.prompt("> ")
@@ -39,12 +39,12 @@ func (t *chatSession) run(ctx context.Context) error {
 	return nil
 }
 
-// openSession prints the greeting and the latest messages of the session.
+// openSession prints the greeting and the latest messages of the session. It fails if the mesh cannot be reached.
 func (t *chatSession) openSession(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, remote.Timeout)
 	defer cancel()
 	if t.Session == "" {
-		if _, err := t.mesh.ListAgents(ctx, &troupev1.ListAgentsRequest{}); err != nil { // fails before the first message rather than after it
+		if _, err := t.mesh.ListAgents(ctx, &troupev1.ListAgentsRequest{}); err != nil { // reports an unreachable mesh before the first message
 			return err
 		}
 		t.Session = uuid.NewString()
@@ -63,7 +63,7 @@ func (t *chatSession) openSession(ctx context.Context) error {
 		return failure.Newf(failure.NotFound, "troupe", "there is no session %s of user %s; leave --session out to begin one", t.Session, t.User)
 	}
 	t.User, t.exists = cmp.Or(s.GetUserId(), t.User), true
-	t.printGreeting(fmt.Sprintf("%s, %s", memorywire.SessionFromProto(s).State, console.Count(int64(s.GetTurns()), "turn")))
+	t.printGreeting(fmt.Sprintf("%s, %s", memorywire.SessionFromProto(s).State, console.FormatCount(int64(s.GetTurns()), "turn")))
 	if err := t.printHistory(ctx, s.GetLastSequence()); err != nil {
 		return err
 	}
@@ -102,9 +102,10 @@ func (t *chatSession) printHistory(ctx context.Context, last int64) error {
 		switch m.Role {
 		case conversation.RoleTool:
 		case conversation.RoleUser:
-			fmt.Fprintf(t.term.Out, "> %s\n", console.Brief(m.Text, historyCharacters))
+			fmt.Fprintf(t.term.Out, "> %s\n", console.EscapeBeginning(m.Text, historyCharacters))
 		default:
-			fmt.Fprintf(t.term.Out, "%s %s\n", t.term.Paint(console.Dim, console.EscapeLine(render.Speaker(m))+":"), console.Brief(m.Text, historyCharacters))
+			fmt.Fprintf(t.term.Out, "%s %s\n", t.term.ApplyStyle(console.Dim, console.EscapeLine(render.Speaker(m))+":"), console.EscapeBeginning(m.Text,
+				historyCharacters))
 		}
 	}
 	return nil
@@ -137,7 +138,7 @@ func (t *chatSession) handleLine(ctx context.Context, text string) bool {
 		if t.exists {
 			t.printNote("Previous session: %s", t.resumeCommand())
 		}
-		*t = chatSession{chat: t.chat, term: t.term, mesh: t.mesh, auth: t.auth, lines: t.lines, interrupts: t.interrupts, hold: t.hold}
+		*t = chatSession{chatCommand: t.chatCommand, term: t.term, mesh: t.mesh, auth: t.auth, lines: t.lines, interrupts: t.interrupts, hold: t.hold}
 		t.Session = uuid.NewString()
 		t.printGreeting("new")
 	default:
@@ -178,17 +179,17 @@ func (t *chatSession) send(ctx context.Context, req *troupev1.OrchestrateRequest
 		req.Timeout = durationpb.New(t.Timeout)
 	}
 	t.lastSequence, t.pending, t.postponed = 0, nil, nil
-	t.unfinishedTurn = func(ctx context.Context) stream { return remote.AnnounceRetries(t.mesh, t.term).Turn(ctx, req) }
+	t.unfinishedTurn = func(ctx context.Context) stream { return remote.NewRetryingClient(t.mesh, t.term).Turn(ctx, req) }
 	t.followTurn(ctx)
 }
 
-// resumeCommand returns the shell command that resumes the session.
+// resumeCommand returns the shell command with which the user resumes the session later.
 func (t *chatSession) resumeCommand() string {
 	set := func(flag, value string) string {
 		if value == "" {
 			return ""
 		}
-		return " --" + flag + " " + console.ShellWord(value)
+		return " --" + flag + " " + console.QuoteForShell(value)
 	}
 	return "troupe chat" + t.Flags() + set("session", t.Session) + set("target", t.Target) + set("user", t.User) + set("actor",
 		t.Actor) + t.repeatHint()
@@ -202,14 +203,14 @@ func (t *chatSession) printResumeHint() {
 }
 
 func (t *chatSession) printError(err error) {
-	fmt.Fprintf(t.term.Out, "%s %s\n", t.term.Paint(console.Red, "Failed:"), console.Indent(failure.Plain(t.Explain(err)), 2))
+	fmt.Fprintf(t.term.Out, "%s %s\n", t.term.ApplyStyle(console.Red, "Failed:"), console.EscapeAndIndent(failure.Plain(t.ExplainError(err)), 2))
 }
 
 func (t *chatSession) printNote(format string, args ...any) {
-	fmt.Fprintln(t.term.Out, t.term.Paint(console.Dim, fmt.Sprintf(format, args...)))
+	fmt.Fprintln(t.term.Out, t.term.ApplyStyle(console.Dim, fmt.Sprintf(format, args...)))
 }
 
-// printTurn prints the rest of a turn and remembers the calls that are pending after it.
+// printTurn prints the rest of a turn and stores the calls that are pending after it.
 func (t *chatSession) printTurn(all stream) error {
 	r := render.NewChatView(t.term)
 	for e, err := range all {
@@ -220,7 +221,7 @@ func (t *chatSession) printTurn(all stream) error {
 		t.exists = true
 		if s := e.GetSequence(); s > 0 {
 			if s <= t.lastSequence {
-				continue // the watch of the trace began again
+				continue // the watch started again
 			}
 			t.lastSequence = s
 		}
@@ -232,33 +233,34 @@ func (t *chatSession) printTurn(all stream) error {
 	return nil
 }
 
-// stream yields the events of a turn.
+// stream is an iterator over the events of a turn.
 type stream = iter.Seq2[*troupev1.Event, error]
 
 // chatSession is a running chat. It is not safe for concurrent use.
 type chatSession struct {
-	chat
+	chatCommand
 	term            console.Terminal
 	mesh            *client.Client
 	auth            *troupev1.Auth
-	lines           <-chan line
+	lines           <-chan inputLine
 	hold            *inputHold
 	interrupts      <-chan os.Signal
-	interruptedOnce bool // the next Ctrl-C leaves
-	terminated      bool // the process was asked to end
+	interruptedOnce bool // the next Ctrl-C leaves the chat
+	terminated      bool // the process received SIGTERM
 
-	exists         bool                         // the mesh knows the session
-	unfinishedTurn func(context.Context) stream // a turn whose end was not shown (nil for none)
-	lastSequence   uint64                       // the last of its events that was shown
+	exists         bool                         // the session exists in the mesh
+	unfinishedTurn func(context.Context) stream // follows a turn whose end was not shown (nil if there is none)
+	lastSequence   uint64                       // sequence of the last event of that turn that was shown
 	pending        []*troupev1.PendingCall
-	postponed      []string // ids of the calls that the user postponed, as they were at that time
+	postponed      []string // ids that the postponed calls had when the user postponed them
 }
 
-// followTurn prints the rest of the unfinished turn. It prints errors too, because an error does not end the chat.
+// followTurn prints the rest of the unfinished turn. It prints errors instead of returning them, because an error
+// does not end the chat.
 func (t *chatSession) followTurn(ctx context.Context) {
 	waiting, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
-	var by os.Signal // what ended the wait (nil if nothing did)
+	var by os.Signal // signal that ended the wait (nil if none did)
 	watching.Go(func() {
 		select {
 		case by = <-t.interrupts:
@@ -273,13 +275,14 @@ func (t *chatSession) followTurn(ctx context.Context) {
 	case err == nil:
 		t.unfinishedTurn, t.lastSequence = nil, 0
 	case by != nil && t.lastSequence > 0:
-		t.printNote("The turn continues without you. Press Enter to see the rest; a message that you type waits until the turn ends. Press Ctrl-C again to leave.")
+		t.printNote("The turn continues without you. Press Enter to see the rest; " +
+			"a message that you type waits until the turn ends. Press Ctrl-C again to leave.")
 	case by != nil:
 		t.printNote("No event of the turn has arrived, so it may not have begun. Press Enter to send it again. Press Ctrl-C again to leave.")
 	default:
 		t.printError(err)
-		if t.lastSequence == 0 && !mayHaveBegun(err) {
-			t.unfinishedTurn = nil // the mesh rejected it
+		if t.lastSequence == 0 && !mayHaveStarted(err) {
+			t.unfinishedTurn = nil // the mesh rejected the turn
 		} else {
 			t.printNote("The turn may go on all the same; Enter looks for it.")
 		}

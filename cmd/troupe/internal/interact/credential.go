@@ -13,8 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// askCredential asks for the credential that a call needs. It returns nil if the user postpones the call, and
-// false if the user leaves.
+// askCredential asks the user for the credential that a call needs. It returns a nil answer if the user postpones
+// the call, and false if the user leaves.
 func (t *chatSession) askCredential(p *troupev1.PendingCall) (*troupev1.CallAnswer, bool) {
 	t.hold.active.Store(t.term.ReadHidden != nil)
 	defer func() { t.hold.active.Store(false); t.hold.release() }()
@@ -75,7 +75,7 @@ func (t *chatSession) readCredential() (string, bool) {
 	select {
 	case got := <-done:
 		return got.text, got.err == nil
-	case <-t.interrupts: // the reader gets the next line, so no other reader may start
+	case <-t.interrupts: // the running reader takes the next line, so no other reader may start
 		stop()
 		<-done
 		return "", false

@@ -16,7 +16,7 @@ import (
 func TestAnswer_SealsACredential(t *testing.T) {
 	d := newMesh(t)
 	for _, from := range []string{"pipe", "dash", "terminal"} {
-		d.Run(t, console.ExitInputRequired, "", "ask", "--session", from, "fetch")
+		d.RunCommand(t, console.ExitInputRequired, "", "ask", "--session", from, "fetch")
 		call := d.Sessions[from].GetPending()[0].GetId()
 		args := []string{"answer", from, call}
 		var out, err bytes.Buffer
@@ -37,13 +37,13 @@ func TestAnswer_SealsACredential(t *testing.T) {
 			require.Contains(t, err.String(), "The credential (it is not shown): ")
 		}
 	}
-	d.Run(t, console.ExitInputRequired, "", "ask", "--session", "s4", "fetch")
+	d.RunCommand(t, console.ExitInputRequired, "", "ask", "--session", "s4", "fetch")
 	for says, args := range map[string][]string{
 		"is no argument":        {"hunter2"},
 		"--failed":              {"--failed"},
 		"credential: want 1 to": {"-"},
 	} {
-		_, err := d.Run(t, 2, "", append([]string{"answer", "s4", "1-1-2"}, args...)...)
+		_, err := d.RunCommand(t, 2, "", append([]string{"answer", "s4", "1-1-2"}, args...)...)
 		require.Contains(t, err, says)
 		require.NotContains(t, err, "hunter2")
 	}
@@ -58,7 +58,7 @@ func TestChat_AsksForACredential(t *testing.T) {
 	require.Contains(t, out, "deny: not mine")
 }
 
-// On a terminal the command reads a credential only without echo.
+// On a terminal the command reads a credential without echo and in no other way.
 func TestChat_ReadsCredentialWithoutEcho(t *testing.T) {
 	d := newMesh(t)
 	s := startChat(t, d)

@@ -14,15 +14,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// credentialFlags holds the flags that say on whose behalf a turn acts. A credential itself is never an argument,
-// because every user of the machine can list the arguments of a process.
+// credentialFlags holds the flags for the user on whose behalf a turn acts, and for that user's credentials. A
+// credential itself is never an argument, because every user of the machine can list the arguments of a process.
 type credentialFlags struct {
 	Actor      string   `help:"User on whose behalf the tools of the turn act." placeholder:"NAME"`
 	Credential []string `help:"A credential for the tools of this turn; it is never stored. May be repeated." placeholder:"NAME=env:VAR|file:PATH" sep:"none"`
 }
 
-// auth reads the credentials that the flags name. Its errors never quote a value that could be a credential.
-func (n credentialFlags) auth() (*troupev1.Auth, error) {
+// readAuth reads the credentials that the flags refer to. Its errors never quote a value that could be a
+// credential.
+func (n credentialFlags) readAuth() (*troupev1.Auth, error) {
 	auth := execution.Auth{Actor: n.Actor, Credentials: map[string]secret.Value{}}
 	for _, flag := range n.Credential {
 		name, from, _ := strings.Cut(flag, "=")
@@ -54,7 +55,7 @@ func (n credentialFlags) auth() (*troupev1.Auth, error) {
 	return wire.AuthToProto(auth), nil
 }
 
-// repeatHint returns the flags that the user must add to send the request again.
+// repeatHint returns the flags that the user must add to send the same request again.
 func (n credentialFlags) repeatHint() string {
 	if len(n.Credential) == 0 {
 		return ""
@@ -62,7 +63,7 @@ func (n credentialFlags) repeatHint() string {
 	return ", and the same --credential"
 }
 
-// maxCredential is the limit of a credential in bytes, as in troupe.v1.Auth.
+// maxCredential is the maximum size of a credential in bytes. troupe.v1.Auth has the same limit.
 const maxCredential = 16 << 10
 
 func credentialFromEnv(name string) (string, error) {
@@ -73,7 +74,7 @@ func credentialFromEnv(name string) (string, error) {
 	return text, nil
 }
 
-// credentialFromFile reads a credential without its final newline, which editors and echo add.
+// credentialFromFile reads a credential from a file. It removes a final newline, because editors and echo add one.
 func credentialFromFile(path string) (string, error) {
 	f, err := os.Open(path) //nolint:gosec // the caller names the file
 	if err != nil {

@@ -22,7 +22,7 @@ func TestCredentialFlags_ReadWholeCredential(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	from := func(flag string) (string, error) {
-		auth, err := credentialFlags{Actor: "alice", Credential: []string{"a=" + flag}}.auth()
+		auth, err := credentialFlags{Actor: "alice", Credential: []string{"a=" + flag}}.readAuth()
 		return auth.GetCredentials()["a"], err
 	}
 	for flag, want := range map[string]string{
@@ -38,7 +38,7 @@ func TestCredentialFlags_ReadWholeCredential(t *testing.T) {
 		require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
 		require.ErrorContains(t, err, says)
 	}
-	none, err := credentialFlags{}.auth()
+	none, err := credentialFlags{}.readAuth()
 	require.NoError(t, err)
 	require.Nil(t, none, "a turn without an actor has no credentials")
 }

@@ -11,19 +11,19 @@ import (
 	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
 )
 
-// line is one line of input, with the time at which it was read.
-type line struct {
+// inputLine is one line of input and the time at which it was read.
+type inputLine struct {
 	text         string
 	readAt       time.Time
-	stopsReading bool // reading stops after this line until it is released
+	stopsReading bool // readLines pauses after this line until the hold is released
 }
 
-// readLines reads lines in the background until the input or ctx ends. It reads ahead, so that it knows when the
-// user typed each line. While a hold is active it stops after each line. No caller waits for it to return, because
-// a read from a terminal cannot be cancelled.
-func readLines(ctx context.Context, r io.Reader, h *inputHold) <-chan line {
+// readLines reads lines in the background until the input or ctx ends. It reads ahead to record when the user
+// typed each line. While a hold is active it pauses after each line. No caller waits for it to return, because a
+// read from a terminal cannot be cancelled.
+func readLines(ctx context.Context, r io.Reader, h *inputHold) <-chan inputLine {
 	const ahead = 1024
-	lines := make(chan line, ahead)
+	lines := make(chan inputLine, ahead)
 	go func() {
 		defer close(lines)
 		in := bufio.NewReader(r)
@@ -33,7 +33,7 @@ func readLines(ctx context.Context, r io.Reader, h *inputHold) <-chan line {
 				at := time.Now()
 				held := h.active.Load()
 				select {
-				case lines <- line{trimLineEnd(text), at, held}:
+				case lines <- inputLine{trimLineEnd(text), at, held}:
 				case <-ctx.Done():
 					return
 				}
@@ -56,7 +56,7 @@ func (t *chatSession) prompt(prompt string) (string, bool) { return t.promptSinc
 // promptSince works like prompt but ignores lines that the user typed before the given time. Such a line cannot
 // answer a question that was not yet on the screen.
 func (t *chatSession) promptSince(prompt string, asked time.Time) (string, bool) {
-	prompt = t.term.Paint(console.Bold, prompt)
+	prompt = t.term.ApplyStyle(console.Bold, prompt)
 	for !t.terminated {
 		fmt.Fprint(t.term.Out, prompt)
 		select {
@@ -68,10 +68,10 @@ func (t *chatSession) promptSince(prompt string, asked time.Time) (string, bool)
 				return "", false
 			case t.term.Interactive && l.readAt.Before(asked):
 				t.hold.release()
-				t.printNote("Not used as an answer, because you typed it earlier: %s", console.Brief(l.text, 60))
+				t.printNote("Not used as an answer, because you typed it earlier: %s", console.EscapeBeginning(l.text, 60))
 				continue
 			case !t.term.Interactive:
-				fmt.Fprintln(t.term.Out, console.EscapeLine(l.text)) // a terminal has echoed it already
+				fmt.Fprintln(t.term.Out, console.EscapeLine(l.text)) // a terminal has already echoed the line
 			}
 			t.interruptedOnce = false
 			return l.text, true

@@ -5,11 +5,11 @@ import (
 	"sync/atomic"
 )
 
-// inputHold makes readLines stop after one line, so that only ReadHidden reads the credential on the next line.
+// inputHold pauses readLines after one line, so that only ReadHidden can read the credential on the next line.
 type inputHold struct {
-	active   atomic.Bool
-	released chan struct{}
-	pending  bool // a line came after which reading stops
+	active         atomic.Bool
+	released       chan struct{}
+	hasPendingLine bool // the last line paused readLines
 }
 
 func newInputHold() *inputHold { return &inputHold{released: make(chan struct{}, 1)} }
@@ -24,9 +24,9 @@ func (h *inputHold) wait(ctx context.Context) bool {
 	}
 }
 
-// recordLine notes that the chat received a line. If the hold is not active, readLines continues at once.
-func (h *inputHold) recordLine(l line) {
-	h.pending = h.pending || l.stopsReading
+// recordLine records that the chat received a line. If the hold is not active, readLines continues at once.
+func (h *inputHold) recordLine(l inputLine) {
+	h.hasPendingLine = h.hasPendingLine || l.stopsReading
 	if !h.active.Load() {
 		h.release()
 	}
@@ -34,8 +34,8 @@ func (h *inputHold) recordLine(l line) {
 
 // release lets readLines read the next line.
 func (h *inputHold) release() {
-	if h.pending {
-		h.pending = false
+	if h.hasPendingLine {
+		h.hasPendingLine = false
 		h.released <- struct{}{}
 	}
 }

@@ -8,14 +8,14 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// originFlags holds the flags that continue an earlier trace.
+// originFlags holds the flags that select an earlier trace to continue.
 type originFlags struct {
 	Resume string `help:"Trace of a failed turn: continue it without repeating what was done." placeholder:"TRACE" type:"trace"`
 	From   string `help:"Trace to fork: continue from it in a new session, from --step on." placeholder:"TRACE" type:"trace"`
 	Step   int32  `help:"With --from: the first step to repeat, at most 50." placeholder:"N" type:"step"`
 }
 
-// origin returns the origin to send in the request (nil means none).
+// origin returns the trace to continue, as the request names it (nil if the flags name none).
 func (e originFlags) origin() *troupev1.From {
 	switch {
 	case e.Resume != "":
@@ -27,7 +27,7 @@ func (e originFlags) origin() *troupev1.From {
 	}
 }
 
-// validate rejects flags that exclude each other. The argument says whether the command has a text or a file.
+// validate rejects flags that exclude each other. Its argument says whether the command has a text or a file.
 func (e originFlags) validate(said bool) error {
 	switch {
 	case e.Resume != "" && (e.From != "" || said):
@@ -43,9 +43,9 @@ func (e originFlags) validate(said bool) error {
 func (e originFlags) repeatHint() string {
 	switch {
 	case e.Resume != "":
-		return "ask for the same with: --resume " + console.ShellWord(e.Resume)
+		return "ask for the same with: --resume " + console.QuoteForShell(e.Resume)
 	case e.From != "":
-		return fmt.Sprintf("ask for the same with: --from %s --step %d", console.ShellWord(e.From), e.Step)
+		return fmt.Sprintf("ask for the same with: --from %s --step %d", console.QuoteForShell(e.From), e.Step)
 	default:
 		return ""
 	}

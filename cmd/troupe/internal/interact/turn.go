@@ -25,12 +25,12 @@ type turnFlags struct {
 	JSON            bool          `name:"json" help:"Print one Event a line in protobuf JSON."`
 }
 
-// send sends the request that begin returns and prints the events. It returns an exit code that says how the turn
-// ended. The second result of begin tells the user how to send the same request again.
+// send sends the request that begin returns and prints the events. It returns an exit code that reflects how the
+// turn ended. The second result of begin tells the user how to send the same request again.
 func (s *turnFlags) send(ctx context.Context, term console.Terminal,
 	begin func(context.Context, *client.Client) (_ *troupev1.OrchestrateRequest, again string, _ error),
 ) error {
-	auth, err := s.auth()
+	auth, err := s.readAuth()
 	if err != nil {
 		return err
 	}
@@ -41,32 +41,32 @@ func (s *turnFlags) send(ctx context.Context, term console.Terminal,
 	defer func() { _ = conn.Close() }()
 	req, again, err := begin(ctx, c)
 	if err != nil {
-		return s.Explain(err)
+		return s.ExplainError(err)
 	}
 	req.RequestId, req.Auth = s.RequestID, auth
 	if s.Timeout != 0 {
 		req.Timeout = durationpb.New(s.Timeout)
 	}
 	v := &render.View{Terminal: term, Server: s.Server, User: req.GetUserId()}
-	admitted, err := v.Show(s.JSON, remote.AnnounceRetries(c, term).Turn(ctx, req))
-	if _, ended := errors.AsType[console.ExitCode](err); err != nil && !ended && (admitted || mayHaveBegun(err)) {
+	admitted, err := v.Show(s.JSON, remote.NewRetryingClient(c, term).Turn(ctx, req))
+	if _, ended := errors.AsType[console.ExitCode](err); err != nil && !ended && (admitted || mayHaveStarted(err)) {
 		if again == "" {
 			again = "send the same text with: --session " + req.GetSessionId()
 			if len(req.GetParts()) > 0 {
 				again = "send the same text and files with: --session " + req.GetSessionId()
 			}
 		}
-		asked := labelFlags{
+		asked := turnOptionFlags{
 			Profile: req.GetProfile(), Need: req.GetNeeds(), Metadata: req.GetMetadata(),
 			Priority: req.Priority, Tag: req.GetTags(), //nolint:protogetter // an unset priority is not 0
 		}
 		fmt.Fprintf(term.Err, "The turn may have begun, and continue without you. To see how it ends, %s --request-id %s%s\n",
-			again, req.GetRequestId(), repeatBudget(req.GetBudget())+asked.repeatFlags()+s.repeatHint())
+			again, req.GetRequestId(), budgetFlagsToRepeat(req.GetBudget())+asked.flagsToRepeat()+s.repeatHint())
 	}
-	return s.Explain(err)
+	return s.ExplainError(err)
 }
 
-// mayHaveBegun reports whether a turn may run even though the call returned only this error.
-func mayHaveBegun(err error) bool {
+// mayHaveStarted reports whether a turn may be running although the call failed with this error.
+func mayHaveStarted(err error) bool {
 	return failure.Is(err, failure.TraceOrphaned, failure.SystemNetwork, failure.SystemTimeout)
 }

@@ -59,7 +59,7 @@ func (v *verifyAudit) Run(term console.Terminal) error {
 	return nil
 }
 
-// printNotes prints what the reader must know about a log whose chain is intact, such as a missing beginning.
+// printNotes prints findings about a log whose hash chain is intact, such as a missing beginning.
 func printNotes(term console.Terminal, r audit.Report) {
 	if r.First > 1 {
 		fmt.Fprintf(term.Out, "note  it begins with number %d: the files before were not given\n", r.First)

@@ -36,12 +36,12 @@ func (deleteSession) Help() string {
 		"session with this id can be created, and the same command prints the same receipt. Exit code 0: all are deleted. 1: one is not."
 }
 
-// Run deletes the sessions one after the other. A session that does not exist does not stop it.
+// Run deletes the sessions one after the other. It continues after a failure and returns all errors at the end.
 func (d *deleteSession) Run(ctx context.Context, term console.Terminal) error {
 	var failed []error
 	for _, id := range d.IDs {
 		var resp *troupev1.DeleteSessionResponse
-		err := d.ShowWithin(ctx, eraseTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		err := d.ShowWithTimeout(ctx, eraseTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 			resp, err = c.Sessions.DeleteSession(ctx, &troupev1.DeleteSessionRequest{SessionId: id})
 			return resp, err
 		}, func(w *tabwriter.Writer) {
@@ -78,7 +78,7 @@ func (e *eraseUser) Run(ctx context.Context, term console.Terminal) error {
 		return err
 	}
 	var resp *troupev1.EraseUserResponse
-	return e.ShowWithin(ctx, eraseTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+	return e.ShowWithTimeout(ctx, eraseTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.Sessions.EraseUser(ctx, &troupev1.EraseUserRequest{UserId: e.ID})
 		return resp, err
 	}, func(w *tabwriter.Writer) {
@@ -94,7 +94,7 @@ func (e *eraseUser) confirm(term console.Terminal) error {
 	}
 	fmt.Fprintf(term.Err, "This erases all sessions of user %s, and everything that was made of them, for good. Type the id of the "+
 		"user to continue: ", console.EscapeLine(e.ID))
-	line, _ := bufio.NewReader(term.In).ReadString('\n') // at the end of the input this is what was typed
+	line, _ := bufio.NewReader(term.In).ReadString('\n') // at the end of the input, line is what was typed
 	if strings.TrimSpace(line) != e.ID {
 		return errors.New("nothing was erased: the id was not typed; add --yes where no person can type")
 	}
@@ -107,7 +107,7 @@ func printReceipt(w *tabwriter.Writer, r *troupev1.ErasureReceipt) {
 	console.PrintRow(w, "ended", r.GetEnded().AsTime().Format(time.RFC3339))
 	var removed, remains []string
 	for _, items := range r.GetRemoved() {
-		removed = append(removed, itemCount(items.GetCount(), items.GetKind()))
+		removed = append(removed, formatItemCount(items.GetCount(), items.GetKind()))
 	}
 	for _, left := range r.GetRemains() {
 		line := left.GetWhat() + ": " + left.GetWhy()
@@ -119,12 +119,12 @@ func printReceipt(w *tabwriter.Writer, r *troupev1.ErasureReceipt) {
 	if len(removed) == 0 {
 		removed = []string{"nothing: no data was found"}
 	}
-	console.PrintRows(w, "removed", removed)
-	console.PrintRows(w, "remains", remains)
+	console.PrintItems(w, "removed", removed)
+	console.PrintItems(w, "remains", remains)
 }
 
-// itemCount formats how many items of a kind were removed, such as "1 trace" or "2 state_keys_of_user".
-func itemCount(n int64, kind string) string {
+// formatItemCount formats how many items of a kind were removed, such as "1 trace" or "2 state_keys_of_user".
+func formatItemCount(n int64, kind string) string {
 	if n == 1 {
 		kind = strings.TrimSuffix(strings.Replace(kind, "s_of_", "_of_", 1), "s")
 	}

@@ -19,11 +19,11 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// operateTimeout is the time that the registry and the workers may take in addition to the running steps. It
+// operateTimeout is the time that the registry and the workers may need in addition to the running steps. It
 // includes the rollback after a failure.
 const operateTimeout = 20 * time.Second
 
-type pause struct {
+type pauseCommand struct {
 	remote.Query `embed:""`
 	Agent        string        `arg:"" help:"Name of the agent."`
 	Reason       string        `help:"Why, at most 200 characters; others see it." placeholder:"TEXT"`
@@ -31,32 +31,32 @@ type pause struct {
 }
 
 // Help implements kong.HelpProvider.
-func (pause) Help() string {
+func (pauseCommand) Help() string {
 	return "Pauses every registered instance. Turns that need the agent wait for it as long as --route-wait of the orchestrator " +
 		"allows. Exit code 0: all are paused. 1: one is not."
 }
 
 // Run pauses the agent.
-func (p *pause) Run(ctx context.Context, term console.Terminal) error {
+func (p *pauseCommand) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.PauseAgentResponse
-	err := p.ShowWithin(ctx, p.Timeout+operateTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+	err := p.ShowWithTimeout(ctx, p.Timeout+operateTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.PauseAgent(ctx, &troupev1.PauseAgentRequest{Agent: p.Agent, Reason: p.Reason, Timeout: durationpb.New(p.Timeout)})
 		return resp, err
 	}, func(w *tabwriter.Writer) { printOutcomes(w, resp.GetInstances()) })
 	return outcomeError(err, resp.GetInstances())
 }
 
-type resume struct {
+type resumeCommand struct {
 	remote.Query `embed:""`
 	Agent        string `arg:"" help:"Name of the agent."`
 	Reason       string `help:"Why, at most 200 characters; others see it." placeholder:"TEXT"`
 }
 
 // Run resumes the agent.
-func (r *resume) Run(ctx context.Context, term console.Terminal) error {
+func (r *resumeCommand) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.ResumeAgentResponse
 	var out *troupev1.Quarantine
-	err := r.ShowWithin(ctx, operateTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+	err := r.ShowWithTimeout(ctx, operateTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		if resp, err = c.ResumeAgent(ctx, &troupev1.ResumeAgentRequest{Agent: r.Agent, Reason: r.Reason}); err == nil {
 			out = findQuarantine(ctx, c, r.Agent)
 		}
@@ -83,7 +83,8 @@ func printOutcomes(w *tabwriter.Writer, all []*troupev1.InstanceOutcome) {
 	}
 }
 
-// outcomeError returns an exit code if the command failed for an instance. The table says why.
+// outcomeError returns an exit code if the command failed for at least one instance. The printed table gives the
+// reasons.
 func outcomeError(err error, all []*troupev1.InstanceOutcome) error {
 	failed := func(o *troupev1.InstanceOutcome) bool { return o.GetFailure() != nil }
 	if err == nil && slices.ContainsFunc(all, failed) {
@@ -92,10 +93,10 @@ func outcomeError(err error, all []*troupev1.InstanceOutcome) error {
 	return err
 }
 
-// shutdownTimeout is the time that an instance may take to stop after its drain.
+// shutdownTimeout is the time that an instance may need to stop after its drain.
 const shutdownTimeout = 15 * time.Second
 
-type drain struct {
+type drainCommand struct {
 	remote.Query `embed:""`
 	Instance     string        `arg:"" help:"Id of the instance; troupe get instances lists them."`
 	Agent        string        `help:"Its agent, when several agents have an instance with this id." placeholder:"NAME"`
@@ -104,14 +105,14 @@ type drain struct {
 }
 
 // Help implements kong.HelpProvider.
-func (drain) Help() string {
+func (drainCommand) Help() string {
 	return "The instance gets no new steps. It ends with its process when its running steps have ended. Exit code 0: it has ended."
 }
 
 // Run drains the instance.
-func (d *drain) Run(ctx context.Context, term console.Terminal) error {
+func (d *drainCommand) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.DrainInstanceResponse
-	return d.ShowWithin(ctx, d.Timeout+shutdownTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+	return d.ShowWithTimeout(ctx, d.Timeout+shutdownTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.DrainInstance(ctx, &troupev1.DrainInstanceRequest{
 			InstanceId: d.Instance, Agent: d.Agent, Reason: d.Reason, Drain: durationpb.New(d.Timeout),
 		})

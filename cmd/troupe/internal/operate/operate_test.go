@@ -16,15 +16,15 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// deadlineRecorder is an orchestrator that records how much time its callers allow.
+// deadlineRecorder is an orchestrator that records the remaining time until the deadline of each call.
 type deadlineRecorder struct {
 	troupev1.UnimplementedOrchestratorServiceServer
-	timeLeft time.Duration
+	callTimeout time.Duration
 }
 
 func (s *deadlineRecorder) recordDeadline(ctx context.Context) {
 	deadline, _ := ctx.Deadline()
-	s.timeLeft = time.Until(deadline)
+	s.callTimeout = time.Until(deadline)
 }
 
 func (s *deadlineRecorder) PauseAgent(ctx context.Context, _ *troupev1.PauseAgentRequest) (*troupev1.PauseAgentResponse, error) {
@@ -37,8 +37,8 @@ func (s *deadlineRecorder) ResumeAgent(ctx context.Context, _ *troupev1.ResumeAg
 	return &troupev1.ResumeAgentResponse{}, nil
 }
 
-// quarantinedMesh is an orchestrator with a quarantined agent. The instances of the agent take no steps until it
-// is released.
+// quarantinedMesh is an orchestrator with a quarantined agent, whose instances accept no steps until it is
+// released.
 type quarantinedMesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 }
@@ -73,9 +73,9 @@ func TestOperate_PrintsWhetherAgentIsQuarantined(t *testing.T) {
 		"no instance of it takes steps: none is registered, or each is paused or drains\n", said("release", "slow"))
 }
 
-// The command must not time out before the orchestrator has answered. The orchestrator calls the registry and
-// every worker, and rolls back after a failure.
-func TestOperate_OutlastsTheOrchestrator(t *testing.T) {
+// The command must wait longer than the orchestrator needs, because the orchestrator calls the registry and every
+// worker, and rolls back after a failure.
+func TestOperate_TimesOutAfterTheOrchestrator(t *testing.T) {
 	const most = 15 * time.Second
 	s := &deadlineRecorder{}
 	addr := clitest.Serve(t, func(r grpc.ServiceRegistrar) { troupev1.RegisterOrchestratorServiceServer(r, s) })
@@ -84,6 +84,6 @@ func TestOperate_OutlastsTheOrchestrator(t *testing.T) {
 		2 * time.Minute: {"pause", "--timeout", "2m"},
 	} {
 		require.Zero(t, run(t.Context(), append(verb, "--addr", addr, "research"), console.Terminal{Out: io.Discard, Err: io.Discard}))
-		require.Greater(t, s.timeLeft, within+most, "%s", verb)
+		require.Greater(t, s.callTimeout, within+most, "%s", verb)
 	}
 }

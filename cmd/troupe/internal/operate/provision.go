@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone"
 )
 
-type provision struct {
+type provisionCommands struct {
 	Etcd provisionEtcd `cmd:"" help:"Create the users and roles of the mesh in etcd, and turn on its authentication."`
 }
 
@@ -28,7 +28,7 @@ type provisionEtcd struct {
 	Security rootCredentials `embed:"" prefix:"etcd-"`
 }
 
-// rootCredentials holds the etcd security flags for a command that is not a process of the mesh.
+// rootCredentials holds the flags for etcd's root certificate, for a command that is not a process of the mesh.
 type rootCredentials struct {
 	CA   string `name:"ca" help:"PEM file with the CAs of etcd (empty means the system's)." env:"TROUPE_ETCD_CA" type:"path" default:"" placeholder:"FILE"`
 	Cert string `name:"cert" help:"PEM file with the certificate of the etcd user root." env:"TROUPE_ETCD_CERT" type:"path" default:"" placeholder:"FILE"`

@@ -15,7 +15,7 @@ import (
 
 func TestProvision_CreatesUsersOfDeclaredAgents(t *testing.T) {
 	dir := t.TempDir()
-	etcd := etcdtest.Guarded(t, dir, "gone")
+	etcd := etcdtest.StartGuarded(t, dir, "gone")
 	ca, err := identity.OpenCA(dir)
 	require.NoError(t, err)
 	root, err := ca.WriteServerFiles(t.TempDir(), "root")
@@ -28,7 +28,7 @@ func TestProvision_CreatesUsersOfDeclaredAgents(t *testing.T) {
 	require.Zero(t, run(t.Context(), args, console.Terminal{Out: &out, Err: &errs}), errs.String())
 	require.Equal(t, "etcd knows orchestrator, memory, worker/hello, worker/coordinator, worker/clarification, worker/research, worker/synthesis.\n"+
 		"It also knows worker/gone, which no file declares; remove each with etcdctl user delete.\n", out.String())
-	require.True(t, etcdtest.MayWrite(t, etcd.As("worker/hello"), "/troupe/v1/reg/hello/1"))
+	require.True(t, etcdtest.MayWrite(t, etcd.ClientAs("worker/hello"), "/troupe/v1/reg/hello/1"))
 
 	worker, err := ca.WriteFiles(identity.Worker, "research")
 	require.NoError(t, err)
@@ -47,7 +47,7 @@ func TestProvision_ExplainsRejectedConnection(t *testing.T) {
 		return root
 	}
 	dir := t.TempDir()
-	etcd := etcdtest.Guarded(t, dir)
+	etcd := etcdtest.StartGuarded(t, dir)
 	ours, theirs := keys(dir), keys(t.TempDir())
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

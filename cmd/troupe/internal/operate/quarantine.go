@@ -13,23 +13,23 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-type quarantine struct {
+type quarantineCommand struct {
 	remote.Query `embed:""`
 	Agent        string `arg:"" help:"Name of the agent."`
 	Reason       string `help:"Why, at most 200 characters; other operators see it, and the audit log keeps it." required:"" placeholder:"TEXT"`
 }
 
 // Help implements kong.HelpProvider.
-func (quarantine) Help() string {
+func (quarantineCommand) Help() string {
 	return "The kill switch. Within 2 s the agent gets no more steps, turns that run one of its steps fail, and the mesh " +
 		"rejects calls of its workers. The quarantine survives restarts and ends with troupe release. The table lists the workers " +
 		"that have paused; the quarantine does not depend on that. Exit code 0: the agent is quarantined."
 }
 
 // Run quarantines the agent.
-func (q *quarantine) Run(ctx context.Context, term console.Terminal) error {
+func (q *quarantineCommand) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.QuarantineAgentResponse
-	return q.ShowWithin(ctx, operateTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+	return q.ShowWithTimeout(ctx, operateTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.QuarantineAgent(ctx, &troupev1.QuarantineAgentRequest{Agent: q.Agent, Reason: q.Reason})
 		return resp, err
 	}, func(w *tabwriter.Writer) {
@@ -42,16 +42,16 @@ func (q *quarantine) Run(ctx context.Context, term console.Terminal) error {
 	})
 }
 
-type release struct {
+type releaseCommand struct {
 	remote.Query `embed:""`
 	Agent        string `arg:"" help:"Name of the quarantined agent."`
 	Reason       string `help:"Why, at most 200 characters; the audit log keeps it." placeholder:"TEXT"`
 }
 
 // Run releases the agent.
-func (r *release) Run(ctx context.Context, term console.Terminal) error {
+func (r *releaseCommand) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.ReleaseAgentResponse
-	err := r.ShowWithin(ctx, operateTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+	err := r.ShowWithTimeout(ctx, operateTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.ReleaseAgent(ctx, &troupev1.ReleaseAgentRequest{Agent: r.Agent, Reason: r.Reason})
 		return resp, err
 	}, func(w *tabwriter.Writer) {

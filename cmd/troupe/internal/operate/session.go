@@ -15,7 +15,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// sessionCommands has the commands that change a session outside of its turns.
+// sessionCommands are the commands that change a session while no turn runs in it.
 type sessionCommands struct {
 	Pause   pauseSession   `cmd:"" help:"Pause a session; its next turn resumes it."`
 	Resume  resumeSession  `cmd:"" help:"Resume a paused session."`

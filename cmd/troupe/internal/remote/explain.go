@@ -9,9 +9,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Explain turns an error into advice for the user. It says what to do when the mesh cannot be reached, and names
-// flags where the mesh names API fields. It returns other errors unchanged.
-func (s Server) Explain(err error) error {
+// ExplainError turns an error into advice for the user. It says what to do when the mesh cannot be reached, and
+// replaces API fields with flags. It returns other errors unchanged.
+func (s Server) ExplainError(err error) error {
 	err = grpcfailure.FromStatus("troupe", err)
 	e, ok := errors.AsType[*failure.Error](err)
 	if !ok || e.Cause == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/client"
 )
 
-// Query holds the flags of every command that calls the mesh once and prints the response.
+// Query holds the flags of every command that makes one call and prints the response.
 type Query struct {
 	Server `embed:""`
 	JSON   bool `name:"json" help:"Print the answer in protobuf JSON."`
@@ -26,11 +26,11 @@ const Timeout = 10 * time.Second
 func (q Query) Show(ctx context.Context, term console.Terminal, ask func(context.Context, *client.Client) (proto.Message, error),
 	table func(w *tabwriter.Writer),
 ) error {
-	return q.ShowWithin(ctx, Timeout, term, ask, table)
+	return q.ShowWithTimeout(ctx, Timeout, term, ask, table)
 }
 
-// ShowWithin works like Show with the given timeout.
-func (q Query) ShowWithin(ctx context.Context, most time.Duration, term console.Terminal,
+// ShowWithTimeout works like Show with the given timeout.
+func (q Query) ShowWithTimeout(ctx context.Context, most time.Duration, term console.Terminal,
 	ask func(context.Context, *client.Client) (proto.Message, error), table func(w *tabwriter.Writer),
 ) error {
 	c, conn, err := q.Dial()
@@ -42,7 +42,7 @@ func (q Query) ShowWithin(ctx context.Context, most time.Duration, term console.
 	defer cancel()
 	resp, err := ask(ctx, c)
 	if err != nil {
-		return q.Explain(err)
+		return q.ExplainError(err)
 	}
 	if q.JSON {
 		text, err := protojson.MarshalOptions{Multiline: true}.Marshal(resp)

@@ -8,8 +8,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/client"
 )
 
-// AnnounceRetries returns a client that prints a message before it waits for an overloaded mesh.
-func AnnounceRetries(c *client.Client, term console.Terminal) *client.Client {
+// NewRetryingClient returns a client that retries when the mesh is overloaded. It prints a message before each
+// wait.
+func NewRetryingClient(c *client.Client, term console.Terminal) *client.Client {
 	return c.WithWaitNotice(func(_ error, d time.Duration) {
 		fmt.Fprintf(term.Err, "The mesh is overloaded; trying again in %s.\n", d.Round(100*time.Millisecond))
 	})

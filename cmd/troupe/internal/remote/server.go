@@ -1,5 +1,5 @@
-// Package remote connects commands to a mesh. It has the flags for the address and the credentials, the
-// connection, queries, and errors in terms of the command line.
+// Package remote connects commands to a mesh. It contains the flags for the address and the credentials, the
+// connection, single calls, and errors in terms of the command line.
 package remote
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Server holds the flags that say how to reach the orchestrator.
+// Server holds the flags for the address of the orchestrator and for connecting to it.
 type Server struct {
 	Addr string `help:"Address of the orchestrator." default:"127.0.0.1:7400" env:"TROUPE_ADDR"`
 
@@ -48,11 +48,11 @@ func (s Server) Dial() (*client.Client, *grpc.ClientConn, error) {
 	return client.New(client.WithCredentials(conn, token)), conn, nil
 }
 
-// Flags returns the flags that let another command in the same shell reach the same orchestrator.
+// Flags returns the flags with which another command in the same shell reaches the same orchestrator.
 func (s Server) Flags() string {
 	text := ""
 	if s.Addr != "" && s.Addr != cmp.Or(os.Getenv("TROUPE_ADDR"), defaultAddr) {
-		text = " --addr " + console.ShellWord(s.Addr)
+		text = " --addr " + console.QuoteForShell(s.Addr)
 	}
 	for _, f := range []struct{ flag, value, variable string }{
 		{"--tls-ca", s.TLS.CA, "TROUPE_ADDR_TLS_CA"},
@@ -61,7 +61,7 @@ func (s Server) Flags() string {
 		{"--token-file", s.Token.File, "TROUPE_TOKEN_FILE"},
 	} {
 		if f.value != os.Getenv(f.variable) {
-			text += " " + f.flag + " " + console.ShellWord(f.value)
+			text += " " + f.flag + " " + console.QuoteForShell(f.value)
 		}
 	}
 	return text

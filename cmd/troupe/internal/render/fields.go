@@ -36,7 +36,7 @@ func TraceState(t *troupev1.Trace) string {
 // PlannedTasks returns the tasks of a planner, one line each.
 func PlannedTasks(r *troupev1.StepResult) (lines []string) {
 	for i, t := range r.GetTasks() {
-		lines = append(lines, fmt.Sprintf("task %d for %s: %s", i+1, console.EscapeLine(t.GetAgent()), console.Brief(t.GetText(), 80)))
+		lines = append(lines, fmt.Sprintf("task %d for %s: %s", i+1, console.EscapeLine(t.GetAgent()), console.EscapeBeginning(t.GetText(), 80)))
 	}
 	return lines
 }
@@ -46,7 +46,7 @@ func Quarantine(q *troupev1.Quarantine) string {
 	if q == nil {
 		return ""
 	}
-	return fmt.Sprintf("quarantined for %s: %s", console.Age(q.GetSince()), q.GetReason())
+	return fmt.Sprintf("quarantined for %s: %s", console.FormatAge(q.GetSince()), q.GetReason())
 }
 
 // Speaker returns the author of a message, or its role if it has no author.
@@ -57,11 +57,12 @@ func Speaker(m conversation.Message) string {
 	return string(m.Role)
 }
 
-// AgentMessage describes a message of an agent that did not come from its model, and the state that it changed.
+// AgentMessage describes a message that an agent sent without its model, with the state and the artifacts that it
+// changed.
 func AgentMessage(m *troupev1.AgentMessage) string {
 	var parts []string
 	if m.GetText() != "" {
-		parts = append(parts, "said: "+console.Brief(m.GetText(), 80))
+		parts = append(parts, "said: "+console.EscapeBeginning(m.GetText(), 80))
 	}
 	if keys := m.GetStateKeys(); len(keys) > 0 {
 		parts = append(parts, "state: "+console.JoinNames(keys))
@@ -72,7 +73,7 @@ func AgentMessage(m *troupev1.AgentMessage) string {
 	return strings.Join(parts, "; ")
 }
 
-// Topic returns the topic of a thought in lower case.
+// Topic returns the topic of a thought in lower case letters.
 func Topic(t *troupev1.Thinking) string {
 	return strings.ToLower(strings.TrimPrefix(t.GetTopic().String(), "TOPIC_"))
 }
@@ -87,7 +88,7 @@ func Answer(a *troupev1.CallAnswer) string {
 		text += ", too late: it counts as denied"
 	}
 	if a.GetText() != "" {
-		text += ": " + console.Brief(a.GetText(), 80)
+		text += ": " + console.EscapeBeginning(a.GetText(), 80)
 	}
 	return text
 }
@@ -97,7 +98,7 @@ func Parent(p *troupev1.Parent) string {
 	return fmt.Sprintf("trace %s  step %d  call %d", console.EscapeLine(p.GetTraceId()), p.GetStep(), p.GetCall())
 }
 
-// Subtask names the child turn of a remote agent.
+// Subtask names the child turn that a remote agent runs.
 func Subtask(s *troupev1.SubtaskStarted) string {
 	return fmt.Sprintf("session %s  trace %s", console.EscapeLine(s.GetSessionId()), console.EscapeLine(s.GetTraceId()))
 }
@@ -121,7 +122,7 @@ func toolProgress(p *troupev1.ToolProgress) string {
 
 func toolFinished(t *troupev1.ToolCallFinished) string {
 	summary, _, _ := strings.Cut(t.GetSummary(), "\n")
-	return fmt.Sprintf("%s %s after %s: %s", console.EscapeLine(t.GetTool()), ToolStatus(t.GetStatus()), console.Duration(t.GetDuration()),
+	return fmt.Sprintf("%s %s after %s: %s", console.EscapeLine(t.GetTool()), ToolStatus(t.GetStatus()), console.FormatDuration(t.GetDuration()),
 		console.EscapeLine(summary))
 }
 

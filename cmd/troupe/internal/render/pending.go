@@ -18,8 +18,8 @@ var riskTexts = map[string]string{
 	"at_most_once": "may do harm if it runs again",
 }
 
-// CallNeed returns what a pending call waits for, in one word.
-func CallNeed(p *troupev1.PendingCall) string {
+// NeededInput returns in one word what a pending call waits for.
+func NeededInput(p *troupev1.PendingCall) string {
 	switch p.GetNeeds() {
 	case troupev1.CallNeed_CALL_NEED_RESULT:
 		return "result"
@@ -30,8 +30,8 @@ func CallNeed(p *troupev1.PendingCall) string {
 	}
 }
 
-// CallNeedText returns what a pending call waits for, as part of a sentence.
-func CallNeedText(p *troupev1.PendingCall) string {
+// NeededInputText returns what a pending call waits for, as part of a sentence.
+func NeededInputText(p *troupev1.PendingCall) string {
 	switch p.GetNeeds() {
 	case troupev1.CallNeed_CALL_NEED_RESULT:
 		return "a result, for it is yours to run"
@@ -42,14 +42,14 @@ func CallNeedText(p *troupev1.PendingCall) string {
 	}
 }
 
-// PendingCall describes a pending call with everything that a decision needs. It shows the arguments in full,
-// because the user approves exactly these.
+// PendingCall describes a pending call with all information that the user needs to decide. It shows the arguments
+// in full, because the user approves exactly these arguments.
 func PendingCall(t console.Terminal, p *troupev1.PendingCall) string {
 	var b strings.Builder
 	row := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "  %s  %s\n", t.Paint(console.Dim, fmt.Sprintf("%-9s", name)), fmt.Sprintf(format, args...))
+		fmt.Fprintf(&b, "  %s  %s\n", t.ApplyStyle(console.Dim, fmt.Sprintf("%-9s", name)), fmt.Sprintf(format, args...))
 	}
-	row("call", "%s  %s waits for %s", console.EscapeLine(p.GetId()), t.Paint(console.Bold, console.EscapeLine(p.GetTool())), CallNeedText(p))
+	row("call", "%s  %s waits for %s", console.EscapeLine(p.GetId()), t.ApplyStyle(console.Bold, console.EscapeLine(p.GetTool())), NeededInputText(p))
 	if risk := console.EscapeLine(p.GetRisk()); riskTexts[risk] != "" {
 		row("risk", "%s: %s", risk, riskTexts[risk])
 	} else if risk != "" {
@@ -65,13 +65,13 @@ func PendingCall(t console.Terminal, p *troupev1.PendingCall) string {
 		}
 	}
 	if p.GetUntil() != nil {
-		row("until", "%s, %s; an answer after that counts as a denial", console.TimeOfDay(p.GetUntil()), console.TimeLeft(p.GetUntil()))
+		row("until", "%s, %s; an answer after that counts as a denial", console.FormatTime(p.GetUntil()), console.FormatTimeLeft(p.GetUntil()))
 	}
 	row("arguments", "%s", strings.ReplaceAll(formatArguments(p.GetArguments()), "\n", "\n             "))
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// formatArguments formats a JSON object for a person, on one line if it fits.
+// formatArguments formats a JSON object for a person. It uses one line if the object fits.
 func formatArguments(text string) string {
 	const width = 80
 	if flat := console.EscapeLine(strings.TrimSpace(text)); len(flat) <= width {
@@ -79,14 +79,14 @@ func formatArguments(text string) string {
 	}
 	var b bytes.Buffer
 	if json.Indent(&b, []byte(text), "", "  ") != nil {
-		return console.EscapeLine(text) // not JSON: its line ends are escaped
+		return console.EscapeLine(text) // the text is not JSON, so its line ends are escaped
 	}
 	return console.EscapeExcept(b.String(), "\n")
 }
 
 // AnswerCommands returns the shell commands that answer the pending calls of a session.
 func AnswerCommands(s remote.Server, session string, p *troupev1.PendingCall) []string {
-	of := s.Flags() + " " + console.ShellWord(session) + " " + console.ShellWord(p.GetId())
+	of := s.Flags() + " " + console.QuoteForShell(session) + " " + console.QuoteForShell(p.GetId())
 	if p.GetNeeds() == troupev1.CallNeed_CALL_NEED_RESULT {
 		return []string{"troupe answer" + of + " RESULT"}
 	}

@@ -1,5 +1,5 @@
-// Package render formats what the mesh reports: the events of a turn as they arrive, pending calls, and the parts
-// that several commands print alike.
+// Package render formats what the mesh reports: events of a turn, pending calls, and other values that several
+// commands print in the same way.
 package render
 
 import (
@@ -15,19 +15,19 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// View prints the events of a turn for a person: agents and the reasons for their choice, tool calls, text as it
-// arrives, and the answer.
+// View prints the events of a turn for a person. It shows the agents and why they were chosen, the tool calls,
+// streamed text, and the answer.
 type View struct {
 	Terminal console.Terminal
-	Server   remote.Server // for the commands that answer or continue
+	Server   remote.Server // for printed commands that answer or continue the turn
 	User     string        // user of the session
 	inText   bool          // the cursor is after streamed text
 	streamed string        // text of the current step, as it was streamed
-	step     int32         // number of that step; branches of a workflow alternate
+	step     int32         // number of the current step; events of parallel branches alternate
 }
 
-// Show prints events as they arrive and reports whether any arrived. It returns nil, an exit code for the outcome
-// of the turn, or the error of the stream.
+// Show prints events as they arrive and reports whether any arrived. Its error is nil, an exit code for the
+// outcome of the turn, or the error of the stream.
 func (v *View) Show(asJSON bool, events iter.Seq2[*troupev1.Event, error]) (begun bool, _ error) {
 	for e, err := range events {
 		if err != nil {
@@ -60,46 +60,47 @@ func (v *View) printLine(format string, args ...any) {
 func (v *View) PrintEvent(e *troupev1.Event) {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TurnStarted:
-		v.printLine("%s", v.Terminal.Paint(console.Dim, fmt.Sprintf("session %s  turn %d  trace %s", console.EscapeLine(e.GetSessionId()),
+		v.printLine("%s", v.Terminal.ApplyStyle(console.Dim, fmt.Sprintf("session %s  turn %d  trace %s", console.EscapeLine(e.GetSessionId()),
 			e.GetTurn(), console.EscapeLine(e.GetTraceId()))))
 		if above := p.TurnStarted.GetParent(); above != nil {
-			v.printLine("%-9s %s", v.Terminal.Paint(console.Dim, "parent"), Parent(above))
+			v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Dim, "parent"), Parent(above))
 		}
 		if f := p.TurnStarted.GetFrom(); f != nil {
-			v.printLine("%-9s %s", v.Terminal.Paint(console.Dim, "from"), Origin(f))
+			v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Dim, "from"), Origin(f))
 		}
 		for _, a := range p.TurnStarted.GetAnswers() {
-			v.printLine("%-9s %s", v.Terminal.Paint(console.Dim, "answer"), Answer(a))
+			v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Dim, "answer"), Answer(a))
 		}
 		for _, b := range p.TurnStarted.GetAttachments() {
-			v.printLine("%-9s %s", v.Terminal.Paint(console.Dim, "file"), Attachment(b))
+			v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Dim, "file"), Attachment(b))
 		}
 	case *troupev1.Event_Plan:
 		if w := p.Plan.GetWorkflow(); w != "" {
-			v.printLine("%-9s %s: %s", v.Terminal.Paint(console.Dim, "plan"), console.EscapeLine(w), console.JoinNames(p.Plan.GetSteps()))
+			v.printLine("%-9s %s: %s", v.Terminal.ApplyStyle(console.Dim, "plan"), console.EscapeLine(w), console.JoinNames(p.Plan.GetSteps()))
 		}
 	case *troupev1.Event_RoutingDecision:
 		what := "route"
 		if p.RoutingDecision.GetType() == troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
 			what = "tools"
 		}
-		v.printLine("%-9s %s  %s", v.Terminal.Paint(console.Dim, what),
-			v.Terminal.Paint(console.Bold, console.EscapeLine(p.RoutingDecision.GetTarget())), v.Terminal.Paint(console.Dim,
+		v.printLine("%-9s %s  %s", v.Terminal.ApplyStyle(console.Dim, what),
+			v.Terminal.ApplyStyle(console.Bold, console.EscapeLine(p.RoutingDecision.GetTarget())), v.Terminal.ApplyStyle(console.Dim,
 				"("+console.EscapeLine(p.RoutingDecision.GetReason())+")"))
 	case *troupev1.Event_StepStarted:
 		v.streamed, v.step = "", e.GetStep()
-		v.printLine("%-9s %s works on instance %s", v.Terminal.Paint(console.Dim, "execute"), console.EscapeLine(e.GetAgent()), console.EscapeLine(e.GetInstanceId()))
+		v.printLine("%-9s %s works on instance %s", v.Terminal.ApplyStyle(console.Dim, "execute"), console.EscapeLine(e.GetAgent()),
+			console.EscapeLine(e.GetInstanceId()))
 	case *troupev1.Event_ToolCallStarted:
 		v.printLine("          tool %s %s", console.EscapeLine(p.ToolCallStarted.GetTool()),
-			v.Terminal.Paint(console.Dim, console.EscapeLine(p.ToolCallStarted.GetArguments())))
+			v.Terminal.ApplyStyle(console.Dim, console.EscapeLine(p.ToolCallStarted.GetArguments())))
 	case *troupev1.Event_ToolProgress:
-		v.printLine("          tool %s", v.Terminal.Paint(console.Dim, toolProgress(p.ToolProgress)))
+		v.printLine("          tool %s", v.Terminal.ApplyStyle(console.Dim, toolProgress(p.ToolProgress)))
 	case *troupev1.Event_SubtaskStarted:
-		v.printLine("          %s works in %s", console.EscapeLine(p.SubtaskStarted.GetTarget()), v.Terminal.Paint(console.Dim, Subtask(p.SubtaskStarted)))
+		v.printLine("          %s works in %s", console.EscapeLine(p.SubtaskStarted.GetTarget()), v.Terminal.ApplyStyle(console.Dim, Subtask(p.SubtaskStarted)))
 	case *troupev1.Event_ToolCallFinished:
-		v.printLine("          tool %s", v.Terminal.Paint(console.Dim, toolFinished(p.ToolCallFinished)))
+		v.printLine("          tool %s", v.Terminal.ApplyStyle(console.Dim, toolFinished(p.ToolCallFinished)))
 	case *troupev1.Event_ToolCallPending:
-		v.printLine("          tool %s waits for %s", console.EscapeLine(p.ToolCallPending.GetCall().GetTool()), CallNeedText(p.ToolCallPending.GetCall()))
+		v.printLine("          tool %s waits for %s", console.EscapeLine(p.ToolCallPending.GetCall().GetTool()), NeededInputText(p.ToolCallPending.GetCall()))
 	case *troupev1.Event_TextDelta:
 		if v.step != e.GetStep() {
 			v.streamed, v.step = "", e.GetStep()
@@ -108,21 +109,22 @@ func (v *View) PrintEvent(e *troupev1.Event) {
 		v.printText(p.TextDelta.GetText())
 	case *troupev1.Event_TextRetracted:
 		v.streamed = ""
-		v.printLine("%-9s attempt %d was lost: %s; what it said is void", v.Terminal.Paint(console.Red, "reset"), e.GetAttempt(),
+		v.printLine("%-9s attempt %d was lost: %s; what it said is void", v.Terminal.ApplyStyle(console.Red, "reset"), e.GetAttempt(),
 			console.EscapeLine(p.TextRetracted.GetFailure().GetMessage()))
 	case *troupev1.Event_AgentMessage:
 		v.printLine("          %s", AgentMessage(p.AgentMessage))
 	case *troupev1.Event_Thinking:
-		v.printLine("%-9s %s", v.Terminal.Paint(console.Dim, Topic(p.Thinking)), v.Terminal.Paint(console.Dim, console.Indent(p.Thinking.GetText(), 10)))
+		v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Dim, Topic(p.Thinking)), v.Terminal.ApplyStyle(console.Dim,
+			console.EscapeAndIndent(p.Thinking.GetText(), 10)))
 	case *troupev1.Event_Warning:
-		v.printLine("%-9s %s", v.Terminal.Paint(console.Red, "warning"), console.EscapeLine(p.Warning.GetMessage()))
+		v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Red, "warning"), console.EscapeLine(p.Warning.GetMessage()))
 	case *troupev1.Event_OwnershipViolation:
-		v.printLine("%-9s %s", v.Terminal.Paint(console.Red, "violation"), Violation(p.OwnershipViolation))
+		v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Red, "violation"), Violation(p.OwnershipViolation))
 	case *troupev1.Event_StepFinished:
 		v.printStepFinished(e, p.StepFinished)
 	case *troupev1.Event_TurnResult:
 		v.printResult(p.TurnResult)
-		for _, line := range Recovery(p.TurnResult.GetPartial(), v.commandFlags("")) {
+		for _, line := range RecoveryHint(p.TurnResult.GetPartial(), v.commandFlags("")) {
 			v.printLine("%s", line)
 		}
 		v.printNextSteps(e.GetSessionId(), p.TurnResult)
@@ -139,7 +141,7 @@ func (v *View) printText(s string) {
 	fmt.Fprint(v.Terminal.Out, strings.ReplaceAll(console.Escape(s), "\n", "\n  │ "))
 }
 
-// EndText ends the current line of streamed text, if there is one.
+// EndText ends the current line if it contains streamed text.
 func (v *View) EndText() {
 	if v.inText {
 		fmt.Fprintln(v.Terminal.Out)
@@ -149,12 +151,13 @@ func (v *View) EndText() {
 
 func (v *View) printStepFinished(e *troupev1.Event, s *troupev1.StepFinished) {
 	if f := s.GetResult().GetFailure(); f != nil {
-		v.printLine("%-9s %s failed after %s: %s", v.Terminal.Paint(console.Red, "execute"), console.EscapeLine(e.GetAgent()),
-			console.Duration(s.GetDuration()), console.EscapeLine(f.GetMessage()))
+		v.printLine("%-9s %s failed after %s: %s", v.Terminal.ApplyStyle(console.Red, "execute"), console.EscapeLine(e.GetAgent()),
+			console.FormatDuration(s.GetDuration()), console.EscapeLine(f.GetMessage()))
 		return
 	}
 	if s.GetDuration() != nil { // nil if the orchestrator took over and did not see the start
-		v.printLine("          %s", v.Terminal.Paint(console.Dim, fmt.Sprintf("%s took %s", console.EscapeLine(e.GetAgent()), console.Duration(s.GetDuration()))))
+		v.printLine("          %s", v.Terminal.ApplyStyle(console.Dim, fmt.Sprintf("%s took %s", console.EscapeLine(e.GetAgent()),
+			console.FormatDuration(s.GetDuration()))))
 	}
 	for _, line := range PlannedTasks(s.GetResult()) {
 		v.printLine("%-9s %s", "plan", line)
@@ -164,17 +167,20 @@ func (v *View) printStepFinished(e *troupev1.Event, s *troupev1.StepFinished) {
 // printResult prints the answer, the question, or the failure of the turn.
 func (v *View) printResult(r *troupev1.TurnResult) {
 	if f := r.GetFailure(); f != nil {
-		v.printLine("\n%s %s", v.Terminal.Paint(console.Red, "Failed:"), console.Indent(f.GetMessage(), 2))
+		v.printLine("\n%s %s", v.Terminal.ApplyStyle(console.Red, "Failed:"), console.EscapeAndIndent(f.GetMessage(), 2))
 		return
 	}
 	if text := strings.TrimSpace(r.GetText()); text != strings.TrimSpace(v.streamed) {
 		v.printLine("\n%s", console.Escape(text))
 	}
-	how := []string{"by " + console.EscapeLine(r.GetAgent()), console.Count(int64(r.GetUsage().GetModelCalls()), "model call"), console.Duration(r.GetDuration())}
+	how := []string{
+		"by " + console.EscapeLine(r.GetAgent()), console.FormatCount(int64(r.GetUsage().GetModelCalls()), "model call"),
+		console.FormatDuration(r.GetDuration()),
+	}
 	if r.Confidence != nil {
 		how = slices.Insert(how, 1, fmt.Sprintf("confidence %.2f", r.GetConfidence()))
 	}
-	v.printLine("\n%s", v.Terminal.Paint(console.Dim, strings.Join(how, ", ")))
+	v.printLine("\n%s", v.Terminal.ApplyStyle(console.Dim, strings.Join(how, ", ")))
 }
 
 // printNextSteps prints the commands that answer the question or the pending calls of the turn.
@@ -182,7 +188,7 @@ func (v *View) printNextSteps(session string, r *troupev1.TurnResult) {
 	if !NeedsUser(r.GetOutcome()) {
 		return
 	}
-	flags := v.commandFlags(" --session " + console.ShellWord(session))
+	flags := v.commandFlags(" --session " + console.QuoteForShell(session))
 	if len(r.GetPending()) == 0 {
 		v.printLine("Answer with: troupe ask%s …", flags)
 		return
@@ -199,11 +205,11 @@ func (v *View) printNextSteps(session string, r *troupev1.TurnResult) {
 	v.printLine("A text in their place leaves them undone: troupe ask%s …", flags)
 }
 
-// commandFlags returns the flags with which the next command reaches the same mesh as the same user.
+// commandFlags returns the flags with which a further command reaches the same mesh as the same user.
 func (v *View) commandFlags(more string) string {
 	flags := v.Server.Flags() + more
 	if v.User != "" {
-		flags += " --user " + console.ShellWord(v.User)
+		flags += " --user " + console.QuoteForShell(v.User)
 	}
 	return flags
 }

@@ -88,8 +88,8 @@ func (b *a2aBridge) Run(ctx context.Context, term console.Terminal) error {
 	}, probe.ServerPart(lis, served), b.checkMesh(mesh, term))
 }
 
-// checkMesh prints a warning if the mesh cannot be reached. The bridge serves all the same, because each request
-// connects anew.
+// checkMesh prints a warning if the mesh cannot be reached. The bridge still starts, because it connects again for
+// each request.
 func (b *a2aBridge) checkMesh(mesh *client.Client, term console.Terminal) process.Part {
 	return process.Part{Name: "look", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
 		ready()
@@ -98,15 +98,15 @@ func (b *a2aBridge) checkMesh(mesh *client.Client, term console.Terminal) proces
 		_, err := mesh.ListAgents(asking, &troupev1.ListAgentsRequest{})
 		err = grpcfailure.FromStatus("troupe a2a", err)
 		if ctx.Err() == nil && failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) {
-			err = remote.Server{Addr: b.Server, TLS: b.TLS}.Explain(err)
-			fmt.Fprintf(term.Err, "troupe: %s. Requests fail until that is mended.\n", console.Escape(failure.Plain(err)))
+			err = remote.Server{Addr: b.Server, TLS: b.TLS}.ExplainError(err)
+			fmt.Fprintf(term.Err, "troupe: %s. Requests fail until it can be reached.\n", console.Escape(failure.Plain(err)))
 		}
 		<-ctx.Done()
 		return nil
 	}}
 }
 
-// checkListen rejects an address that other machines can reach, unless a flag allows it.
+// checkListen rejects an address that other machines can reach, unless the user set the flag that allows it.
 func (b *a2aBridge) checkListen() error {
 	host, _, err := net.SplitHostPort(b.Listen)
 	if err != nil {

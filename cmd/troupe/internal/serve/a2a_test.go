@@ -59,7 +59,7 @@ func TestA2A_WarnsWhenMeshIsUnreachable(t *testing.T) {
 	}()
 	line, err := bufio.NewReader(said).ReadString('\n')
 	require.NoError(t, err)
-	require.Equal(t, "troupe: cannot reach a mesh at 127.0.0.1:1: connection refused. Requests fail until that is mended.\n", line)
+	require.Equal(t, "troupe: cannot reach a mesh at 127.0.0.1:1: connection refused. Requests fail until it can be reached.\n", line)
 	stop()
 	require.Equal(t, process.ExitOK, <-left)
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone"
 )
 
-type dev struct {
+type devCommand struct {
 	DataDir  string         `help:"Folder for the data of etcd and Redis." default:".troupe" env:"TROUPE_DATA_DIR" type:"path"`
 	GRPCAddr string         `name:"grpc-addr" help:"Address of the orchestrator, in plain text." default:"127.0.0.1:7400" env:"TROUPE_GRPC_ADDR"`
 	HTTPAddr string         `name:"http-addr" help:"Address of the probes: /livez /readyz /startupz /metrics." default:"127.0.0.1:7480" env:"TROUPE_HTTP_ADDR"`
@@ -39,8 +39,8 @@ type dev struct {
 	Telemetry telemetry.Config `embed:""`
 }
 
-// Run runs the mesh until the process receives a signal, or until the question of --ask is answered.
-func (d *dev) Run(ctx context.Context, term console.Terminal) error {
+// Run runs the mesh until the process receives a signal. With --ask it stops once the question is answered.
+func (d *devCommand) Run(ctx context.Context, term console.Terminal) error {
 	if os.Getenv("TROUPE_LOG_FORMAT") == "" {
 		d.Telemetry.LogFormat = "console" // a person reads the log
 	}
@@ -48,10 +48,10 @@ func (d *dev) Run(ctx context.Context, term console.Terminal) error {
 		d.Telemetry.LogLevel = "warn"
 	}
 	cfg := standalone.Config{
-		DataDir: d.DataDir, GRPCAddr: d.GRPCAddr, HTTPAddr: d.HTTPAddr, Agents: d.files(), Docs: d.Docs, Drain: d.Drain,
+		DataDir: d.DataDir, GRPCAddr: d.GRPCAddr, HTTPAddr: d.HTTPAddr, Agents: d.workerFiles(), Docs: d.Docs, Drain: d.Drain,
 		AgentLog: d.agentLogFolder(), Watch: d.watchedFolder(), InsecurePlaintext: d.InsecurePlaintext,
 	}
-	if err := cfg.Check(); err != nil { // before anything is written
+	if err := cfg.Check(); err != nil { // before any file is written
 		return err
 	}
 	d.Telemetry.AuditLog = d.auditLog()
@@ -90,50 +90,51 @@ func (d *dev) Run(ctx context.Context, term console.Terminal) error {
 
 // agentLogFolder returns the folder for the logs of agents (empty means no logs). The default is in the data
 // folder.
-func (d *dev) agentLogFolder() string {
+func (d *devCommand) agentLogFolder() string {
 	if d.AgentLog == "off" {
 		return ""
 	}
 	return cmp.Or(d.AgentLog, d.DataDir)
 }
 
-// auditLog returns the audit log file of all services. The default is in the data folder.
-func (d *dev) auditLog() string {
+// auditLog returns the path of the audit log that all services share. The default is in the data folder.
+func (d *devCommand) auditLog() string {
 	return cmp.Or(d.Telemetry.AuditLog, filepath.Join(d.DataDir, "audit", "mesh.jsonl"))
 }
 
-func (d *dev) files() fs.FS {
+func (d *devCommand) workerFiles() fs.FS {
 	if d.Agents == "" {
 		return researchassistant.FS
 	}
 	return os.DirFS(string(d.Agents))
 }
 
-// watchedFolder returns the folder that is watched for changed agents (empty means none).
-func (d *dev) watchedFolder() string {
+// watchedFolder returns the folder that is watched for changed agents (empty if none is watched).
+func (d *devCommand) watchedFolder() string {
 	if !d.Reload {
 		return ""
 	}
 	return string(d.Agents)
 }
 
-func (d *dev) envFile() string { return filepath.Join(d.DataDir, "mesh.env") }
+func (d *devCommand) envFile() string { return filepath.Join(d.DataDir, "mesh.env") }
 
-// writeEnv writes a file of settings for programs that join the mesh. The file is removed when the mesh stops.
-func (d *dev) writeEnv(e standalone.Endpoints) error {
+// writeEnv writes a file with the settings of programs that join the mesh. The file is removed when the mesh
+// stops.
+func (d *devCommand) writeEnv(e standalone.Endpoints) error {
 	text := fmt.Sprintf("TROUPE_ETCD=%s\nTROUPE_MEMORY=%s\nTROUPE_ADDR=%s\nTROUPE_TLS_DEV_CA=%s\n", strings.Join(e.Etcd, ","), e.Memory, e.GRPC, e.DevCA)
 	return os.WriteFile(d.envFile(), []byte(text), 0o600)
 }
 
 // target returns the agent or workflow that answers when the user names none (empty means the default workflow).
-func (d *dev) target(e standalone.Endpoints) string {
+func (d *devCommand) target(e standalone.Endpoints) string {
 	if d.Target == "" && len(e.Workflows) == 0 && len(e.Agents) == 1 {
 		return e.Agents[0]
 	}
 	return d.Target
 }
 
-func (d *dev) printEndpoints(term console.Terminal, e standalone.Endpoints, took time.Duration) {
+func (d *devCommand) printEndpoints(term console.Terminal, e standalone.Endpoints, took time.Duration) {
 	ask, grpcurl := `"What may an agent write?"`, `"text":"What may an agent write?"`
 	if d.Agents != "" {
 		ask, grpcurl = `"Hello?"`, `"text":"Hello?"`
@@ -180,7 +181,7 @@ Stop it with Ctrl-C.
 }
 
 // askOnce sends the question of --ask and prints the turn.
-func (d *dev) askOnce(ctx context.Context, term console.Terminal, e standalone.Endpoints) error {
+func (d *devCommand) askOnce(ctx context.Context, term console.Terminal, e standalone.Endpoints) error {
 	fmt.Fprintf(term.Out, "The mesh is up at %s: agents %s.\n\n> %s\n\n", e.GRPC, strings.Join(e.Agents, ", "), d.Ask)
 	c, conn, err := remote.Server{Addr: e.GRPC}.Dial()
 	if err != nil {

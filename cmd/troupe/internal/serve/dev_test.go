@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-// The command rejects an address that other machines can reach, before it writes any file.
+// The command rejects an address that other machines can reach, and does so before it writes any file.
 func TestDev_RejectsOpenAddressWithoutFlag(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	var out bytes.Buffer

@@ -11,8 +11,8 @@ import (
 	worker "github.com/troupe-dev/troupe/services/worker/app"
 )
 
-// services has one command for each process of a mesh whose parts run separately, as in a cluster.
-type services struct {
+// serviceCommands has one command for each kind of process in a distributed mesh, such as one in a cluster.
+type serviceCommands struct {
 	Orchestrator orchestratorService `cmd:"" help:"Takes what users say, decides which agent works next, and streams what happens."`
 	Memory       memoryService       `cmd:"" help:"Keeps the conversations of the mesh in Redis."`
 	Worker       workerService       `cmd:"" help:"Runs one agent that is declared in YAML."`
@@ -24,7 +24,7 @@ type orchestratorService struct {
 
 // Run serves until the process receives a signal.
 func (s *orchestratorService) Run(ctx context.Context, term console.Terminal) error {
-	return run(ctx, term, "orchestrator", s.Telemetry, func(ctx context.Context, t *telemetry.Telemetry) error {
+	return runService(ctx, term, "orchestrator", s.Telemetry, func(ctx context.Context, t *telemetry.Telemetry) error {
 		return orchestrator.Serve(ctx, t, s.Config)
 	})
 }
@@ -35,7 +35,7 @@ type memoryService struct {
 
 // Run serves until the process receives a signal.
 func (s *memoryService) Run(ctx context.Context, term console.Terminal) error {
-	return run(ctx, term, "memory", s.Telemetry, func(ctx context.Context, t *telemetry.Telemetry) error {
+	return runService(ctx, term, "memory", s.Telemetry, func(ctx context.Context, t *telemetry.Telemetry) error {
 		return memory.Serve(ctx, t, s.Config)
 	})
 }
@@ -46,13 +46,15 @@ type workerService struct {
 
 // Run serves until the process receives a signal.
 func (s *workerService) Run(ctx context.Context, term console.Terminal) error {
-	return run(ctx, term, "worker", s.Worker.Telemetry, func(ctx context.Context, t *telemetry.Telemetry) error {
+	return runService(ctx, term, "worker", s.Worker.Telemetry, func(ctx context.Context, t *telemetry.Telemetry) error {
 		return worker.Serve(ctx, t, s.Config)
 	})
 }
 
-// run runs a service with the flags, errors and exit codes of its own program.
-func run(ctx context.Context, term console.Terminal, name string, tel telemetry.Config, service func(context.Context, *telemetry.Telemetry) error) error {
+// runService runs a service with the flags, errors and exit codes of its own program.
+func runService(ctx context.Context, term console.Terminal, name string, tel telemetry.Config, service func(context.Context,
+	*telemetry.Telemetry) error,
+) error {
 	if code := process.Serve(ctx, name, tel, term.Err, service); code != process.ExitOK {
 		return console.ExitCode(code)
 	}

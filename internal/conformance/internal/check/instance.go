@@ -195,7 +195,7 @@ type WatchResult struct {
 	EndedOK     bool      // whether the worker ended the stream with OK
 }
 
-// watchTimeoutout bounds a watch. It is longer than any sequence of calls that a check makes on one instance.
+// watchTimeout bounds a watch. It is longer than any sequence of calls that a check makes on one instance.
 const watchTimeout = 5 * time.Second
 
 // Watch reads n transitions from WatchState, or all until the end of the stream if n is negative.

@@ -39,8 +39,10 @@ func verbCases() []verbCase {
 		{"step", check.Ready, ok, check.Ready, 2, "LC-27", "A step makes a READY instance BUSY, and READY again when it ends."},
 		{"step", check.Busy, ok, check.Busy, 0, "LC-27", "A BUSY instance takes steps up to its capacity, and stays BUSY."},
 		{"step", check.Paused, failure.InstancePaused, check.Paused, 0, "LC-26", "A PAUSED instance rejects steps with INSTANCE_PAUSED."},
-		{"step", check.ShuttingDown, failure.InstanceDraining, check.ShuttingDown, 0, "LC-29c",
-			"An instance that shuts down rejects steps with INSTANCE_DRAINING."},
+		{
+			"step", check.ShuttingDown, failure.InstanceDraining, check.ShuttingDown, 0, "LC-29c",
+			"An instance that shuts down rejects steps with INSTANCE_DRAINING.",
+		},
 		{"step", check.Terminated, failure.InstanceDraining, check.Terminated, 0, "LC-3", "A TERMINATED instance rejects steps with INSTANCE_DRAINING."},
 
 		{"pause", check.Uninitialized, ok, check.Uninitialized, 0, "LC-4", "Pause before Startup is OK and changes nothing."},
@@ -60,8 +62,10 @@ func verbCases() []verbCase {
 		{"resume", check.Terminated, failure.AgentState, check.Terminated, 0, "LC-3", "Resume of a TERMINATED instance is rejected with AGENT_STATE."},
 
 		{"shutdown", check.Uninitialized, ok, check.Terminated, 2, "LC-22", "Shutdown ends an instance that was never started."},
-		{"shutdown", check.Initializing, ok, check.Terminated, 2, "LC-2",
-			"Shutdown cancels a startup and ends the instance, also when the startup hook hangs."},
+		{
+			"shutdown", check.Initializing, ok, check.Terminated, 2, "LC-2",
+			"Shutdown cancels a startup and ends the instance, also when the startup hook hangs.",
+		},
 		{"shutdown", check.Ready, ok, check.Terminated, 2, "LC-2", "Shutdown ends a READY instance."},
 		{"shutdown", check.Busy, ok, check.Terminated, 2, "LC-29c", "Shutdown without time to drain cancels the steps and ends the instance."},
 		{"shutdown", check.Paused, ok, check.Terminated, 2, "LC-2", "Shutdown ends a PAUSED instance."},

@@ -24,7 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	parallel.AtLeast(6)
+	parallel.SetMinimum(6)
 	goleak.VerifyTestMain(m)
 }
 
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 // give no access.
 func TestProvision_GrantsEachUserItsRightsOnly(t *testing.T) {
 	t.Parallel()
-	etcd := etcdtest.Guarded(t, t.TempDir(), "a", "ab")
+	etcd := etcdtest.StartGuarded(t, t.TempDir(), "a", "ab")
 	keys := []string{
 		"/troupe/v1/reg/a/1", "/troupe/v1/reg/ab/1", "/troupe/v1/reg/orchestrator/1", "/troupe/v1/reg/a",
 		"/troupe/v1/desired/a/1", "/troupe/v1/desired/ab/1", "/troupe/v1/store/redis", "/troupe/v1/other", "/", "x",
@@ -50,7 +50,7 @@ func TestProvision_GrantsEachUserItsRightsOnly(t *testing.T) {
 		"":             {none, none, none, none, none, none, none, none, none, none},
 	} {
 		t.Run("of "+user, func(t *testing.T) {
-			client := etcd.As(user)
+			client := etcd.ClientAs(user)
 			for i, key := range keys {
 				require.Equal(t, may[i] != none, etcdtest.MayRead(t, client, key), "%s reads %s", user, key)
 				require.Equal(t, may[i] == write, etcdtest.MayWrite(t, client, key), "%s writes %s", user, key)
@@ -63,13 +63,13 @@ func TestProvision_GrantsEachUserItsRightsOnly(t *testing.T) {
 // others.
 func TestProvision_OnlyRootAdministers(t *testing.T) {
 	t.Parallel()
-	etcd := etcdtest.Guarded(t, t.TempDir(), "a", "b")
-	granted, err := etcd.As("worker/b").Grant(t.Context(), 60)
+	etcd := etcdtest.StartGuarded(t, t.TempDir(), "a", "b")
+	granted, err := etcd.ClientAs("worker/b").Grant(t.Context(), 60)
 	require.NoError(t, err)
-	_, err = etcd.As("worker/b").Put(t.Context(), "/troupe/v1/reg/b/1", "", clientv3.WithLease(granted.ID))
+	_, err = etcd.ClientAs("worker/b").Put(t.Context(), "/troupe/v1/reg/b/1", "", clientv3.WithLease(granted.ID))
 	require.NoError(t, err)
 	for _, user := range []string{"worker/a", "orchestrator", "memory", "unknown"} {
-		c, ctx := etcd.As(user), t.Context()
+		c, ctx := etcd.ClientAs(user), t.Context()
 		for what, err := range map[string]error{
 			"reads all":                errorOf(c.Get(ctx, "", clientv3.WithPrefix())),
 			"deletes all":              errorOf(c.Delete(ctx, "\x00", clientv3.WithFromKey())),
@@ -94,12 +94,12 @@ func errorOf[T any](_ T, err error) error { return err }
 // etcd rejects a client without a certificate, or with a certificate of another CA, before it handles any request.
 func TestProvision_RequiresACertificate(t *testing.T) {
 	t.Parallel()
-	etcd := etcdtest.Guarded(t, t.TempDir(), "a")
+	etcd := etcdtest.StartGuarded(t, t.TempDir(), "a")
 	foreign, err := identity.OpenCA(t.TempDir())
 	require.NoError(t, err)
 	root, err := foreign.ExternalUserCredentials(etcdauth.Root)
 	require.NoError(t, err)
-	for name, client := range map[string]*clientv3.Client{"of another CA": etcd.With(root), "in plain text": etcd.Plain(), "with none": etcd.Anonymous()} {
+	for name, client := range map[string]*clientv3.Client{"of another CA": etcd.ClientWith(root), "in plain text": etcd.PlaintextClient(), "with none": etcd.AnonymousClient()} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		_, err := client.Get(ctx, "/troupe/v1/reg/a/1")
 		cancel()
@@ -110,7 +110,7 @@ func TestProvision_RequiresACertificate(t *testing.T) {
 // Provision can run again: it keeps correct users and revokes surplus rights.
 func TestProvision_IsIdempotent(t *testing.T) {
 	t.Parallel()
-	etcd := etcdtest.Guarded(t, t.TempDir(), "a", "gone")
+	etcd := etcdtest.StartGuarded(t, t.TempDir(), "a", "gone")
 	root := etcd.Client()
 	before, err := root.AuthStatus(t.Context())
 	require.NoError(t, err)
@@ -125,15 +125,15 @@ func TestProvision_IsIdempotent(t *testing.T) {
 	require.NoError(t, err)
 	_, err = root.UserGrantRole(t.Context(), "worker/a", "orchestrator")
 	require.NoError(t, err)
-	require.True(t, etcdtest.MayWrite(t, etcd.As("worker/a"), "x"))
+	require.True(t, etcdtest.MayWrite(t, etcd.ClientAs("worker/a"), "x"))
 	_, err = etcdauth.Provision(t.Context(), root, []string{"a"})
 	require.NoError(t, err)
 	for _, key := range []string{"x", "/troupe/v1/desired/a/1"} {
-		require.False(t, etcdtest.MayWrite(t, etcd.As("worker/a"), key), key)
+		require.False(t, etcdtest.MayWrite(t, etcd.ClientAs("worker/a"), key), key)
 	}
 	_, err = etcdauth.Provision(t.Context(), root, []string{"a/b"})
 	require.True(t, failure.Is(err, failure.UserInvalidInput), "got %v", err)
-	_, err = etcdauth.Provision(t.Context(), etcd.As("worker/a"), []string{"a"})
+	_, err = etcdauth.Provision(t.Context(), etcd.ClientAs("worker/a"), []string{"a"})
 	require.ErrorContains(t, err, "permission denied")
 }
 
@@ -142,9 +142,9 @@ func TestProvision_IsIdempotent(t *testing.T) {
 // reason until it is provisioned.
 func TestRegistry_WorksWithProvisionedUsers(t *testing.T) {
 	t.Parallel()
-	etcd := etcdtest.Guarded(t, t.TempDir(), "a")
+	etcd := etcdtest.StartGuarded(t, t.TempDir(), "a")
 	r := func(user string) *etcdregistry.Registry {
-		return etcdregistry.New(etcd.As(user), zap.NewNop(), etcdregistry.Config{TTL: 2 * time.Second})
+		return etcdregistry.New(etcd.ClientAs(user), zap.NewNop(), etcdregistry.Config{TTL: 2 * time.Second})
 	}
 	o := registrytest.Observe(t, r("orchestrator"))
 	require.Empty(t, o.List())
@@ -169,10 +169,10 @@ func TestRegistry_WorksWithProvisionedUsers(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	ctx, cancel = context.WithCancel(t.Context())
 	log := zap.New(core, zap.Hooks(func(zapcore.Entry) error { cancel(); return nil }))
-	_, err = etcdregistry.New(etcd.As("worker/a"), log, etcdregistry.Config{}).Register(ctx, registrytest.NewInstance("b", "1"))
+	_, err = etcdregistry.New(etcd.ClientAs("worker/a"), log, etcdregistry.Config{}).Register(ctx, registrytest.NewInstance("b", "1"))
 	require.Error(t, err)
 	require.Contains(t, logs.All()[0].ContextMap()["error"], "does not let the user of this certificate do that")
-	late := etcdregistry.New(etcd.As("worker/b"), zap.NewNop(), etcdregistry.Config{OnDenied: func(ctx context.Context) error {
+	late := etcdregistry.New(etcd.ClientAs("worker/b"), zap.NewNop(), etcdregistry.Config{OnDenied: func(ctx context.Context) error {
 		_, err := etcdauth.Provision(ctx, etcd.Client(), []string{"b"})
 		return err
 	}})

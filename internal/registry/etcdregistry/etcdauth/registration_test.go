@@ -35,7 +35,7 @@ func newWorkerRegistry(t *testing.T, etcd *etcdtest.Etcd, ca *identity.CA, agent
 	require.NoError(t, err)
 	creds, err := etcdregistry.Security{}.Credentials(etcd.Endpoints(), self, zap.NewNop())
 	require.NoError(t, err)
-	return etcdregistry.New(etcd.With(creds), zap.NewNop(), etcdregistry.Config{TTL: ttl}), files
+	return etcdregistry.New(etcd.ClientWith(creds), zap.NewNop(), etcdregistry.Config{TTL: ttl}), files
 }
 
 // A registration survives a new certificate and a restart of etcd, because there is no token that could expire
@@ -43,7 +43,7 @@ func newWorkerRegistry(t *testing.T, etcd *etcdtest.Etcd, ca *identity.CA, agent
 func TestRegistration_SurvivesANewCertificateAndARestartOfEtcd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	etcd := etcdtest.Guarded(t, dir, "a")
+	etcd := etcdtest.StartGuarded(t, dir, "a")
 	ca, err := identity.OpenCA(dir)
 	require.NoError(t, err)
 	r, files := newWorkerRegistry(t, etcd, ca, "a")
@@ -81,7 +81,7 @@ func createRevision(t *testing.T, etcd *etcdtest.Etcd) int64 {
 func TestSecurity_ReloadsFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	etcd := etcdtest.Guarded(t, dir, "a", "b")
+	etcd := etcdtest.StartGuarded(t, dir, "a", "b")
 	ca, err := identity.OpenCA(dir)
 	require.NoError(t, err)
 	mine := filepath.Join(t.TempDir(), "tls")
@@ -95,7 +95,7 @@ func TestSecurity_ReloadsFiles(t *testing.T) {
 	security := etcdregistry.Security{CA: filepath.Join(dir, "ca.crt"), Cert: mine + ".crt", Key: mine + ".key"}
 	creds, err := security.Credentials(etcd.Endpoints(), nil, zap.NewNop())
 	require.NoError(t, err)
-	client := etcd.With(creds)
+	client := etcd.ClientWith(creds)
 	require.True(t, etcdtest.MayWrite(t, client, "/troupe/v1/reg/a/1"))
 	lay("b")
 	require.True(t, etcdtest.MayWrite(t, client, "/troupe/v1/reg/a/1"), "an existing connection is kept")
@@ -113,10 +113,10 @@ func TestSecurity_ReloadsFiles(t *testing.T) {
 // With authentication enabled, a lease that is not renewed still expires, because etcd itself may revoke it.
 func TestRegistration_ExpiresAfterItsProcess(t *testing.T) {
 	t.Parallel()
-	etcd := etcdtest.Guarded(t, t.TempDir(), "a")
-	o := registrytest.Observe(t, etcdregistry.New(etcd.As("orchestrator"), zap.NewNop(), etcdregistry.Config{}))
+	etcd := etcdtest.StartGuarded(t, t.TempDir(), "a")
+	o := registrytest.Observe(t, etcdregistry.New(etcd.ClientAs("orchestrator"), zap.NewNop(), etcdregistry.Config{}))
 	require.Empty(t, o.List())
-	client := etcd.As("worker/a")
+	client := etcd.ClientAs("worker/a")
 	granted, err := client.Grant(t.Context(), int64(ttl/time.Second))
 	require.NoError(t, err)
 	value, err := instancewire.MarshalInstance(registrytest.NewInstance("a", "1"))
@@ -150,7 +150,7 @@ func TestSecurity_RejectsInvalidSettings(t *testing.T) {
 // No request is sent to an etcd whose certificate is not trusted, and the log says why.
 func TestSecurity_LogsWhyTheServerIsRejected(t *testing.T) {
 	t.Parallel()
-	etcd := etcdtest.Guarded(t, t.TempDir())
+	etcd := etcdtest.StartGuarded(t, t.TempDir())
 	self, err := identity.Open(identity.Config{DevCA: t.TempDir()}, identity.Memory, "", zap.NewNop())
 	require.NoError(t, err)
 	core, logs := observer.New(zap.WarnLevel)
@@ -158,7 +158,7 @@ func TestSecurity_LogsWhyTheServerIsRejected(t *testing.T) {
 	defer cancel()
 	creds, err := etcdregistry.Security{}.Credentials(etcd.Endpoints(), self, zap.New(core, zap.Hooks(func(zapcore.Entry) error { cancel(); return nil })))
 	require.NoError(t, err)
-	_, err = etcd.With(creds).Get(ctx, "x")
+	_, err = etcd.ClientWith(creds).Get(ctx, "x")
 	require.Error(t, err)
 	require.NotEmpty(t, logs.All())
 	require.Contains(t, logs.All()[0].ContextMap()["error"], "unknown authority")
@@ -169,7 +169,7 @@ func TestSecurity_LogsWhyTheServerIsRejected(t *testing.T) {
 // provision itself enables it.
 func TestRegistration_WaitsForAuthentication(t *testing.T) {
 	t.Parallel()
-	etcd := etcdtest.Guarded(t, t.TempDir(), "a")
+	etcd := etcdtest.StartGuarded(t, t.TempDir(), "a")
 	root := etcd.Client()
 	_, err := root.AuthDisable(t.Context())
 	require.NoError(t, err)
@@ -178,7 +178,7 @@ func TestRegistration_WaitsForAuthentication(t *testing.T) {
 	log := zap.New(core, zap.Hooks(func(zapcore.Entry) error { warned <- struct{}{}; return nil }))
 	registered := make(chan error, 1)
 	go func() {
-		reg, err := etcdregistry.New(etcd.As("worker/a"), log, etcdregistry.Config{}).Register(t.Context(), registrytest.NewInstance("a", "1"))
+		reg, err := etcdregistry.New(etcd.ClientAs("worker/a"), log, etcdregistry.Config{}).Register(t.Context(), registrytest.NewInstance("a", "1"))
 		if err == nil {
 			err = reg.Close(t.Context())
 		}
@@ -196,10 +196,10 @@ func TestRegistration_WaitsForAuthentication(t *testing.T) {
 
 	_, err = root.AuthDisable(t.Context())
 	require.NoError(t, err)
-	dev := etcdregistry.New(etcd.As("worker/b"), zap.NewNop(), etcdregistry.Config{OnDenied: func(ctx context.Context) error {
+	dev := etcdregistry.New(etcd.ClientAs("worker/b"), zap.NewNop(), etcdregistry.Config{OnDenied: func(ctx context.Context) error {
 		_, err := etcdauth.Provision(ctx, etcd.Client(), []string{"b"})
 		return err
 	}})
 	registrytest.Register(t, dev, registrytest.NewInstance("b", "1"))
-	require.False(t, etcdtest.MayWrite(t, etcd.As("worker/b"), "/troupe/v1/reg/a/1"), "etcd asks")
+	require.False(t, etcdtest.MayWrite(t, etcd.ClientAs("worker/b"), "/troupe/v1/reg/a/1"), "etcd asks")
 }

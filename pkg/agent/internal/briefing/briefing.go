@@ -23,7 +23,7 @@ func History(step execution.Step, tokens int64) []conversation.Message {
 	if len(step.Routes) > 0 || len(prior) == 0 {
 		return read
 	}
-	found := conversation.Message{Role: conversation.RoleUser, Author: prior[len(prior)-1].Agent, Text: findings(step.History, prior)}
+	found := conversation.Message{Role: conversation.RoleUser, Author: prior[len(prior)-1].Agent, Text: formatFindings(step.History, prior)}
 	for _, r := range prior {
 		found.Untrusted = cmp.Or(found.Untrusted, r.Untrusted)
 	}
@@ -38,7 +38,7 @@ func Prompt(step execution.Step) string {
 		text += "\n\n" + task
 	}
 	if prior := workingSteps(step); len(prior) > 0 {
-		text += "\n\n" + findings(step.History, prior)
+		text += "\n\n" + formatFindings(step.History, prior)
 	}
 	return text
 }
@@ -61,9 +61,9 @@ func Intent(step execution.Step) string {
 	return UserPrompt(step)
 }
 
-// findings returns the observations of the earlier steps, and their texts if the conversation does not have them
+// formatFindings returns the observations of the earlier steps, and their texts if the conversation does not have them
 // (RA-20).
-func findings(said []conversation.Message, prior []execution.Result) string {
+func formatFindings(said []conversation.Message, prior []execution.Result) string {
 	found := strings.Join(execution.Step{Prior: prior}.Observations(), "\n\n")
 	if found == "" {
 		found = "No observations available."

@@ -85,12 +85,12 @@ func looksLikePath(text string) bool {
 func load(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return "", unreadable(path, err)
+		return "", newUnreadableError(path, err)
 	}
 	names := []string{path}
 	if info.IsDir() {
 		if names, err = textFiles(path); err != nil {
-			return "", unreadable(path, err)
+			return "", newUnreadableError(path, err)
 		}
 	}
 	var texts []string
@@ -98,7 +98,7 @@ func load(path string) (string, error) {
 		text, err := os.ReadFile(name) //nolint:gosec // the author of the agent names it
 		switch {
 		case err != nil:
-			return "", unreadable(name, err)
+			return "", newUnreadableError(name, err)
 		case !utf8.Valid(text):
 			return "", failure.Newf(failure.AgentValidation, "agent.New", "%s is not UTF-8; store it as UTF-8", name)
 		case strings.TrimSpace(string(text)) != "":
@@ -123,7 +123,7 @@ func textFiles(folder string) ([]string, error) {
 	return names, err
 }
 
-func unreadable(path string, err error) error {
+func newUnreadableError(path string, err error) error {
 	why := "it cannot be read"
 	if errors.Is(err, os.ErrNotExist) {
 		why = "there is no such file or folder"

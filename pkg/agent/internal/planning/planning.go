@@ -27,8 +27,8 @@ type Planner struct {
 	request execution.PlanRequest
 	tasks   []execution.PlannedTask // added so far; only the turn uses it
 
-	mu    sync.Mutex
-	added int // calls that succeeded or will
+	mu         sync.Mutex
+	addedCount int // calls that succeeded or will
 }
 
 // task is the argument of a call of add_task.
@@ -118,10 +118,10 @@ func (p *Planner) Call(_ context.Context, args json.RawMessage) (tool.Result, er
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.added >= p.request.Max {
-		return tool.Result{}, failure.Newf(failure.AgentContract, AddTask, "there are %d tasks already, and no more are allowed", p.added)
+	if p.addedCount >= p.request.Max {
+		return tool.Result{}, failure.Newf(failure.AgentContract, AddTask, "there are %d tasks already, and no more are allowed", p.addedCount)
 	}
-	p.added++
+	p.addedCount++
 	return tool.Result{Text: fmt.Sprintf("The task is given to %s.", planned.Agent)}, nil
 }
 
@@ -153,6 +153,6 @@ func (p *Planner) Handle(done event.ToolFinished) bool {
 	p.tasks = append(p.tasks, said)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.added = max(p.added, len(p.tasks))
+	p.addedCount = max(p.addedCount, len(p.tasks))
 	return true
 }

@@ -19,42 +19,42 @@ const (
 
 // Tally adds up what happened in a run.
 type Tally struct {
-	Tools        []string // that were called, in order
-	Observations []string // what tools found, in order
-	Usage        execution.Usage
-	own          int // iterations of the agent itself
-	children     int // iterations of the agents that it ran
+	Tools           []string // that were called, in order
+	Observations    []string // what tools found, in order
+	Usage           execution.Usage
+	ownIterations   int // iterations of the agent itself
+	childIterations int // iterations of the agents that it ran
 }
 
 // Iterations returns the iterations of the agent and of those that it ran.
-func (t *Tally) Iterations() int { return t.own + t.children }
+func (t *Tally) Iterations() int { return t.ownIterations + t.childIterations }
 
 // AddEvent counts an event of the agent itself.
 func (t *Tally) AddEvent(e event.Event) {
 	switch p := e.Payload.(type) {
 	case event.ToolFinished:
 		t.addTools(p.Tool)
-		t.observe(p)
+		t.addObservation(p)
 	case event.ModelCall:
 		t.Usage = t.Usage.Add(p.Usage)
-		t.own = max(t.own, p.Iteration)
+		t.ownIterations = max(t.ownIterations, p.Iteration)
 	case event.Answer:
-		t.own = max(t.own, p.Iterations)
+		t.ownIterations = max(t.ownIterations, p.Iterations)
 	}
 }
 
 // AddResult adds the result of an agent that this one ran.
 func (t *Tally) AddResult(r execution.Result) {
 	t.Usage = t.Usage.Add(r.Usage)
-	t.children += r.Iterations
+	t.childIterations += r.Iterations
 	t.addTools(r.ToolsCalled...)
 	t.Observations = append(t.Observations, r.Observations...)
 	t.Observations = t.Observations[:min(len(t.Observations), execution.MaxObservations)]
 }
 
-// observe records the tool and the beginning of its result, for later steps (RA-15). It skips calls that failed or
+// addObservation records the tool and the beginning of its result, for later steps (RA-15). It skips calls that failed or
 // found nothing, because the confidence depends on the number of observations.
-func (t *Tally) observe(c event.ToolFinished) {
+func (t *Tally) addObservation(c event.ToolFinished) {
 	if c.Status != event.ToolSuccess || c.Result == "" || len(t.Observations) == execution.MaxObservations {
 		return
 	}

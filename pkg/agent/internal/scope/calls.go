@@ -11,8 +11,8 @@ type Calls struct {
 	lane, lanes int
 	last        int // latest number that was returned
 
-	mu      sync.Mutex
-	reached int // by lanes; the next number is a higher one
+	mu            sync.Mutex
+	highestJoined int // by lanes; the next number is a higher one
 }
 
 // Next returns the next number of the step.
@@ -33,7 +33,7 @@ func (c *Calls) toStep(n int) int {
 // toParent converts a number of a lane to the number in its parent.
 func (c *Calls) toParent(n int) int { return c.base + (n-1)*c.lanes + c.lane + 1 }
 
-// Split returns one lane of several that begin now. c returns no number until all lanes were joined.
+// Split returns one of several concurrent lanes. Do not call Next on c until all lanes have been joined.
 func (c *Calls) Split(lane, lanes int) *Calls {
 	return &Calls{parent: c, base: c.last, lane: lane, lanes: lanes}
 }
@@ -70,12 +70,12 @@ func (c *Calls) JoinAll(lanes ...*Calls) {
 func (c *Calls) Skip(last int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.reached = max(c.reached, last)
+	c.highestJoined = max(c.highestJoined, last)
 }
 
 // continueAfterLanes continues the numbering after the lanes that were joined.
 func (c *Calls) continueAfterLanes() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.last = max(c.last, c.reached)
+	c.last = max(c.last, c.highestJoined)
 }

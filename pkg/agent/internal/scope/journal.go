@@ -58,7 +58,8 @@ func (j *Journal) Record(e execution.Entry) {
 	j.Journal.Record(e)
 }
 
-// ForLoop returns the journal for the loop: nil if the step has none, and sealed if the step's journal is.
+// ForLoop returns the journal for the loop. It is nil if the step has no journal, and sealed if the step's journal
+// is sealed.
 func (j *Journal) ForLoop() execution.Journal {
 	switch ofStep := j.Journal.(type) {
 	case nil:

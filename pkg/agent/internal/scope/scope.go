@@ -54,7 +54,8 @@ func (s Scope) Inside(agent string, mode tool.Guard) Scope {
 	return s
 }
 
-// Fork returns the scope of an agent that runs at the same time as others: number lane of lanes, from 0.
+// Fork returns the scope of an agent that runs at the same time as others. The agent gets lane number lane (from
+// 0) of lanes.
 func (s Scope) Fork(agent string, lane, lanes int) Scope {
 	s.Memory, s.Calls = s.Memory.Fork(agent), s.Calls.Split(lane, lanes)
 	return s

@@ -12,8 +12,8 @@ import (
 // Limit is how many names are kept. A new name replaces the least recently used one.
 const Limit = 10_000
 
-// Values are the values of a plugin by name. They are forgotten when the agent closes. Safe
-// for concurrent use.
+// Values holds one value of a plugin for each name, such as a session or a turn, until the agent closes. It is safe for
+// concurrent use.
 type Values[T any] struct {
 	key string
 	mu  sync.Mutex
@@ -27,7 +27,7 @@ func New[T any](key string) *Values[T] { return &Values[T]{key: key} }
 func (v *Values[T]) Do(state *ownership.AgentState, name string, change func(*T)) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	kept := v.in(state)
+	kept := v.listIn(state)
 	if kept == nil {
 		kept = &recencyList[T]{at: map[string]*list.Element{}}
 		if err := state.Set(v.key, kept); err != nil {
@@ -42,14 +42,14 @@ func (v *Values[T]) Do(state *ownership.AgentState, name string, change func(*T)
 func (v *Values[T]) Get(state *ownership.AgentState, name string) (value T, ok bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	kept := v.in(state)
+	kept := v.listIn(state)
 	if kept == nil || kept.at[name] == nil {
 		return value, false
 	}
 	return *kept.touch(name), true
 }
 
-func (v *Values[T]) in(state *ownership.AgentState) *recencyList[T] {
+func (v *Values[T]) listIn(state *ownership.AgentState) *recencyList[T] {
 	value, _ := state.Get(v.key)
 	kept, _ := value.(*recencyList[T])
 	return kept

@@ -182,8 +182,10 @@ func TestServer_LimitsTheTotalSizeOfCalls(t *testing.T) {
 	for n := range memory.MaxWindowBytes/each + 1 {
 		id := pendingcall.ID(1, 1, n)
 		b.Predecessor.Answers = append(b.Predecessor.Answers, execution.Answer{ID: id, Verdict: execution.Succeed, Text: strings.Repeat("a", each)})
-		c.Result.Pending = append(c.Result.Pending, execution.Pending{ID: id, Tool: "locate", Arguments: strings.Repeat("a", each),
-			Needs: execution.NeedResult})
+		c.Result.Pending = append(c.Result.Pending, execution.Pending{
+			ID: id, Tool: "locate", Arguments: strings.Repeat("a", each),
+			Needs: execution.NeedResult,
+		})
 	}
 	_, err := far.BeginTurn(t.Context(), b)
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "%v", err)

@@ -29,7 +29,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	parallel.AtLeast(6)
+	parallel.SetMinimum(6)
 	goleak.VerifyTestMain(m)
 }
 
@@ -144,7 +144,7 @@ func TestGuard_RejectsBeforeItsFirstCheck(t *testing.T) {
 // be committed.
 func TestGuard_RestartRaisesEpochs(t *testing.T) {
 	t.Parallel()
-	server := redistest.New(t)
+	server := redistest.StartServer(t)
 	g := startGuard(t, "redis://"+server.Addr, inmem.NewStoreRecords())
 	open := g.beginTurn(t, "s1")
 	require.EqualValues(t, 1, open.Epoch)
@@ -161,7 +161,7 @@ func TestGuard_RestartRaisesEpochs(t *testing.T) {
 // A holder that repeats BeginTurn after a lost reply gets an epoch of the new generation. Its old epoch may belong
 // to another holder.
 func TestGuard_RepeatedBeginGetsTheNextGeneration(t *testing.T) {
-	server := redistest.New(t)
+	server := redistest.StartServer(t)
 	g := startGuard(t, "redis://"+server.Addr, inmem.NewStoreRecords())
 	require.EqualValues(t, 1, g.beginTurn(t, "s1").Epoch)
 	server.Kill()
@@ -175,7 +175,7 @@ func TestGuard_DetectsARestoredBackup(t *testing.T) {
 	for name, kept := range map[string]bool{"an old backup": true, "no data": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := redistest.New(t)
+			server := redistest.StartServer(t)
 			records := inmem.NewStoreRecords()
 			g := startGuard(t, "redis://"+server.Addr, records)
 			g.beginTurn(t, "s1")
@@ -210,7 +210,7 @@ func TestGuard_DetectsARestoredBackup(t *testing.T) {
 // All replicas of the service agree on one generation, whichever detects the restart first.
 func TestGuard_ReplicasAgree(t *testing.T) {
 	t.Parallel()
-	server := redistest.New(t)
+	server := redistest.StartServer(t)
 	records := inmem.NewStoreRecords()
 	replicas := []*guardedStore{startGuard(t, "redis://"+server.Addr, records), startGuard(t, "redis://"+server.Addr, records), startGuard(t,
 		"redis://"+server.Addr, records)}
@@ -229,7 +229,7 @@ func TestGuard_KeepsTheGenerationWithoutEtcd(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	records := etcdregistry.NewStoreRecords(etcd.Client(), "")
-	server := redistest.New(t)
+	server := redistest.StartServer(t)
 	g := startGuard(t, "redis://"+server.Addr, records)
 	open := g.beginTurn(t, "s1")
 	etcd.Stop()
@@ -270,7 +270,7 @@ func TestGuard_DetectsARolledBackClusterMaster(t *testing.T) {
 	for name, kept := range map[string]bool{"an old backup": true, "no data": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url, masters := redistest.ClusterServers(t)
+			url, masters := redistest.StartClusterServers(t)
 			lost := masters[1]
 			empty := ""
 			if !kept { // an empty backup that still belongs to the Cluster
@@ -324,7 +324,7 @@ func TestGuard_DetectsARolledBackClusterMaster(t *testing.T) {
 func TestGuard_NewMasterRaisesNoAlarm(t *testing.T) {
 	t.Parallel()
 	records := inmem.NewStoreRecords()
-	g := startGuard(t, redistest.Cluster(t), records)
+	g := startGuard(t, redistest.StartCluster(t), records)
 	g.beginTurn(t, "s1")
 	had, revision, err := records.Load(t.Context(), "redis")
 	require.NoError(t, err)

@@ -32,7 +32,7 @@ func startRedisWithUsers(t *testing.T, flags ...string) (addr string, admin *red
 	}
 	file := filepath.Join(t.TempDir(), "users.acl")
 	require.NoError(t, os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600))
-	addr = redistest.New(t, append(flags, "--aclfile", file)...).Addr
+	addr = redistest.StartServer(t, append(flags, "--aclfile", file)...).Addr
 	admin = redis.NewClient(&redis.Options{Addr: addr, Username: "admin", Password: "admin", DisableIdentity: true})
 	t.Cleanup(func() { require.NoError(t, admin.Close()) })
 	return addr, admin, string(source)

@@ -121,7 +121,7 @@ func runUncheckedTurn(ctx context.Context, client redis.UniversalClient, ref ses
 
 // BenchmarkLoadHistory reads whole histories in the largest pages. Each message has 200 bytes.
 func BenchmarkLoadHistory(b *testing.B) {
-	s, err := New(Config{URL: "redis://" + redistest.New(b, "--appendonly", "no").Addr})
+	s, err := New(Config{URL: "redis://" + redistest.StartServer(b, "--appendonly", "no").Addr})
 	require.NoError(b, err)
 	defer s.Close()
 	for _, messages := range []int{10, 1000, 10_000} {

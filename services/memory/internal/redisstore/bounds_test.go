@@ -58,7 +58,7 @@ func sentBytes(t *testing.T, s *Store) int64 {
 // A call reads little more from Redis than it returns, however long the session is.
 func TestStore_ReadsLittleMoreThanItReturns(t *testing.T) {
 	t.Parallel()
-	s, err := New(Config{URL: "redis://" + redistest.New(t, "--appendonly", "no").Addr})
+	s, err := New(Config{URL: "redis://" + redistest.StartServer(t, "--appendonly", "no").Addr})
 	require.NoError(t, err)
 	defer s.Close()
 	const messages, spare = 100, 1 << 20

@@ -245,8 +245,10 @@ func TestStore_CostOfOperations(t *testing.T) {
 	costs("begin of a session with a copy", 2, 2, func() error {
 		b := newBegin("s2", "t1")
 		b.User = "alice"
-		b.Predecessor.Copy = &memory.Copy{History: []conversation.Message{conversation.User("hello")},
-			State: map[string]json.RawMessage{"key": json.RawMessage("1")}}
+		b.Predecessor.Copy = &memory.Copy{
+			History: []conversation.Message{conversation.User("hello")},
+			State:   map[string]json.RawMessage{"key": json.RawMessage("1")},
+		}
 		return only(s.BeginTurn(t.Context(), b))
 	})
 	costs("history", 1, 0, func() error { return only(s.LoadHistory(t.Context(), ref, 0, 10)) })

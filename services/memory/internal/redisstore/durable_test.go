@@ -36,7 +36,7 @@ func newCommit(b memory.Begin, turn session.Turn) memory.Commit {
 // Acknowledged writes survive a SIGKILL of the server, and a call that got no answer can be repeated.
 func TestStore_AcknowledgedCommitsSurviveKill(t *testing.T) {
 	t.Parallel()
-	server := redistest.New(t)
+	server := redistest.StartServer(t)
 	s := openStore(t, "redis://"+server.Addr)
 	const writers = 8
 	acknowledged := make([]int, writers)

@@ -135,7 +135,7 @@ func eraseUser(ctx context.Context, s *Store, user string) error {
 // the user either.
 func TestStore_ErasesAllDataOfAUser(t *testing.T) {
 	t.Parallel()
-	server := redistest.New(t, "--rdbcompression", "no")
+	server := redistest.StartServer(t, "--rdbcompression", "no")
 	s := openStore(t, "redis://"+server.Addr)
 	require.NoError(t, s.db.ConfigSet(t.Context(), "aof-use-rdb-preamble", "no").Err()) // so that the file is plain text
 	createMarkedSession(t, s, "s1", "alice")
@@ -162,7 +162,7 @@ func TestStore_ErasesAllDataOfAUser(t *testing.T) {
 // A writer that pauses between two of its Redis calls during the erasure changes nothing afterwards.
 func TestStore_RejectsLateWritersOfAnErasedUser(t *testing.T) {
 	t.Parallel()
-	server := redistest.New(t)
+	server := redistest.StartServer(t)
 	s := openStore(t, "redis://"+server.Addr)
 	value := json.RawMessage(`"` + marker + `"`)
 	for name, write := range map[string]func(*Store, memory.Lease) error{
@@ -244,7 +244,7 @@ func TestStore_CompletesAnInterruptedErasureOfAUser(t *testing.T) {
 
 func TestStore_ErasesAUserInACluster(t *testing.T) {
 	t.Parallel()
-	s := openStore(t, redistest.Cluster(t))
+	s := openStore(t, redistest.StartCluster(t))
 	for n := range 5 {
 		createMarkedSession(t, s, fmt.Sprintf("s%d", n), "alice")
 	}

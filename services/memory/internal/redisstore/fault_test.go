@@ -36,7 +36,7 @@ func TestStore_FullRedisWritesNothing(t *testing.T) {
 
 func TestStore_RecoversFromARedisOutage(t *testing.T) {
 	t.Parallel()
-	server := redistest.New(t)
+	server := redistest.StartServer(t)
 	s := openStore(t, "redis://"+server.Addr)
 	_, err := s.BeginTurn(t.Context(), newBegin("s1", "t1"))
 	require.NoError(t, err)
@@ -136,7 +136,7 @@ func TestStore_CheckDurabilityNamesTheSetting(t *testing.T) {
 	} {
 		t.Run(flags, func(t *testing.T) {
 			t.Parallel()
-			s := openStore(t, "redis://"+redistest.New(t, strings.Fields(flags)...).Addr)
+			s := openStore(t, "redis://"+redistest.StartServer(t, strings.Fields(flags)...).Addr)
 			err := s.CheckDurability(t.Context())
 			require.ErrorContains(t, err, want)
 			require.Equal(t, strings.Contains(want, "say"), errors.Is(err, redisconn.ErrDurabilityUnknown))

@@ -34,7 +34,7 @@ func TestStore_KeepsJournalsOnRedis(t *testing.T) {
 
 func TestStore_KeepsJournalsOnACluster(t *testing.T) {
 	t.Parallel()
-	s := openStoreKeepingJournals(t, redistest.Cluster(t))
+	s := openStoreKeepingJournals(t, redistest.StartCluster(t))
 	memorytest.RunKeepJournals(t, func(*testing.T) memory.Store { return s })
 }
 

@@ -20,7 +20,7 @@ var (
 func TestStore_BehavesLikeTheInMemoryStore(t *testing.T) {
 	t.Parallel()
 	// Redis does not sync writes to disk here, because the test does not depend on durability.
-	s := openStore(t, "redis://"+redistest.New(t, "--appendonly", "no").Addr)
+	s := openStore(t, "redis://"+redistest.StartServer(t, "--appendonly", "no").Addr)
 	oracle := inmem.New(inmem.Config{MaxMessages: memorytest.MaxMessages, MaxBytes: memorytest.MaxBytes})
 	replies := memorytest.Compare(t, oracle, s, *differOps, *differSeed)
 	require.Empty(t, replies.Missing(), "replies that were not seen")

@@ -99,7 +99,7 @@ type Config struct {
 	// KeepJournals is how long the journal of a step is kept after its commit, for Recording (0 means that it is
 	// deleted).
 	KeepJournals time.Duration
-	// RequireIdentity makes Ping fail if Redis does not identify its process. Identity needs that.
+	// RequireIdentity makes Ping fail if Redis does not identify its process, which Store.Identity relies on.
 	RequireIdentity bool
 	// OnConnect is called with the Redis process that a new connection has reached, before the first use of the
 	// connection (nil disables it). It is not called if Redis does not identify itself.

@@ -18,7 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	parallel.AtLeast(4)
+	parallel.SetMinimum(4)
 	goleak.VerifyTestMain(m)
 }
 
@@ -49,7 +49,7 @@ func TestStore_OnMiniredis(t *testing.T) {
 // not in KEYS.
 func TestStore_OnCluster(t *testing.T) {
 	t.Parallel()
-	s := openStore(t, redistest.Cluster(t))
+	s := openStore(t, redistest.StartCluster(t))
 	require.NoError(t, s.CheckDurability(t.Context()))
 	memorytest.Run(t, func(*testing.T) memory.Store { return s })
 }

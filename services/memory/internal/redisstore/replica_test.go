@@ -21,7 +21,7 @@ import (
 // openReplicatedStore returns a store of durability class D2 whose Redis has one replica.
 func openReplicatedStore(t *testing.T, patience time.Duration, flags ...string) (*Store, *redistest.Server) {
 	t.Helper()
-	master := redistest.New(t, append(flags, "--repl-diskless-sync-delay", "0")...)
+	master := redistest.StartServer(t, append(flags, "--repl-diskless-sync-delay", "0")...)
 	replica := addReplica(t, master.Addr)
 	s, err := New(Config{
 		URL: "redis://" + master.Addr, Durability: redisconn.D2, ReplicaTime: patience,
@@ -39,7 +39,7 @@ func addReplica(t *testing.T, master string, flags ...string) *redistest.Server 
 	require.NoError(t, err)
 	// The replica writes no append-only file, because the child process that writes the file would survive a kill
 	// of the replica.
-	replica := redistest.New(t, append(flags, "--replicaof", host+" "+port, "--appendonly", "no")...)
+	replica := redistest.StartServer(t, append(flags, "--replicaof", host+" "+port, "--appendonly", "no")...)
 	node := redis.NewClient(&redis.Options{Addr: replica.Addr, DisableIdentity: true})
 	t.Cleanup(func() { require.NoError(t, node.Close()) })
 	eventually(t, func(ctx context.Context) bool {

@@ -50,8 +50,10 @@ func newTurnUpdate(b memory.Begin, epoch int64, request, name, value string) mem
 func openStoreWithLoadedScripts(t *testing.T, url string) *Store {
 	t.Helper()
 	s := openStore(t, url)
-	for _, script := range []*redis.Script{registeredScript("session_user"), registeredScript("enqueue"), registeredScript("apply_call"),
-		registeredScript("apply_commit")} {
+	for _, script := range []*redis.Script{
+		registeredScript("session_user"), registeredScript("enqueue"), registeredScript("apply_call"),
+		registeredScript("apply_commit"),
+	} {
 		require.NoError(t, script.Load(t.Context(), s.db).Err())
 	}
 	return s

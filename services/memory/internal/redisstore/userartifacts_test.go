@@ -122,8 +122,10 @@ func TestStore_FencedWriterAddsNoVersionLater(t *testing.T) {
 				taken.Epoch = begun.Turn.Epoch
 				seen, err = next.ListArtifacts(t.Context(), b.Ref)
 				require.NoError(t, err)
-				_, err = next.PutArtifact(t.Context(), taken, memory.Artifact{Content: stageContent(t, next, taken, []byte("of the successor")),
-					Name: "user:a"})
+				_, err = next.PutArtifact(t.Context(), taken, memory.Artifact{
+					Content: stageContent(t, next, taken, []byte("of the successor")),
+					Name:    "user:a",
+				})
 				require.NoError(t, err)
 				return nil
 			}))

@@ -96,8 +96,10 @@ func TestScope_ReplayMayOnlyRead(t *testing.T) {
 		require.NoError(t, checkRequest(again, "op", req))
 	}
 	for _, req := range []proto.Message{
-		&troupev1.UpdateStateRequest{SessionId: "s", TurnId: "t"}, &troupev1.CommitStepRequest{SessionId: "s",
-			TurnId: "t"}, &troupev1.JournalRequest{SessionId: "s", TurnId: "t"},
+		&troupev1.UpdateStateRequest{SessionId: "s", TurnId: "t"}, &troupev1.CommitStepRequest{
+			SessionId: "s",
+			TurnId:    "t",
+		}, &troupev1.JournalRequest{SessionId: "s", TurnId: "t"},
 		&troupev1.GetRecordingRequest{SessionId: "s", TurnId: "other"}, &troupev1.RenewTurnRequest{SessionId: "s", TurnId: "t"},
 	} {
 		require.True(t, failure.Is(checkRequest(again, "op", req), failure.Fenced), "%T", req)

@@ -42,7 +42,8 @@ func (s *fakeOrchestrator) WatchTrace(_ *troupev1.WatchTraceRequest, stream trou
 
 // openWatch serves the events and opens one stream that watches them.
 func openWatch(t *testing.T, sendTime time.Duration, events func(context.Context) iter.Seq2[*troupev1.Event,
-	error]) troupev1.OrchestratorService_WatchTraceClient {
+	error],
+) troupev1.OrchestratorService_WatchTraceClient {
 	t.Helper()
 	s := &fakeOrchestrator{streams: streams{sendTime: sendTime}, events: events}
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})

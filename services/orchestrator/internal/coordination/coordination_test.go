@@ -64,8 +64,10 @@ func TestState_CollectsObservations(t *testing.T) {
 	inherited := execution.Result{Step: 1, Agent: "a", Observations: []string{"Used tool: web_search\nsnow"}, ToolsCalled: []string{"web_search"}}
 	start := Start(Turn{Entry: "a", Inherited: []execution.Result{inherited}})
 	one := start.Apply(stepFinishedEvent(execution.Result{
-		Step: 2, Agent: "b", Observations: []string{"Used tool: search_documents\ndocs/a.md:1",
-			"Used tool: look\nso"}, ToolsCalled: []string{"search_documents", "look", "search_documents"},
+		Step: 2, Agent: "b", Observations: []string{
+			"Used tool: search_documents\ndocs/a.md:1",
+			"Used tool: look\nso",
+		}, ToolsCalled: []string{"search_documents", "look", "search_documents"},
 	}))
 	require.Equal(t, Context{
 		Observations: []string{"Used tool: web_search\nsnow", "Used tool: search_documents\ndocs/a.md:1", "Used tool: look\nso"},
@@ -91,8 +93,10 @@ func TestState_HasNoAnswerAfterAFailedTurn(t *testing.T) {
 func TestState_IsLoggedWithoutLongTexts(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	s := Start(Turn{Entry: "a", Messages: []conversation.Message{conversation.User(long)}}).Apply(
-		stepFinishedEvent(execution.Result{Agent: "a", Text: long, InputRequired: true,
-			Observations: []string{long}}), turnEndedEvent(&troupev1.TurnResult{Text: long}),
+		stepFinishedEvent(execution.Result{
+			Agent: "a", Text: long, InputRequired: true,
+			Observations: []string{long},
+		}), turnEndedEvent(&troupev1.TurnResult{Text: long}),
 	)
 	data := s.LogFields()
 	require.Len(t, []rune(data["final_answer"].(string)), maxText)

@@ -45,8 +45,10 @@ func TestDispatcher_ReportsWhyAnInstanceWasChosen(t *testing.T) {
 	require.Equal(t, "3", d.Target)
 	require.Equal(t, selection.RoundRobin, d.Strategy)
 	require.Equal(t, "3 is the only one that can take it; 1 lost it before, 1 refused it, 1 does not answer", d.Reason)
-	for i, want := range []selection.Rejected{{ID: "0", Availability: selection.Lost}, {ID: "1", Availability: selection.RejectedStep,
-		Detail: "it is paused"}} {
+	for i, want := range []selection.Rejected{{ID: "0", Availability: selection.Lost}, {
+		ID: "1", Availability: selection.RejectedStep,
+		Detail: "it is paused",
+	}} {
 		require.Equal(t, want, d.Rejected[i])
 	}
 	require.Equal(t, selection.Unresponsive, d.Rejected[2].Availability)

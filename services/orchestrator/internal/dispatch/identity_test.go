@@ -57,8 +57,10 @@ func TestPool_WorkerMustProveItsAgent(t *testing.T) {
 	r.pool.UseIdentity(open(identity.Orchestrator, ""))
 	log, entries := audittest.NewLog(t)
 	r.telemetry.Audit = log
-	for address, want := range map[string]failure.Mode{honest: "", forged: failure.PolicySecurity, plain: failure.PolicySecurity,
-		loopback.Address(t): failure.SystemNetwork} {
+	for address, want := range map[string]failure.Mode{
+		honest: "", forged: failure.PolicySecurity, plain: failure.PolicySecurity,
+		loopback.Address(t): failure.SystemNetwork,
+	} {
 		in := registry.Instance{Agent: "a", ID: "1", Address: address}
 		_, release, err := r.pool.Get(t.Context(), in)
 		if want == "" {

@@ -124,8 +124,10 @@ func (s *tiers) beginChildTurn(t *testing.T, id, user string, n int, above strin
 	}
 	record := &troupev1.Trace{TraceId: fmt.Sprintf("%032x", n), SessionId: id, TurnId: "t1", Turn: 1, Owner: "one", Text: "MARKED"}
 	events := []*troupev1.Event{{Sequence: 1, Agent: "MARKED"}}
-	_, _, err = s.traceStore().Claim(t.Context(), trace.Claim{Tenant: tenant, Record: record, Events: events, Turn: trace.TurnInfo{User: user, TurnEpoch: 1,
-		Parent: above}})
+	_, _, err = s.traceStore().Claim(t.Context(), trace.Claim{Tenant: tenant, Record: record, Events: events, Turn: trace.TurnInfo{
+		User: user, TurnEpoch: 1,
+		Parent: above,
+	}})
 	return memory.Lease{Ref: sessionRef(id), TurnID: "t1", Epoch: begun.Turn.Epoch}, err
 }
 

@@ -178,8 +178,10 @@ func (w *worker) calls() []string {
 
 func (w *worker) status() *troupev1.InstanceStatus {
 	s := w.instance.Status()
-	return &troupev1.InstanceStatus{State: instancewire.StateToProto(s.State), InFlight: int32(s.InFlight), Reason: s.Reason, Pausing: s.Pausing,
-		InstanceId: w.id}
+	return &troupev1.InstanceStatus{
+		State: instancewire.StateToProto(s.State), InFlight: int32(s.InFlight), Reason: s.Reason, Pausing: s.Pausing,
+		InstanceId: w.id,
+	}
 }
 
 func (w *worker) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupev1.PauseResponse, error) {

@@ -62,8 +62,10 @@ func (o *Operator) drain(ctx context.Context, in registry.Instance, req *troupev
 	defer panics.Recover("operate", &err)
 	o.pendingDrains.add(in.Key(), 1)
 	defer o.pendingDrains.add(in.Key(), -1)
-	if err := o.recorder.recordDesired(ctx, registry.DesiredState{Key: in.Key(), Kind: registry.Drain, Reason: req.GetReason(),
-		Since: time.Now()}); err != nil {
+	if err := o.recorder.recordDesired(ctx, registry.DesiredState{
+		Key: in.Key(), Kind: registry.Drain, Reason: req.GetReason(),
+		Since: time.Now(),
+	}); err != nil {
 		return nil, err
 	}
 	o.log.Info("draining", zap.String("agent", in.Agent), zap.String("instance", in.ID), zap.String("reason", req.GetReason()))
@@ -129,7 +131,7 @@ func (o *Operator) IdentityError(in registry.Instance) string {
 	return o.workers.pool.IdentityError(in)
 }
 
-// confirmTimeoutout bounds how long an instance may take to confirm itself.
+// confirmTimeout bounds how long an instance may take to confirm itself.
 const confirmTimeout = 2 * time.Second
 
 // Confirm asks the worker at the address of an instance whether it is this instance. It returns the instance with

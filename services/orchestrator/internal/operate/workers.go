@@ -63,7 +63,7 @@ func (w workers) callAll(ctx context.Context, within time.Duration, outcomes []O
 	asking.Wait()
 }
 
-// pauseCancelTimeoutout is how long a worker may take to notice that a Pause call was cancelled.
+// pauseCancelTimeout is how long a worker may take to notice that a Pause call was cancelled.
 const pauseCancelTimeout = time.Second
 
 // awaitPauses returns the status of an instance once no Pause is pending there, or after pauseCancelTimeout.

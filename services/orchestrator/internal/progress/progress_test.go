@@ -81,8 +81,10 @@ func startedEvent(number int32) *troupev1.Event {
 }
 
 func finishedEvent(number int32, r *troupev1.StepResult) *troupev1.Event {
-	return &troupev1.Event{Step: number, Stage: troupev1.Stage_STAGE_EXECUTE,
-		Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: r}}}
+	return &troupev1.Event{
+		Step: number, Stage: troupev1.Stage_STAGE_EXECUTE,
+		Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: r}},
+	}
 }
 
 func turnEndedEvent() *troupev1.Event {

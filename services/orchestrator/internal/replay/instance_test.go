@@ -100,8 +100,10 @@ func meshWithTrace(t *testing.T) *Replayer {
 	traces, err := redistrace.New(redisconn.Config{URL: "redis://" + miniredis.RunT(t).Addr()}, time.Hour)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, traces.Close()) })
-	epoch, _, err := traces.Claim(t.Context(), trace.Claim{Tenant: oldTrace.Tenant, Record: &troupev1.Trace{TraceId: oldTrace.Trace, SessionId: ref.Session,
-		TurnId: "t1", Turn: 1}})
+	epoch, _, err := traces.Claim(t.Context(), trace.Claim{Tenant: oldTrace.Tenant, Record: &troupev1.Trace{
+		TraceId: oldTrace.Trace, SessionId: ref.Session,
+		TurnId: "t1", Turn: 1,
+	}})
 	require.NoError(t, err)
 	require.NoError(t, traces.Append(t.Context(), oldTrace, epoch, 0, events, was.record.GetResult()))
 	r.Traces = traces

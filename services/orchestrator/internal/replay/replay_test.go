@@ -149,8 +149,10 @@ func TestReplayer_RebuildsTheInputOfAStep(t *testing.T) {
 	store := r.Memory.(memory.Store)
 	storeTurn(t, store, &troupev1.ExecuteStepRequest{
 		TurnId: "t1", Turn: 1, Step: 3, Agent: "synthesis", Profile: "brief",
-		History: []*troupev1.Message{{Sequence: 1, Role: troupev1.Role_ROLE_USER, Untrusted: "tool page"}, {Sequence: 2, Role: troupev1.Role_ROLE_ASSISTANT,
-			Author: "research"}},
+		History: []*troupev1.Message{{Sequence: 1, Role: troupev1.Role_ROLE_USER, Untrusted: "tool page"}, {
+			Sequence: 2, Role: troupev1.Role_ROLE_ASSISTANT,
+			Author: "research",
+		}},
 		Prior: []*troupev1.StepResult{{Step: 1}, {Step: 2}},
 	})
 	given, why, err := r.loadInput(t.Context(), was, 3)

@@ -45,8 +45,10 @@ spec:
 func agentCandidate(agent string) choice.Candidate {
 	can := map[string][]string{"billing": {"tax"}, "support": {"tax", "law"}, "law": {"law"}}[agent]
 	load := map[string]int32{"billing": 3, "support": 2, "law": 1}[agent]
-	return choice.CombineInstances(agent, []choice.Candidate{choice.CandidateFromInstance(selection.Candidate{ID: agent + "-1", Capacity: 4, InFlight: load,
-		Capabilities: can}, selection.Available)})
+	return choice.CombineInstances(agent, []choice.Candidate{choice.CandidateFromInstance(selection.Candidate{
+		ID: agent + "-1", Capacity: 4, InFlight: load,
+		Capabilities: can,
+	}, selection.Available)})
 }
 
 var fullRequest = selection.Request{
@@ -116,8 +118,10 @@ func TestAuthority_PassesTheSameRequestToAllDecisions(t *testing.T) {
 	want.Needs = []string{"tax", "law"}
 	require.Equal(t, want, agent.Input.Request)
 
-	instance := a.ChooseInstance(selection.Input{Request: fullRequest, Candidates: []selection.Candidate{{ID: "b-0", Capacity: 4}},
-		Sizes: selection.ClassSizes{1}})
+	instance := a.ChooseInstance(selection.Input{
+		Request: fullRequest, Candidates: []selection.Candidate{{ID: "b-0", Capacity: 4}},
+		Sizes: selection.ClassSizes{1},
+	})
 	require.Equal(t, "b-0", instance.Target)
 	require.Equal(t, fullRequest, instance.Input.Request)
 
@@ -137,8 +141,10 @@ func TestAuthority_PassesTheSameRequestToAllDecisions(t *testing.T) {
 	require.Equal(t, choice.Candidate{
 		ID: "b-0", Name: "b-0", Type: choice.Worker, Capabilities: []string{"gpu"}, Metadata: map[string]string{"version": "v1", "incarnation": "7"},
 		Available: true, Load: 0.25,
-	}, choice.CandidateFromInstance(selection.Candidate{ID: "b-0", Version: "v1", Incarnation: 7, InFlight: 1, Capacity: 4,
-		Capabilities: []string{"gpu"}}, selection.Available))
+	}, choice.CandidateFromInstance(selection.Candidate{
+		ID: "b-0", Version: "v1", Incarnation: 7, InFlight: 1, Capacity: 4,
+		Capabilities: []string{"gpu"},
+	}, selection.Available))
 	require.Equal(t, []string{"TraceID", "Profile", "Goal", "Task", "Metadata", "Needs", "Parent"}, fieldNames(selection.Request{}))
 	require.Equal(t, []string{"ID", "Name", "Type", "Capabilities", "Metadata", "Available", "Availability", "Load", "Priority"},
 		fieldNames(choice.Candidate{}))
@@ -164,8 +170,10 @@ func TestAuthority_ChoosesByStrategy(t *testing.T) {
 		"choose: {strategy: capability}":    {[]string{"billing", "billing", "billing"}, troupev1.RoutingStrategy_ROUTING_STRATEGY_CAPABILITY},
 		"choose: {strategy: round_robin}":   {[]string{"billing", "support", "law"}, troupev1.RoutingStrategy_ROUTING_STRATEGY_ROUND_ROBIN},
 		"choose: {strategy: load_balanced}": {[]string{"law", "law", "law"}, troupev1.RoutingStrategy_ROUTING_STRATEGY_LOAD_BALANCED},
-		"choose: {strategy: priority, priorities: {support: 1}}": {[]string{"support", "support", "support"},
-			troupev1.RoutingStrategy_ROUTING_STRATEGY_PRIORITY},
+		"choose: {strategy: priority, priorities: {support: 1}}": {
+			[]string{"support", "support", "support"},
+			troupev1.RoutingStrategy_ROUTING_STRATEGY_PRIORITY,
+		},
 		"choose: {strategy: manual, step: law}": {[]string{"law", "law", "law"}, troupev1.RoutingStrategy_ROUTING_STRATEGY_MANUAL},
 	} {
 		a, flow := NewAuthority(), workflowWithChoice(t, choose)
@@ -181,8 +189,10 @@ func TestAuthority_ChoosesByStrategy(t *testing.T) {
 		d, err := a.ChooseAgent(flow, flow.Steps["desk"], selection.Request{}, away)
 		require.True(t, failure.Is(err, failure.NoWorker), choose)
 		require.Equal(t, "no_worker: step desk: "+d.Reason, string(failure.ModeOf(err))+": "+failure.Plain(err))
-		require.Equal(t, []choice.Rejected{{ID: "billing", Availability: selection.Absent}, {ID: "support", Availability: selection.Absent}, {ID: "law",
-			Availability: selection.Absent}}, d.Rejected)
+		require.Equal(t, []choice.Rejected{{ID: "billing", Availability: selection.Absent}, {ID: "support", Availability: selection.Absent}, {
+			ID:           "law",
+			Availability: selection.Absent,
+		}}, d.Rejected)
 		only := func(agent string) choice.Candidate {
 			if agent != "law" {
 				return away(agent)

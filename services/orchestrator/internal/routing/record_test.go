@@ -54,8 +54,10 @@ func randomInput(r *rand.Rand) choice.Input {
 		return few
 	}
 	in := choice.Input{
-		Request: selection.Request{TraceID: "t", Profile: "p", Goal: "g", Task: "s", Metadata: map[string]string{"team": "blue"}, Parent: "u",
-			Needs: some("law", "maps", "tax")},
+		Request: selection.Request{
+			TraceID: "t", Profile: "p", Goal: "g", Task: "s", Metadata: map[string]string{"team": "blue"}, Parent: "u",
+			Needs: some("law", "maps", "tax"),
+		},
 		Type: []choice.CandidateType{choice.Agent, choice.Tool}[r.IntN(2)], Counter: r.Uint64() >> r.IntN(64), Names: some("c-0", "c-1", "c-7"),
 		Strategy: []selection.Strategy{"", selection.Capability, selection.RoundRobin, selection.LoadBalanced, selection.Priority, selection.Manual}[r.IntN(6)],
 	}

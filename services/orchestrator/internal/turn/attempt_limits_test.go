@@ -102,13 +102,13 @@ func TestTurn_FailsAfterTheWorkflowTimeout(t *testing.T) {
 	declared, err := fs.ReadFile(researchassistant.FS, "workflow.yaml")
 	require.NoError(t, err)
 	require.Contains(t, string(declared), "timeout: 60s")
-	rig.workflows, err = workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(strings.Replace(string(declared), "timeout: 60s", "timeout: 1s", 1))}}, "")
+	rig.workflows, err = workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(strings.Replace(string(declared), "timeout: 60s", "timeout: 4s", 1))}}, "")
 	require.NoError(t, err)
 	_, cancelled, release := rig.blockResearch()
 	defer release()
 	result := turnResult(runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1")))
 	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, result.GetFailure().GetMode())
-	require.Contains(t, result.GetFailure().GetMessage(), "the turn did not end within its 1s")
+	require.Contains(t, result.GetFailure().GetMessage(), "the turn did not end within its 4s")
 	receive(t, cancelled)
 }
 

@@ -187,10 +187,15 @@ func TestTurn_AppliesTheErrorPolicyOfAFailedStep(t *testing.T) {
 	}{
 		"fail fast is the default": {"next: b", 1, []string{"research"}, true},
 		"continue":                 {"next: b, onError: {continue: true}", 1, []string{"research", "synthesis"}, false},
-		"continue, as it says": {"next: b, onError: {continue: true}, then: [{when: {failed: true}, next: c}]", 1, []string{"research",
-			"clarification"}, false},
-		"retry": {"next: b, onError: {retry: {attempts: 2, backoff: 1ms}}", 2, []string{"research", "research", "research", "synthesis"},
-			false},
+		"continue, as it says": {"next: b, onError: {continue: true}, then: [{when: {failed: true}, next: c}]", 1, []string{
+			"research",
+			"clarification",
+		}, false},
+		"retry": {
+			"next: b, onError: {retry: {attempts: 2, backoff: 1ms}}", 2,
+			[]string{"research", "research", "research", "synthesis"},
+			false,
+		},
 		"retry, then fail": {"next: b, onError: {retry: {attempts: 1, backoff: 1ms}}", 2, []string{"research", "research"}, true},
 		"retry, then fall back": {
 			"next: b, onError: {retry: {attempts: 1, backoff: 1ms}, fallback: c}", 2,

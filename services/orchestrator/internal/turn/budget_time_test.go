@@ -40,8 +40,10 @@ func TestTurn_WarnsAtFourFifthsOfItsTime(t *testing.T) {
 				require.NoError(t, err)
 				defer second.Close(t.Context())
 
-				req := request.Request{Ref: session.Ref{Tenant: "s", Session: "s-1"}, RequestID: "r", Text: "What?", Target: "research-assistant",
-					Timeout: c.timeout}
+				req := request.Request{
+					Ref: session.Ref{Tenant: "s", Session: "s-1"}, RequestID: "r", Text: "What?", Target: "research-assistant",
+					Timeout: c.timeout,
+				}
 				var ref trace.Ref
 				for e, err := range b.Orchestrate(t.Context(), req) {
 					require.NoError(t, err)

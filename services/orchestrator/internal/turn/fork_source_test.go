@@ -19,8 +19,10 @@ import (
 
 // forkRequest returns a request that forks a trace at a step into a new session.
 func forkRequest(events []*troupev1.Event, sessionID string, step int) request.Request {
-	return request.Request{Ref: session.Ref{Session: sessionID}, RequestID: "f1", Source: request.Source{Trace: events[0].GetTraceId(), Step: step,
-		IsFork: true}}
+	return request.Request{Ref: session.Ref{Session: sessionID}, RequestID: "f1", Source: request.Source{
+		Trace: events[0].GetTraceId(), Step: step,
+		IsFork: true,
+	}}
 }
 
 // sessionTexts returns the texts of the messages of a session.
@@ -151,13 +153,17 @@ func TestRunner_RejectsInvalidForks(t *testing.T) {
 		"beyond the failure": {forkRequest(broken, "s9", 3), failure.UserInvalidInput, "no step 3; its last one is 2"},
 		"files left behind":  {forkRequest(filed, "s9", 2), failure.UserInvalidInput, "parts: "},
 		"another user's": {
-			request.Request{Ref: session.Ref{Session: "s9"}, RequestID: "f", User: "bob", Source: request.Source{Trace: old[0].GetTraceId(), Step: 2,
-				IsFork: true}},
+			request.Request{Ref: session.Ref{Session: "s9"}, RequestID: "f", User: "bob", Source: request.Source{
+				Trace: old[0].GetTraceId(), Step: 2,
+				IsFork: true,
+			}},
 			failure.NotFound, "no trace",
 		},
 		"with another target": {
-			request.Request{Ref: session.Ref{Session: "s9"}, RequestID: "f", Target: "w", Source: request.Source{Trace: old[0].GetTraceId(), Step: 2,
-				IsFork: true}},
+			request.Request{Ref: session.Ref{Session: "s9"}, RequestID: "f", Target: "w", Source: request.Source{
+				Trace: old[0].GetTraceId(), Step: 2,
+				IsFork: true,
+			}},
 			failure.UserInvalidInput, "target",
 		},
 	} {

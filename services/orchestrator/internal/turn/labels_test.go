@@ -18,8 +18,10 @@ import (
 
 var (
 	urgentPriority = int32(9)
-	blueLabels     = request.Labels{Profile: "fast", Metadata: map[string]string{"team": "blue", "tier": "gold"}, Priority: &urgentPriority,
-		Tags: []string{"x", "y"}}
+	blueLabels     = request.Labels{
+		Profile: "fast", Metadata: map[string]string{"team": "blue", "tier": "gold"}, Priority: &urgentPriority,
+		Tags: []string{"x", "y"},
+	}
 )
 
 func labelledRequest(req request.Request, l request.Labels) request.Request {
@@ -63,8 +65,10 @@ func TestTurn_LabelsSurviveLostWorkersAndOrchestrators(t *testing.T) {
 func TestTurn_AnswersKeepLabels(t *testing.T) {
 	for name, c := range map[string]struct{ said, want request.Labels }{
 		"none": {request.Labels{}, blueLabels},
-		"other": {request.Labels{Profile: "slow"}, request.Labels{Profile: "slow", Metadata: blueLabels.Metadata, Priority: blueLabels.Priority,
-			Tags: blueLabels.Tags}},
+		"other": {request.Labels{Profile: "slow"}, request.Labels{
+			Profile: "slow", Metadata: blueLabels.Metadata, Priority: blueLabels.Priority,
+			Tags: blueLabels.Tags,
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rig := newRig(t)

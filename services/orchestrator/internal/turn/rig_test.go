@@ -44,7 +44,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	parallel.AtLeast(16)
+	parallel.SetMinimum(16)
 	goleak.VerifyTestMain(m)
 }
 

@@ -62,8 +62,10 @@ func TestTurn_ReportsAChangedContext(t *testing.T) {
 func TestTurn_ReportsAResultOfAnotherStep(t *testing.T) {
 	rig := newRig(t)
 	rig.setScript("coordinator", func(s *scriptedStep) error {
-		return s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: &troupev1.StepResult{Step: 1,
-			Agent: "synthesis"}}})
+		return s.stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: &troupev1.StepResult{
+			Step:  1,
+			Agent: "synthesis",
+		}}})
 	})
 	found := ownershipViolations(runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1")))
 	require.Len(t, found, 1)

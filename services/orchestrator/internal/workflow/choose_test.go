@@ -106,8 +106,10 @@ func TestLoad_RenamesChoicesOfNestedWorkflows(t *testing.T) {
 		flow, _ := set.Find("w")
 		require.Empty(t, cmp.Diff(want, flow.Steps["first/a"].Choose))
 	}
-	_, err := Load(fstest.MapFS{"w.yaml": {Data: []byte(strings.Replace(outer, "next: last", "next: last, choose: {needs: [a]}, tools: {needs: [a]}", 1))},
-		"inner.yaml": {Data: []byte(inner("{}"))}}, "w")
+	_, err := Load(fstest.MapFS{
+		"w.yaml":     {Data: []byte(strings.Replace(outer, "next: last", "next: last, choose: {needs: [a]}, tools: {needs: [a]}", 1))},
+		"inner.yaml": {Data: []byte(inner("{}"))},
+	}, "w")
 	require.ErrorContains(t, err, "step first: is the workflow inner, and cannot have choose")
 	require.ErrorContains(t, err, "step first: is the workflow inner, and cannot have tools")
 }

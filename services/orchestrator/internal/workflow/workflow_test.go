@@ -43,14 +43,20 @@ func TestLoad_ReportsEveryProblem(t *testing.T) {
 		"no agent":      {"  entry: a\n  steps: {a: {end: true}}", "step a: agent is missing"},
 		"two ways":      {"  entry: a\n  steps: {a: {agent: x, end: true, next: a}}", "want exactly one of next, routes, parallel and end, got 2"},
 		"no way":        {"  entry: a\n  steps: {a: {agent: x}}", "want exactly one of next, routes, parallel and end, got 0"},
-		"foreign default": {"  entry: a\n  steps:\n    a: {agent: x, routes: [b], default: c}\n    b: {agent: x, end: true}",
-			`default "c" is not among its routes`},
-		"empty rule": {"  entry: a\n  steps:\n    a: {agent: x, routes: [b], rules: [{next: b}]}\n    b: {agent: x, end: true}",
-			"rule 1 has no condition"},
+		"foreign default": {
+			"  entry: a\n  steps:\n    a: {agent: x, routes: [b], default: c}\n    b: {agent: x, end: true}",
+			`default "c" is not among its routes`,
+		},
+		"empty rule": {
+			"  entry: a\n  steps:\n    a: {agent: x, routes: [b], rules: [{next: b}]}\n    b: {agent: x, end: true}",
+			"rule 1 has no condition",
+		},
 		"unreachable": {"  entry: a\n  steps:\n    a: {agent: x, end: true}\n    b: {agent: x, end: true}", "w.yaml:9: step b cannot be reached from a"},
 		"endless":     {"  entry: a\n  steps:\n    a: {agent: x, next: b}\n    b: {agent: x, next: a}", "form an endless cycle"},
-		"window": {"  entry: a\n  historyWindow: 2000\n  steps: {a: {agent: x, end: true}}",
-			"w.yaml:7: historyWindow: 2000 is not between 1 and 100"},
+		"window": {
+			"  entry: a\n  historyWindow: 2000\n  steps: {a: {agent: x, end: true}}",
+			"w.yaml:7: historyWindow: 2000 is not between 1 and 100",
+		},
 		"misspelled field": {"  entri: a\n  steps: {a: {agent: x, end: true}}", `did you mean "entry"?`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -75,8 +75,10 @@ func (a *assistant) run(name string, routes ...string) (execution.Result, []conv
 	if a.model == nil {
 		a.model = scripted.New()
 	}
-	built, err := spec.Build(a.t.Context(), a.folder, name, spec.Dependencies{Models: modelProviders(a.t, a.model.Provider()),
-		Tools: builtin.Catalog{Docs: a.docs}})
+	built, err := spec.Build(a.t.Context(), a.folder, name, spec.Dependencies{
+		Models: modelProviders(a.t, a.model.Provider()),
+		Tools:  builtin.Catalog{Docs: a.docs},
+	})
 	require.NoError(a.t, err)
 	require.NoError(a.t, built.Start(a.t.Context()))
 	defer func() { require.NoError(a.t, built.Close()) }()

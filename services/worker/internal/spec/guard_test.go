@@ -63,7 +63,9 @@ func TestBuild_AppliesTheDeclaredToolGuard(t *testing.T) {
 	} {
 		require.Equal(t, map[string]string{"search_documents": "", "current_time": want}, asks(text), text)
 	}
-	_, err := spec.Build(t.Context(), agentFolder("  model: builtin/extractive\n  guard: on\n"), "", spec.Dependencies{Models: modelProviders(t),
-		Tools: builtin.Catalog{}})
+	_, err := spec.Build(t.Context(), agentFolder("  model: builtin/extractive\n  guard: on\n"), "", spec.Dependencies{
+		Models: modelProviders(t),
+		Tools:  builtin.Catalog{},
+	})
 	require.EqualError(t, err, `agents.yaml:6: guard is "on"; use ask, strict or off`)
 }

@@ -33,8 +33,10 @@ func modelCatalog(models map[string]llm.Model) llm.Provider {
 // askModel builds an agent with the declared model, and returns its answer and the name of the model.
 func askModel(t *testing.T, declared string, models map[string]llm.Model) (answer, name string) {
 	t.Helper()
-	a, err := spec.Build(t.Context(), agentFolder("  model: "+declared+"\n"), "", spec.Dependencies{Models: modelProviders(t, modelCatalog(models)),
-		Tools: builtin.Catalog{}})
+	a, err := spec.Build(t.Context(), agentFolder("  model: "+declared+"\n"), "", spec.Dependencies{
+		Models: modelProviders(t, modelCatalog(models)),
+		Tools:  builtin.Catalog{},
+	})
 	require.NoError(t, err)
 	require.NoError(t, a.Start(t.Context()))
 	defer func() { require.NoError(t, a.Close()) }()

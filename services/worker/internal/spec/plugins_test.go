@@ -74,15 +74,19 @@ func TestBuild_ReportsAllInvalidPlugins(t *testing.T) {
 	const head = "  model: builtin/extractive\n  plugins:\n"
 	for name, tc := range map[string]struct{ plugins, want string }{
 		"unknown, near": {"reflecton", `plugins[0]: there is no plugin "reflecton"; did you mean "reflection"?`},
-		"unknown": {"magic",
-			`plugins[0]: there is no plugin "magic"; there are approval, compaction, contextwatch, guardrails, ratelimit, reflection, toollog, trust`},
+		"unknown": {
+			"magic",
+			`plugins[0]: there is no plugin "magic"; there are approval, compaction, contextwatch, guardrails, ratelimit, reflection, toollog, trust`,
+		},
 		"unknown, set": {"{approvl: {never: [x]}}", `plugins[0]: there is no plugin "approvl"; did you mean "approval"?`},
 		"two in one": {
 			"{reflection: {}, compaction: {}}",
 			`plugins[0]: want the name of a plugin, or {name: settings}; there are approval, compaction, contextwatch, guardrails, ratelimit, reflection, toollog, trust`,
 		},
-		"no name": {"[reflection]",
-			`plugins[0]: want the name of a plugin, or {name: settings}; there are approval, compaction, contextwatch, guardrails, ratelimit, reflection, toollog, trust`},
+		"no name": {
+			"[reflection]",
+			`plugins[0]: want the name of a plugin, or {name: settings}; there are approval, compaction, contextwatch, guardrails, ratelimit, reflection, toollog, trust`,
+		},
 		"field":        {"{reflection: {evry: 2}}", `unknown field "evry"; did you mean "every"?`},
 		"shape":        {"{compaction: {above: high}}", `above: want a number, got "high"`},
 		"reflection":   {"{reflection: {every: -1}}", "plugins[0].reflection.every is -1; use 1 or more rounds"},
@@ -98,10 +102,14 @@ func TestBuild_ReportsAllInvalidPlugins(t *testing.T) {
 		"no check":       {"guardrails", "plugins[0].guardrails.input and Output are missing; add a check, or leave the plugin out"},
 		"approval":       {"{approval: {always: [a], never: [a]}}", `plugins[0].approval.always[0] is "a", which is in Never as well; leave one out`},
 		"approval, time": {"{approval: {timeout: -1s}}", `plugins[0].approval.timeout -1s: use a duration of at most 168h0m0s, or 0 for 5m0s`},
-		"approval, tool": {"{approval: {always: [a]}}",
-			`the handler on_agent_ready of plugin approval failed: Always[0]: agent one has no tool "a"; it has none`},
-		"trust": {"{trust: {level: paranoid}}",
-			`plugins[0].trust: the trust of agent "one" is not valid: Level: trust level "paranoid" is not known; use open, careful or strict`},
+		"approval, tool": {
+			"{approval: {always: [a]}}",
+			`the handler on_agent_ready of plugin approval failed: Always[0]: agent one has no tool "a"; it has none`,
+		},
+		"trust": {
+			"{trust: {level: paranoid}}",
+			`plugins[0].trust: the trust of agent "one" is not valid: Level: trust level "paranoid" is not known; use open, careful or strict`,
+		},
 		"judge": {
 			"{trust: {judge: nobody/nothing}}",
 			`plugins[0].trust.judge: model "nobody/nothing": no provider has the prefix "nobody"; there are builtin/`,
@@ -110,8 +118,10 @@ func TestBuild_ReportsAllInvalidPlugins(t *testing.T) {
 		"clients": {"{trust: {clients: /nowhere/to/be/found}}", "plugins[0].trust.clients: the agent cannot write its list of clients"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := spec.Build(t.Context(), agentFolder(head+"    - "+tc.plugins+"\n"), "one", spec.Dependencies{Models: modelProviders(t),
-				Tools: builtin.Catalog{}})
+			_, err := spec.Build(t.Context(), agentFolder(head+"    - "+tc.plugins+"\n"), "one", spec.Dependencies{
+				Models: modelProviders(t),
+				Tools:  builtin.Catalog{},
+			})
 			require.Error(t, err)
 			line, message, _ := strings.Cut(err.Error(), ": ")
 			require.Empty(t, cmp.Diff(tc.want, message))

@@ -71,8 +71,10 @@ func TestBuild_ReportsInvalidClientTools(t *testing.T) {
 // A tool has the capabilities that are declared with it.
 func TestBuild_DeclaresCapabilitiesOfTools(t *testing.T) {
 	build := func(tools string) (*agent.Agent, error) {
-		return spec.Build(t.Context(), agentFolder("  model: builtin/extractive\n  tools:\n"+tools), "", spec.Dependencies{Models: modelProviders(t),
-			Tools: builtin.Catalog{}})
+		return spec.Build(t.Context(), agentFolder("  model: builtin/extractive\n  tools:\n"+tools), "", spec.Dependencies{
+			Models: modelProviders(t),
+			Tools:  builtin.Catalog{},
+		})
 	}
 	a, err := build("    - {builtin: current_time, capabilities: [time]}\n    - {client: {name: beep, description: Beeps.}, " +
 		"capabilities: [noise, home]}\n    - client: {name: buzz, description: Buzzes.}\n")

@@ -1,4 +1,4 @@
-// Package audit is a plugin: a hook that records each call of a tool, and a Close that ends it.
+// Package audit is a plugin with a hook that records each tool call, and a Close function.
 package audit
 
 import (
@@ -9,12 +9,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// New returns a plugin that writes a line for each finished call of a tool.
+// New returns a plugin that writes a line for each finished tool call.
 func New(w io.Writer) hook.Plugin {
 	return hook.Plugin{Name: "audit", Handlers: []hook.Handler{Note(w)}, Close: func() error { return nil }}
 }
 
-// Note returns the hook alone.
+// NewRecorderHook returns the hook without the plugin.
 func Note(w io.Writer) hook.Handler {
 	return hook.AfterEachTool(func(_ context.Context, call *hook.Call) error {
 		_, err := fmt.Fprintln(w, "called", call.Name)

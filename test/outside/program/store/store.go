@@ -1,4 +1,5 @@
-// Package store is a memory.Store of an author: the store in RAM, with a count of the turns that begin.
+// Package store is a memory.Store written outside of Troupe: the store in RAM, which also counts the turns that
+// begin.
 package store
 
 import (
@@ -9,14 +10,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory/inmem"
 )
 
-// Store counts the turns that begin.
+// Store is a store in RAM that counts the turns that begin.
 type Store struct {
 	memory.Store
 
 	begun atomic.Int64
 }
 
-// New returns an empty store whose sessions have at most so many messages and bytes.
+// New returns an empty store with limits on the messages and bytes of a session.
 func New(maxMessages, maxBytes int64) *Store {
 	return &Store{Store: inmem.New(inmem.Config{MaxMessages: maxMessages, MaxBytes: maxBytes})}
 }

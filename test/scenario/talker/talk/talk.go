@@ -1,4 +1,5 @@
-// Package talk is an agent whose replies depend only on the conversation, so that every process says the same.
+// Package talk provides an agent whose replies depend only on the conversation, so that every process gives the
+// same replies.
 package talk
 
 import (
@@ -13,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// New returns the agent. The input "work" makes it call work, a tool that may run once.
+// New returns the agent. The input "work" makes it call the tool work, which may run only once.
 func New(work func(context.Context) error) (*agent.Agent, error) {
 	works, err := tool.Func("work", "Works.", func(ctx context.Context, _ struct{}) (string, error) { return "worked", work(ctx) })
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// choosingTurn returns the events of a turn with a decision for an agent, an instance and tools.
+// choosingTurn returns the events of a turn that records a choice of an agent, an instance and tools.
 func choosingTurn() []*troupev1.Event {
 	return []*troupev1.Event{
 		routingDecision(&troupev1.RoutingDecision{

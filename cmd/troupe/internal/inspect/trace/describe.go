@@ -37,22 +37,22 @@ func (d *Describe) Run(ctx context.Context, term console.Terminal) error {
 	defer cancel()
 	trace, events, err := loadTrace(ctx, c, d.ID)
 	if err != nil {
-		return d.Explain(err)
+		return d.ExplainError(err)
 	}
 	if d.JSON {
-		return printTrace(term, trace, events)
+		return printTraceJSON(term, trace, events)
 	}
 	var run *troupev1.ListTracesResponse
-	if root := trace.GetRootTraceId(); root != "" { // otherwise the trace is older than the field
+	if root := trace.GetRootTraceId(); root != "" { // empty in traces that are older than the field
 		if run, err = c.ListTraces(ctx, &troupev1.ListTracesRequest{RootTraceId: root, PageSize: maxRunTraces}); err != nil {
-			return d.Explain(err)
+			return d.ExplainError(err)
 		}
 	}
 	printTree(term, trace, run.GetTraces(), events)
 	return nil
 }
 
-// maxRunTraces is the maximum number of traces of a run that are listed.
+// maxRunTraces is the maximum number of traces that are listed for a run.
 const maxRunTraces = 20
 
 // loadTrace returns a trace and its stored events. It does not wait for more events of a running trace.
@@ -80,8 +80,8 @@ func loadTrace(ctx context.Context, c *client.Client, id string) (*troupev1.Trac
 	return trace, events, nil
 }
 
-// printTrace prints the trace and its events as one JSON object, each in protobuf JSON.
-func printTrace(term console.Terminal, trace *troupev1.Trace, events []*troupev1.Event) error {
+// printTraceJSON prints one JSON object that contains the trace and its events in protobuf JSON.
+func printTraceJSON(term console.Terminal, trace *troupev1.Trace, events []*troupev1.Event) error {
 	var all struct {
 		Trace  json.RawMessage   `json:"trace"`
 		Events []json.RawMessage `json:"events"`

@@ -17,10 +17,9 @@ const (
 	maxExcerptLines = 6
 )
 
-// printTexts prints the recorded and the new text of a difference. It cuts long texts to the place where they
-// differ.
-func printTexts(w io.Writer, d *troupev1.Difference) {
-	was, now := excerptBoth(d.GetRecorded(), d.GetNow())
+// printDifference prints the recorded text and the new text. It shortens long texts to the part where they differ.
+func printDifference(w io.Writer, d *troupev1.Difference) {
+	was, now := excerptsAtDifference(d.GetRecorded(), d.GetNow())
 	for _, side := range []struct{ name, text string }{{"recorded", was}, {"now", now}} {
 		lines := strings.Split(console.Escape(side.text), "\n")
 		if len(lines) > maxExcerptLines {
@@ -33,8 +32,8 @@ func printTexts(w io.Writer, d *troupev1.Difference) {
 	}
 }
 
-// excerptBoth cuts both texts to the part around their first difference.
-func excerptBoth(a, b string) (string, string) {
+// excerptsAtDifference shortens both texts to the part around their first difference.
+func excerptsAtDifference(a, b string) (string, string) {
 	same := 0
 	for same < min(len(a), len(b)) && a[same] == b[same] {
 		same++
@@ -42,11 +41,11 @@ func excerptBoth(a, b string) (string, string) {
 	if len(a) <= 4*excerptMargin && len(b) <= 4*excerptMargin {
 		return a, b
 	}
-	return excerpt(a, same), excerpt(b, same)
+	return excerptAround(a, same), excerptAround(b, same)
 }
 
-// excerpt returns the part of a text around a position.
-func excerpt(text string, at int) string {
+// excerptAround returns the part of a text around a position.
+func excerptAround(text string, at int) string {
 	from, to := max(0, at-excerptMargin), min(len(text), at+3*excerptMargin)
 	for from > 0 && !utf8.RuneStart(text[from]) {
 		from--

@@ -16,20 +16,20 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-type explain struct {
+type explainCommand struct {
 	remote.Query `embed:""`
 	ID           string `arg:"" name:"trace" help:"Id of the trace; troupe get traces lists them." type:"trace"`
 }
 
 // Help implements kong.HelpProvider.
-func (explain) Help() string {
+func (explainCommand) Help() string {
 	return "Prints the decisions of a trace in order: which agent, which instance and which tools were chosen, why, and which candidates " +
 		"were not; and what led to the next decision: lost attempts and failed steps. " +
 		"With --json it prints the events of these decisions, where troupe describe trace prints all events."
 }
 
 // Run prints the stored decisions of the trace.
-func (x *explain) Run(ctx context.Context, term console.Terminal) error {
+func (x *explainCommand) Run(ctx context.Context, term console.Terminal) error {
 	c, conn, err := x.Dial()
 	if err != nil {
 		return err
@@ -39,13 +39,13 @@ func (x *explain) Run(ctx context.Context, term console.Terminal) error {
 	defer cancel()
 	trace, events, err := loadTrace(ctx, c, x.ID)
 	if err != nil {
-		return x.Explain(err)
+		return x.ExplainError(err)
 	}
 	if x.JSON {
-		return printTrace(term, trace, slices.DeleteFunc(events, func(e *troupev1.Event) bool { return explainEvent(e) == nil }))
+		return printTraceJSON(term, trace, slices.DeleteFunc(events, func(e *troupev1.Event) bool { return explainEvent(e) == nil }))
 	}
 	fmt.Fprintf(term.Out, "trace  %s\nasked  %s\nstate  %s\n", console.EscapeLine(trace.GetTraceId()),
-		console.OrDash(console.Brief(trace.GetText(), 80)), render.TraceState(trace))
+		console.OrDash(console.EscapeBeginning(trace.GetText(), 80)), render.TraceState(trace))
 	if used := formatBudgetUse(events); used != "" {
 		fmt.Fprintf(term.Out, "budget %s\n", used)
 	}
@@ -63,7 +63,7 @@ func (x *explain) Run(ctx context.Context, term console.Terminal) error {
 	return w.Flush()
 }
 
-// explainEvent returns a heading and lines about the decision in an event (nil if the event has none).
+// explainEvent returns a heading and lines about the decision in an event (nil if the event records no decision).
 func explainEvent(e *troupev1.Event) []string {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_RoutingDecision:

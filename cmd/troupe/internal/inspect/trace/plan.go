@@ -10,8 +10,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// stepStatus says how a step ended. For a failure it names the mode and whether a retry may succeed.
-func stepStatus(r *troupev1.StepResult) string {
+// stepStatusText says how a step ended. For a failure it names the mode and says whether a retry may succeed.
+func stepStatusText(r *troupev1.StepResult) string {
 	resp := response.FromResult(wire.ResultFromProto(r))
 	text := string(resp.Status)
 	if resp.Status != response.Failed {
@@ -29,7 +29,7 @@ func planNodes(plan []*troupev1.PlanStep) (lines []*node) {
 	for _, s := range plan {
 		n := &node{text: fmt.Sprintf("%s, agent %s: %s", s.GetStep(), s.GetAgent(), strings.ToLower(strings.TrimPrefix(s.GetState().String(), "PLAN_STATE_")))}
 		if s.GetTask() != "" {
-			n.text += "; " + console.Brief(s.GetTask(), 80)
+			n.text += "; " + console.EscapeBeginning(s.GetTask(), 80)
 		}
 		if s.GetExecuting() != nil && s.GetEnded() != nil {
 			n.duration = s.GetEnded().AsTime().Sub(s.GetExecuting().AsTime())

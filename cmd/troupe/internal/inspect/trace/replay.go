@@ -15,7 +15,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-type replay struct {
+type replayCommand struct {
 	remote.Query `embed:""`
 	ID           string `arg:"" name:"trace" help:"Id of a trace that has ended; troupe get traces lists them." type:"trace"`
 	Step         int32  `help:"Only this step, from 1 to 50 (0 means all steps, and the routing between them)." placeholder:"N" type:"step"`
@@ -23,18 +23,18 @@ type replay struct {
 }
 
 // Help implements kong.HelpProvider.
-func (replay) Help() string {
+func (replayCommand) Help() string {
 	return "The agents run as they are now; models and tools answer as they were recorded. Nothing is called, and nothing is stored. " +
 		"The memory service must keep recordings (--keep-journals), as troupe dev does. Exit code 0: the same. 1: not."
 }
 
-// replayTimeout bounds a replay. A replay calls no model and no tool, but it may wait for a free instance.
+// replayTimeout bounds a replay. A replay calls no model and no tool, but it may wait until an instance is free.
 const replayTimeout = 2 * time.Minute
 
 // Run replays the trace and prints the result.
-func (r *replay) Run(ctx context.Context, term console.Terminal) error {
+func (r *replayCommand) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.ReplayTraceResponse
-	err := r.ShowWithin(ctx, replayTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+	err := r.ShowWithTimeout(ctx, replayTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.ReplayTrace(ctx, &troupev1.ReplayTraceRequest{TraceId: r.ID, Step: r.Step, InstanceId: r.Instance})
 		return resp, err
 	}, func(w *tabwriter.Writer) { printReplay(w, resp) })
@@ -67,16 +67,16 @@ func printReplay(w *tabwriter.Writer, resp *troupev1.ReplayTraceResponse) {
 		}
 		if d := s.GetDifference(); d != nil {
 			fmt.Fprintf(w, "differs: %s%s: %s\n", where, callSuffix(d), differenceText(d))
-			printTexts(w, d)
+			printDifference(w, d)
 		}
 	}
 	if d := resp.GetRouting(); d != nil {
 		fmt.Fprintf(w, "differs: %s: %s\n", console.EscapeLine(d.GetSubject()), differenceText(d))
-		printTexts(w, d)
+		printDifference(w, d)
 	}
 	if !hasDifference(resp) {
-		fmt.Fprintf(w, "same: %s, %s, %s, %s\n", console.Count(steps, "step"), console.Count(models, "model call"),
-			console.Count(tools, "tool call"), console.Count(int64(resp.GetDecisions()), "decision"))
+		fmt.Fprintf(w, "same: %s, %s, %s, %s\n", console.FormatCount(steps, "step"), console.FormatCount(models, "model call"),
+			console.FormatCount(tools, "tool call"), console.FormatCount(int64(resp.GetDecisions()), "decision"))
 	}
 }
 
@@ -87,7 +87,7 @@ func callSuffix(d *troupev1.Difference) string {
 	return fmt.Sprintf(", call %d", d.GetNumber())
 }
 
-// differenceText describes the kind of a difference in words.
+// differenceText describes the kind of a difference in words, for a person.
 func differenceText(d *troupev1.Difference) string {
 	about := console.EscapeLine(d.GetSubject())
 	if about == "" {

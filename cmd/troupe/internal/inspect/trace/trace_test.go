@@ -21,7 +21,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// traceServer is an orchestrator with one trace. WatchTrace on a running trace blocks after the stored events.
+// traceServer is an orchestrator with one trace. If the trace is running, WatchTrace sends the stored events and
+// then blocks.
 type traceServer struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	trace  *troupev1.Trace
@@ -92,8 +93,8 @@ func modelCalled(iteration int32, in, out, cost int64) *troupev1.Event {
 	}}}
 }
 
-// The tree of a child turn names its parent. A turn that calls a remote agent names the child. An answer that a
-// limit cut short says so.
+// The tree of a child turn names its parent, and the tree of its caller names the child. An answer that a length
+// limit cut short is marked.
 func TestDescribeTrace_PrintsParentAndChild(t *testing.T) {
 	cut := modelCalled(1, 1, 1, 0)
 	cut.GetModelCall().Finish = troupev1.FinishReason_FINISH_REASON_LENGTH

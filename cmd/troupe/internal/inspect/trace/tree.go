@@ -21,11 +21,11 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// node is one line of the tree.
+// node is one line of the tree, with its children.
 type node struct {
 	text       string
 	style      string
-	duration   time.Duration // duration (0 if unknown)
+	duration   time.Duration // 0 if unknown
 	showsUsage bool          // the line shows tokens and cost: its own, or the sum of its children
 	ownUsage   execution.Usage
 	children   []*node
@@ -37,7 +37,7 @@ func (n *node) add(child *node) *node {
 }
 
 // usage returns the usage of a node and its children, and reports whether all of their costs are known. The usage
-// that a step reports counts only if no call in the step reports its own.
+// reported by a step counts only if no call in the step reports its own.
 func (n *node) usage() (sum execution.Usage, priced bool) {
 	priced = true
 	for _, b := range n.children {
@@ -50,7 +50,7 @@ func (n *node) usage() (sum execution.Usage, priced bool) {
 	return sum, priced
 }
 
-// printTree prints the facts of a trace, and then its tree.
+// printTree prints the general facts about a trace, followed by its tree.
 func printTree(term console.Terminal, trace *troupev1.Trace, run []*troupev1.Trace, events []*troupev1.Event) {
 	w := tabwriter.NewWriter(term.Out, 0, 0, 2, ' ', 0)
 	console.PrintRow(w, "trace", trace.GetTraceId())
@@ -58,8 +58,8 @@ func printTree(term console.Terminal, trace *troupev1.Trace, run []*troupev1.Tra
 	console.PrintRow(w, "turn", trace.GetTurn())
 	console.PrintRow(w, "state", render.TraceState(trace))
 	console.PrintRow(w, "target", console.OrDash(trace.GetTarget()))
-	console.PrintRow(w, "asked", console.OrDash(console.Brief(trace.GetText(), 80)))
-	console.PrintRow(w, "started", console.Age(trace.GetStarted())+" ago")
+	console.PrintRow(w, "asked", console.OrDash(console.EscapeBeginning(trace.GetText(), 80)))
+	console.PrintRow(w, "started", console.FormatAge(trace.GetStarted())+" ago")
 	console.PrintRow(w, "events", len(events))
 	if above := trace.GetParent(); above != nil {
 		console.PrintRow(w, "parent", render.Parent(above))
@@ -84,8 +84,8 @@ func printTree(term console.Terminal, trace *troupev1.Trace, run []*troupev1.Tra
 	texts := []string{""}
 	var walk func(n *node, first, rest string)
 	walk = func(n *node, first, rest string) {
-		lines = append(lines, n.cells())
-		texts = append(texts, term.Paint(console.Dim, first)+term.Paint(n.style, console.EscapeLine(n.text)))
+		lines = append(lines, n.columnTexts())
+		texts = append(texts, term.ApplyStyle(console.Dim, first)+term.ApplyStyle(n.style, console.EscapeLine(n.text)))
 		for i, b := range n.children {
 			if i == len(n.children)-1 {
 				walk(b, rest+"└─ ", rest+"   ")
@@ -97,7 +97,7 @@ func printTree(term console.Terminal, trace *troupev1.Trace, run []*troupev1.Tra
 	walk(buildTree(trace, events), "", "")
 	fmt.Fprintln(term.Out)
 	printAligned(term.Out, lines, texts)
-	for i, line := range render.Recovery(trace.GetResult().GetPartial(), "") {
+	for i, line := range render.RecoveryHint(trace.GetResult().GetPartial(), "") {
 		if i == 0 {
 			fmt.Fprintln(term.Out)
 		}
@@ -105,7 +105,7 @@ func printTree(term console.Terminal, trace *troupev1.Trace, run []*troupev1.Tra
 	}
 }
 
-// formatBudgetUse returns how much of its budget the turn has used according to its events (empty for nothing).
+// formatBudgetUse formats how much of its budget the turn has used (empty if the events report no use).
 func formatBudgetUse(events []*troupev1.Event) string {
 	var spent spending.Tally
 	for _, e := range events {
@@ -118,13 +118,13 @@ func formatBudgetUse(events []*troupev1.Event) string {
 	return spending.DescribeUsed(wire.UsedToProto(spent.Used()), limits)
 }
 
-// treeColumns is the number of columns before the tree. They come first so that no text in the tree can shift
-// them.
+// treeColumns is the number of columns to the left of the tree. They come first, so that no text in the tree can
+// shift them.
 const treeColumns = 4
 
-func (n *node) cells() (c [treeColumns]string) {
+func (n *node) columnTexts() (c [treeColumns]string) {
 	if n.duration > 0 {
-		c[0] = console.Duration(durationpb.New(n.duration))
+		c[0] = console.FormatDuration(durationpb.New(n.duration))
 	}
 	if !n.showsUsage {
 		return c

@@ -31,7 +31,7 @@ func (o *Opener) Answer(ctx context.Context, t *storage.Turn, r Request) error {
 		return o.invalid("Continue: calls wait for an answer in session %s; send Answers, or a Text to leave them", o.storage.Ref.Session)
 	}
 	if info.WaitingTurn == "" {
-		return o.noTurnWaits(ctx, info)
+		return o.newNoWaitingTurnError(ctx, info)
 	}
 	if err := o.checkWaitingTurn(ctx, info.WaitingTurn); err != nil {
 		return err
@@ -44,11 +44,11 @@ func (o *Opener) Answer(ctx context.Context, t *storage.Turn, r Request) error {
 	return err
 }
 
-// noTurnWaits returns the error for answers that cannot be accepted: another process works on a turn, or no call
+// newNoWaitingTurnError returns the error for answers that cannot be accepted: another process works on a turn, or no call
 // waits.
-func (o *Opener) noTurnWaits(ctx context.Context, info session.Session) error {
+func (o *Opener) newNoWaitingTurnError(ctx context.Context, info session.Session) error {
 	if info.OpenTurn == "" {
-		return o.nothingWaits(nil)
+		return o.newNothingWaitsError(nil)
 	}
 	o.undelivered = info.OpenTurn
 	left, err := o.storage.LeaseLeft(ctx, o.undelivered)
@@ -58,7 +58,7 @@ func (o *Opener) noTurnWaits(ctx context.Context, info session.Session) error {
 	case left > 0:
 		return o.Busy(o.undelivered, left)
 	}
-	return o.nothingWaits(nil)
+	return o.newNothingWaitsError(nil)
 }
 
 // checkWaitingTurn checks that this agent can continue a turn: a local session began it, and with the same agent.
@@ -69,15 +69,15 @@ func (o *Opener) checkWaitingTurn(ctx context.Context, turn string) error {
 	case failure.Is(err, failure.KeyReused):
 		return o.invalid("Answers: the calls that wait in session %s are of a turn that ran in the mesh; answer them there", id)
 	case failure.Is(err, failure.NotFound):
-		return o.nothingWaits(err)
+		return o.newNothingWaitsError(err)
 	case err == nil && len(steps) > 0 && steps[len(steps)-1].Agent != o.agent:
 		return o.invalid("Answers: the calls that wait in session %s are of agent %s; open the session with that one", id, steps[len(steps)-1].Agent)
 	}
 	return err
 }
 
-// nothingWaits returns the error for answers without a pending call.
-func (o *Opener) nothingWaits(cause error) error {
+// newNothingWaitsError returns the error for answers without a pending call.
+func (o *Opener) newNothingWaitsError(cause error) error {
 	return o.invalid("Answers: no call waits in session %s; it was answered before, or a later turn left it. Set Continue to continue the conversation",
 		o.storage.Ref.Session).Because(cause)
 }
@@ -86,10 +86,10 @@ func (o *Opener) invalid(format string, args ...any) *failure.Error {
 	return failure.Newf(failure.UserInvalidInput, "local.Turn", format, args...).With("session_id", o.storage.Ref.Session)
 }
 
-// repeats reports whether the answers equal the ones of the turn that this process left open. Then they continue
+// isRepeated reports whether the answers equal the ones of the turn that this process left open. Then they continue
 // that turn.
-func (o *Opener) repeats(answers []execution.Answer) bool {
-	return len(answers) > 0 && o.unclosed != nil && slices.EqualFunc(answers, o.unclosed.Turn.Answers, func(a, b execution.Answer) bool {
+func (o *Opener) isRepeated(answers []execution.Answer) bool {
+	return len(answers) > 0 && o.unclosedTurn != nil && slices.EqualFunc(answers, o.unclosedTurn.Turn.Answers, func(a, b execution.Answer) bool {
 		return a.ID == b.ID && a.Verdict == b.Verdict && a.Text == b.Text
 	})
 }

@@ -21,8 +21,8 @@ type Opener struct {
 	status  *status.Status
 	agent   string
 
-	unclosed    *storage.Writer // of a turn of this process that could not be closed
-	undelivered string          // id of a turn whose end was not delivered here
+	unclosedTurn *storage.Writer // of a turn of this process that could not be closed
+	undelivered  string          // id of a turn whose end was not delivered here
 }
 
 // New returns the opener of a session of agent.
@@ -42,7 +42,7 @@ func (r Request) isSilent() bool { return r.Continue || len(r.Answers) > 0 }
 // Begin begins turn t in the store, or takes over the turn that was left open and makes t that one. The turn may
 // be closed already, with an answer that was never delivered: then its status is memory.StatusClosed.
 func (o *Opener) Begin(ctx context.Context, t *storage.Turn, r Request) (memory.BeginResult, error) {
-	if r.Continue || o.repeats(r.Answers) {
+	if r.Continue || o.isRepeated(r.Answers) {
 		if begun, ok, err := o.resume(ctx, t); ok || err != nil {
 			return begun, err
 		}
@@ -61,7 +61,7 @@ func (o *Opener) Begin(ctx context.Context, t *storage.Turn, r Request) (memory.
 	case failure.Is(err, failure.SessionBusy):
 		err = o.BusyElsewhere(ctx, err)
 	case failure.Is(err, failure.TurnNotOpen):
-		err = o.nothingWaits(err)
+		err = o.newNothingWaitsError(err)
 	case storage.InDoubt(err):
 		o.leaveInDoubt(t, err)
 	}
@@ -71,11 +71,11 @@ func (o *Opener) Begin(ctx context.Context, t *storage.Turn, r Request) (memory.
 // leaveInDoubt remembers a turn that may have begun.
 func (o *Opener) leaveInDoubt(t *storage.Turn, why error) {
 	t.Fail(session.OutcomeCancelled, storage.AsFailure(why))
-	o.unclosed = &storage.Writer{Turn: t}
+	o.unclosedTurn = &storage.Writer{Turn: t}
 }
 
 // LeaveOpen remembers a turn that could not be closed. The next turn continues it, or closes it first.
-func (o *Opener) LeaveOpen(w *storage.Writer) { o.unclosed = w }
+func (o *Opener) LeaveOpen(w *storage.Writer) { o.unclosedTurn = w }
 
 // SetUndelivered remembers a turn whose end was not delivered here (empty when there is none).
 func (o *Opener) SetUndelivered(turn string) { o.undelivered = turn }
@@ -86,9 +86,9 @@ func (o *Opener) SetUndelivered(turn string) { o.undelivered = turn }
 func (o *Opener) resume(ctx context.Context, t *storage.Turn) (memory.BeginResult, bool, error) {
 	var b memory.Begin
 	switch {
-	case o.unclosed != nil:
-		b = o.storage.Request(o.unclosed.Turn)
-		b.LostEpoch = o.unclosed.Lease.Epoch
+	case o.unclosedTurn != nil:
+		b = o.storage.Request(o.unclosedTurn.Turn)
+		b.LostEpoch = o.unclosedTurn.Lease.Epoch
 	case o.undelivered != "":
 		b = o.storage.Claim(o.undelivered, t.Trace)
 	default:
@@ -102,7 +102,7 @@ func (o *Opener) resume(ctx context.Context, t *storage.Turn) (memory.BeginResul
 	} else if begun.Status == memory.StatusOpen {
 		return begun, false, o.Busy(b.TurnID, begun.LeaseLeft)
 	}
-	o.unclosed, o.undelivered = nil, ""
+	o.unclosedTurn, o.undelivered = nil, ""
 	if begun.Status == memory.StatusClosed {
 		o.recordEnd(begun.Turn)
 		return begun, o.undelivered != "", nil
@@ -125,12 +125,14 @@ func (o *Opener) resumeFailed(ctx context.Context, b memory.Begin, err error) er
 	case failure.Is(err, failure.SessionBusy):
 		return o.BusyElsewhere(ctx, err)
 	case storage.InDoubt(err):
-		o.leaveInDoubt(&storage.Turn{ID: b.TurnID, Trace: b.TraceID, UserMessage: b.Message, Continues: b.Predecessor.Continues,
-			Answers: b.Predecessor.Answers}, err)
+		o.leaveInDoubt(&storage.Turn{
+			ID: b.TurnID, Trace: b.TraceID, UserMessage: b.Message, Continues: b.Predecessor.Continues,
+			Answers: b.Predecessor.Answers,
+		}, err)
 		return err
 	case failure.Is(err, failure.TurnNotOpen):
-		o.unclosed = nil
-		return o.nothingWaits(err)
+		o.unclosedTurn = nil
+		return o.newNothingWaitsError(err)
 	case failure.Is(err, failure.NotFound, failure.KeyReused):
 		return nil
 	}
@@ -139,7 +141,7 @@ func (o *Opener) resumeFailed(ctx context.Context, b memory.Begin, err error) er
 
 // CloseUnclosed closes the turn that this process left open because the store did not respond.
 func (o *Opener) CloseUnclosed(ctx context.Context) error {
-	w := o.unclosed
+	w := o.unclosedTurn
 	if w == nil {
 		return nil
 	}
@@ -149,7 +151,7 @@ func (o *Opener) CloseUnclosed(ctx context.Context) error {
 			return err
 		}
 		if begun.Status != memory.StatusBegun {
-			o.unclosed = nil
+			o.unclosedTurn = nil
 			if begun.Status == memory.StatusOpen {
 				o.undelivered = w.Turn.ID
 			}
@@ -164,7 +166,7 @@ func (o *Opener) CloseUnclosed(ctx context.Context) error {
 	if err != nil && storage.InDoubt(err) {
 		return err
 	}
-	o.unclosed = nil
+	o.unclosedTurn = nil
 	if err == nil {
 		o.recordEnd(turn)
 	} else {

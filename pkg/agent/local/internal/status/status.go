@@ -72,7 +72,8 @@ func (s *Status) IsOpen() bool {
 	return s.open
 }
 
-// Start sets the state to starting and returns the one before, unless the session is open.
+// Start sets the state to starting and returns the previous state. It changes nothing if the session is already
+// open.
 func (s *Status) Start() (before session.State, open bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

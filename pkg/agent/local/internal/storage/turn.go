@@ -39,7 +39,7 @@ func (t *Turn) AllMessages() []conversation.Message {
 	return append([]conversation.Message{t.UserMessage}, t.Messages...)
 }
 
-// Fail makes it a failed turn without an answer. Its messages stay, marked as partial (LP-17).
+// Fail turns t into a failed turn without an answer. Its messages stay, marked as partial (LP-17).
 func (t *Turn) Fail(outcome session.Outcome, why *failure.Error) {
 	t.Outcome, t.Failure, t.State = outcome, why, nil
 	for i := range t.Messages {

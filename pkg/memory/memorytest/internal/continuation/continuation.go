@@ -162,8 +162,10 @@ func waitingCallsTooManyAreRejected(t *testing.T, store memory.Store) {
 	c := fixture.NewWaitingCommit(ref, turn, 1)
 	c.Result.Pending = nil
 	for i := range execution.MaxPending + 1 {
-		c.Result.Pending = append(c.Result.Pending, execution.Pending{ID: pendingcall.ID(1, 1, i), Tool: "read", Arguments: "{}",
-			Needs: execution.NeedApproval})
+		c.Result.Pending = append(c.Result.Pending, execution.Pending{
+			ID: pendingcall.ID(1, 1, i), Tool: "read", Arguments: "{}",
+			Needs: execution.NeedApproval,
+		})
 	}
 	_, err := store.CommitStep(t.Context(), c)
 	fixture.RequireMode(t, err, failure.UserInvalidInput)

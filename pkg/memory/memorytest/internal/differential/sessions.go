@@ -60,8 +60,10 @@ var unknownSessionCalls = []callMaker{
 }
 
 // slowCalls has the makers of slow calls.
-var slowCalls = []callMaker{{3, updateOversizedState}, {4, recordOversizedJournal}, {4, appendLongContent}, {2, commitOversizedState}, {2,
-	commitOversizedSharedState}, {1, commitForeignState}}
+var slowCalls = []callMaker{{3, updateOversizedState}, {4, recordOversizedJournal}, {4, appendLongContent}, {2, commitOversizedState}, {
+	2,
+	commitOversizedSharedState,
+}, {1, commitForeignState}}
 
 func getSession(_ *comparison, s *testSession) call {
 	return call{"GetSession", s.ref, func(ctx context.Context, store memory.Store) (any, error) {

@@ -61,7 +61,7 @@ func deletionReport(ref session.Ref, mark map[string]string) memory.Erasure {
 	return e
 }
 
-// expireBatchSizeSize is how many index entries Expire reads in one round trip.
+// expireBatchSize is how many index entries Expire reads in one round trip.
 const expireBatchSize = 500
 
 // Expire deletes the sessions of a tenant that have had no activity for the given age, at least a millisecond. It

@@ -18,7 +18,7 @@ import (
 //go:embed scripts/origin.lua
 var originSource string
 
-// firstOptionalArgArg is the index in ARGV of the first argument that only some turns have.
+// firstOptionalArg is the index in ARGV of the first argument that only some turns have.
 const firstOptionalArg = 28
 
 // beginAttempt is one attempt to run begin.lua.

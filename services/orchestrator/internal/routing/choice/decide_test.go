@@ -64,8 +64,10 @@ func TestDecide_RoundRobin(t *testing.T) {
 }
 
 func TestDecide_ByLoad(t *testing.T) {
-	in := agentCandidates(Candidate{ID: "a", Load: 0.5}, Candidate{ID: "b", Load: 0.25}, Candidate{ID: "c", Load: 0.25}, Candidate{ID: "d",
-		Availability: selection.BreakerOpen})
+	in := agentCandidates(Candidate{ID: "a", Load: 0.5}, Candidate{ID: "b", Load: 0.25}, Candidate{ID: "c", Load: 0.25}, Candidate{
+		ID:           "d",
+		Availability: selection.BreakerOpen,
+	})
 	in.Strategy = selection.LoadBalanced
 	had := map[string]int{}
 	for range 30 {
@@ -145,8 +147,10 @@ func TestCombineInstances_CombinesTheInstancesOfAnAgent(t *testing.T) {
 		instance("a-1", 2, selection.Available, "gpu"), instance("a-2", 9, selection.Available, "gpu", "maps"), instance("a-3", 0, selection.BreakerOpen,
 			"tax"),
 	}))
-	require.Equal(t, Candidate{ID: "a", Name: "a", Type: Agent, Capabilities: []string{"tax"}, Metadata: map[string]string{"instances": "0"},
-		Availability: selection.Paused},
+	require.Equal(t, Candidate{
+		ID: "a", Name: "a", Type: Agent, Capabilities: []string{"tax"}, Metadata: map[string]string{"instances": "0"},
+		Availability: selection.Paused,
+	},
 		CombineInstances("a", []Candidate{instance("a-3", 0, selection.Paused, "tax"), instance("a-4", 0, selection.Draining)}))
 	require.Equal(t, selection.Absent, CombineInstances("a", nil).Availability)
 }

@@ -115,8 +115,10 @@ func TestCursor_BranchDoesNotEndTheTurn(t *testing.T) {
 func TestCursor_EntersTheOtherwiseStepBeyondALimit(t *testing.T) {
 	low := 0.2
 	flow := &workflow.Workflow{Name: "w", Entry: "try", MaxSteps: 20, Steps: map[string]workflow.Step{
-		"try": {Name: "try", Agent: "x", Next: "end", Then: []workflow.Edge{{When: workflow.Condition{ConfidenceBelow: 0.5}, Next: "try"}}, MaxEntries: 2,
-			Otherwise: "human"},
+		"try": {
+			Name: "try", Agent: "x", Next: "end", Then: []workflow.Edge{{When: workflow.Condition{ConfidenceBelow: 0.5}, Next: "try"}}, MaxEntries: 2,
+			Otherwise: "human",
+		},
 		"human": {Name: "human", Agent: "y", Next: "end"},
 		"end":   {Name: "end", Agent: "z", End: true},
 	}}

@@ -72,8 +72,10 @@ func TestDecide_FollowsTheGraph(t *testing.T) {
 
 // Req: RA-7
 func TestDecide_RejectsAnAgentThatTheWorkflowDoesNotAllow(t *testing.T) {
-	_, err := Decide(Input{Workflow: assistantWorkflow(t), From: "coordinator", Result: execution.Result{Agent: "coordinator", NextAgent: "synthesis"},
-		History: questionHistory})
+	_, err := Decide(Input{
+		Workflow: assistantWorkflow(t), From: "coordinator", Result: execution.Result{Agent: "coordinator", NextAgent: "synthesis"},
+		History: questionHistory,
+	})
 	require.True(t, failure.Is(err, failure.AgentContract))
 	require.ErrorContains(t, err, "the workflow allows clarification, research")
 }
@@ -125,8 +127,10 @@ func TestDecide_RejectionAndStopEndTheTurn(t *testing.T) {
 	rejection := failure.New(failure.PolicySecurity, "agent", "not this")
 	_, err := Decide(Input{Workflow: assistantWorkflow(t), From: "coordinator", Result: execution.Result{Failure: rejection}, History: questionHistory})
 	require.ErrorIs(t, err, rejection)
-	next, err := Decide(Input{Workflow: assistantWorkflow(t), From: "research", Result: execution.Result{Text: "stopped", Stopped: true},
-		History: questionHistory})
+	next, err := Decide(Input{
+		Workflow: assistantWorkflow(t), From: "research", Result: execution.Result{Text: "stopped", Stopped: true},
+		History: questionHistory,
+	})
 	require.NoError(t, err)
 	require.Equal(t, routing.Decision{}, next)
 }

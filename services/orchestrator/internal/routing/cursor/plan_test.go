@@ -68,10 +68,14 @@ func TestCursor_RejectsTasksThatAreNotAllowed(t *testing.T) {
 			"boss")},
 		"agent planner makes 3 tasks in step plan; plan.max allows 2": {workflow.Plan{Agents: bothAgents, MaxTasks: 2}, plannerResult("calc",
 			"calc", "calc")},
-		"use 1 to 4096, and not only white space": {workflow.Plan{Agents: bothAgents, MaxTasks: 2},
-			[]execution.Result{{Tasks: []execution.PlannedTask{{Agent: "calc", Text: " \n"}}}}},
-		"agent planner gives calc a task of 4097 bytes": {workflow.Plan{Agents: bothAgents, MaxTasks: 2},
-			[]execution.Result{{Tasks: []execution.PlannedTask{{Agent: "calc", Text: strings.Repeat("x", 4097)}}}}},
+		"use 1 to 4096, and not only white space": {
+			workflow.Plan{Agents: bothAgents, MaxTasks: 2},
+			[]execution.Result{{Tasks: []execution.PlannedTask{{Agent: "calc", Text: " \n"}}}},
+		},
+		"agent planner gives calc a task of 4097 bytes": {
+			workflow.Plan{Agents: bothAgents, MaxTasks: 2},
+			[]execution.Result{{Tasks: []execution.PlannedTask{{Agent: "calc", Text: strings.Repeat("x", 4097)}}}},
+		},
 	} {
 		course, err := New(plannerFlow(c.plan), questionHistory, nil)
 		require.NoError(t, err)

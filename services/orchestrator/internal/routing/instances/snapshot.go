@@ -107,12 +107,12 @@ func sleepUntilChange(ctx context.Context, d time.Duration, changed <-chan struc
 // cacheView is the part of the cache that a snapshot contains. It also has the facts that decide whether the file
 // is written or read.
 type cacheView struct {
-	source          cacheSource
-	registryAway    bool                // the registry cannot be reached
-	removalsDecided bool                // no missing instance is in doubt, and the desired state is known
-	instances       []registry.Instance // includes missing instances that still count as known; ordered by agent and id
-	quarantines     []registry.DesiredState
-	changed         <-chan struct{}
+	source           cacheSource
+	registryAway     bool                // the registry cannot be reached
+	canRemoveMissing bool                // no missing instance is in doubt, and the desired state is known
+	instances        []registry.Instance // includes missing instances that still count as known; ordered by agent and id
+	quarantines      []registry.DesiredState
+	changed          <-chan struct{}
 }
 
 func (r *Cache) view() cacheView {
@@ -121,14 +121,14 @@ func (r *Cache) view() cacheView {
 	all := r.shownInstances()
 	slices.SortFunc(all, compareKeys)
 	return cacheView{
-		source: r.source, registryAway: !r.registryAwaySince.IsZero(), removalsDecided: r.missing.isDecided() && r.desired.IsKnown(),
+		source: r.source, registryAway: !r.registryAwaySince.IsZero(), canRemoveMissing: r.missing.isDecided() && r.desired.IsKnown(),
 		instances: all, quarantines: r.desired.Quarantines(), changed: r.changed,
 	}
 }
 
 // isReliable reports whether the cache agrees with the registry, so that the snapshot may be written.
 func (v cacheView) isReliable() bool {
-	return v.source != unfilled && !v.registryAway && v.removalsDecided
+	return v.source != unfilled && !v.registryAway && v.canRemoveMissing
 }
 
 // isReady reports whether the instance is already known to be ready.

@@ -65,15 +65,17 @@ func decisionIDs(t *testing.T, s trace.Store, q trace.DecisionQuery) (all []stri
 func TestStore_FindsDecisions(t *testing.T) {
 	for name, addr := range map[string]func(t *testing.T) string{
 		"redis":     func(t *testing.T) string { return "redis://" + redistest.Start(t) },
-		"cluster":   func(t *testing.T) string { return redistest.Cluster(t) },
+		"cluster":   func(t *testing.T) string { return redistest.StartCluster(t) },
 		"miniredis": func(t *testing.T) string { return "redis://" + miniredis.RunT(t).Addr() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			url := addr(t)
 			s, another := openStoreAt(t, url), openStoreAt(t, url)
 			for n := 1; n <= 2; n++ {
-				epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(n), Events: []*troupev1.Event{{Sequence: 1},
-					decisionEvent(n, 2, agents)}})
+				epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(n), Events: []*troupev1.Event{
+					{Sequence: 1},
+					decisionEvent(n, 2, agents),
+				}})
 				require.NoError(t, err)
 				rest := []*troupev1.Event{decisionEvent(n, 3, instances), {Sequence: 4}, decisionEvent(n, 5, agents)}
 				for range 2 { // a caller that got no reply repeats the call
@@ -113,10 +115,12 @@ func TestStore_FindsDecisions(t *testing.T) {
 // A query finds the decisions even if Redis is killed right after it acknowledged their events.
 // Req: OC-32
 func TestStore_DecisionsAndEventsSurviveAKill(t *testing.T) {
-	server := redistest.New(t, "--appendonly", "yes", "--appendfsync", "always")
+	server := redistest.StartServer(t, "--appendonly", "yes", "--appendfsync", "always")
 	s := newStore(t, server.Addr)
-	_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(1), Events: []*troupev1.Event{decisionEvent(1, 1, agents),
-		decisionEvent(1, 2, instances)}})
+	_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(1), Events: []*troupev1.Event{
+		decisionEvent(1, 1, agents),
+		decisionEvent(1, 2, instances),
+	}})
 	require.NoError(t, err)
 	server.Kill()
 	server.Start()

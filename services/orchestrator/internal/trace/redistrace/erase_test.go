@@ -235,7 +235,7 @@ func TestStore_CompletesAnInterruptedErasure(t *testing.T) {
 }
 
 func TestStore_ErasesInACluster(t *testing.T) {
-	s := openStoreAt(t, redistest.Cluster(t))
+	s := openStoreAt(t, redistest.StartCluster(t))
 	for n := 11; n < 31; n++ {
 		storeTraceWithWords(t, s, n, "s")
 	}

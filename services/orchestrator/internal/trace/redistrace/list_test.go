@@ -93,8 +93,10 @@ func TestStore_ListsTheLongestResults(t *testing.T) {
 	why, much := grpcfailure.ToProto(long), strings.Repeat("t", 64<<10)
 	result := &troupev1.TurnResult{
 		Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Failure: why, Text: much,
-		Partial: &troupev1.PartialResult{TotalSteps: 50, PartialData: []string{much}, StepResults: []*troupev1.PartialStep{{Failure: why},
-			{Failure: why}}},
+		Partial: &troupev1.PartialResult{TotalSteps: 50, PartialData: []string{much}, StepResults: []*troupev1.PartialStep{
+			{Failure: why},
+			{Failure: why},
+		}},
 		Coordination: &troupev1.Coordination{LastAgent: "a", ToolHistory: []string{much}},
 	}
 	const some, most = 4, 200 // that a client may ask for

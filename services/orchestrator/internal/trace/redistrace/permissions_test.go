@@ -22,7 +22,7 @@ func TestPing_SucceedsOnARedisWithoutUsers(t *testing.T) {
 
 // Ping fails when the user lacks a permission that the service needs. Ping itself needs no further permission.
 func TestPing_ChecksThePermissionsOfTheUser(t *testing.T) {
-	users, err := acl.Users(nil)
+	users, err := acl.UsersACL(nil)
 	require.NoError(t, err)
 	may := map[string]bool{}
 	for line := range strings.Lines(users) {

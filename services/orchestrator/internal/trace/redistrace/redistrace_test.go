@@ -133,8 +133,10 @@ func newSuite(t *testing.T, s *redistrace.Store) {
 		require.Empty(t, heard.TakenOver, "a claim vouches")
 		require.NoError(t, s.ReleaseLease(t.Context(), traceRef(11)))
 		require.NoError(t, s.ReleaseLease(t.Context(), traceRef(12)))
-		heard, err = s.Heartbeat(t.Context(), trace.Heartbeat{Ended: []trace.Ref{traceRef(12), traceRef(99)}, LeaseTime: time.Minute, MaxTakeovers: 9,
-			Cursor: heard.Cursor})
+		heard, err = s.Heartbeat(t.Context(), trace.Heartbeat{
+			Ended: []trace.Ref{traceRef(12), traceRef(99)}, LeaseTime: time.Minute, MaxTakeovers: 9,
+			Cursor: heard.Cursor,
+		})
 		require.NoError(t, err)
 		require.Equal(t, []trace.Ref{traceRef(11)}, heard.TakenOver)
 		heard, err = s.Heartbeat(t.Context(), trace.Heartbeat{LeaseTime: time.Minute, MaxTakeovers: 9, Cursor: heard.Cursor})

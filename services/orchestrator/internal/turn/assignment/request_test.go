@@ -44,12 +44,16 @@ func TestTurn_InstancePolicyPrefersTheInstanceThatCanOpenACredential(t *testing.
 	with := &Turn{Turn: session.Turn{Answers: []execution.Answer{{ID: "1-2-2"}, {ID: "1-2-3", Sealed: "x", AuthID: "key@research-2"}}}}
 	weights := map[string]int{"v2": 10}
 	for _, tc := range []struct{ is, want selection.Policy }{
-		{selection.Policy{}, selection.Policy{Strategy: selection.Manual, Instance: "research-2", Fallback: selection.RoundRobin,
-			NamedBy: "the credential of an answer"}},
+		{selection.Policy{}, selection.Policy{
+			Strategy: selection.Manual, Instance: "research-2", Fallback: selection.RoundRobin,
+			NamedBy: "the credential of an answer",
+		}},
 		{
 			selection.Policy{Strategy: selection.Weighted, Weights: weights},
-			selection.Policy{Strategy: selection.Manual, Instance: "research-2", Fallback: selection.Weighted, Weights: weights,
-				NamedBy: "the credential of an answer"},
+			selection.Policy{
+				Strategy: selection.Manual, Instance: "research-2", Fallback: selection.Weighted, Weights: weights,
+				NamedBy: "the credential of an answer",
+			},
 		},
 		{selection.Policy{Strategy: selection.Manual, Instance: "research-1"}, selection.Policy{Strategy: selection.Manual, Instance: "research-1"}},
 	} {

@@ -69,7 +69,7 @@ func (d *Decider) Decide(ctx context.Context, req request.Request) (Admission, e
 	}
 }
 
-func newTargetError(kind Kind) error {
+func newTargetError(kind RequestKind) error {
 	if kind == Answers {
 		return failure.New(failure.UserInvalidInput, op, "target: answers go to the agents that wait for them; leave it empty")
 	}
@@ -78,7 +78,7 @@ func newTargetError(kind Kind) error {
 }
 
 // newBegin returns the Begin for a request, before its target is known.
-func newBegin(req request.Request, kind Kind) memory.Begin {
+func newBegin(req request.Request, kind RequestKind) memory.Begin {
 	begin := memory.Begin{
 		Ref: req.Ref, User: req.User, TurnID: req.TurnID(), TraceID: NewTraceID(), Fingerprint: req.Fingerprint(),
 		LeaseTTL: lease.Duration, TakeoverGrace: lease.TakeoverReserve, Window: workflow.SingleAgent("").HistoryWindow,
@@ -101,20 +101,20 @@ func NewTraceID() string {
 	return hex.EncodeToString(id[:])
 }
 
-// Kind is the kind of a request for a turn.
-type Kind string
+// RequestKind is the kind of a request for a turn.
+type RequestKind string
 
 // The kinds.
 const (
-	Text    Kind = "text"    // a message of the user
-	Answers Kind = "answers" // to the pending calls of a session
-	Resume  Kind = "resume"  // a failed turn, from its trace
-	Fork    Kind = "fork"    // an ended trace, in a new session
-	Orphan  Kind = "orphan"  // an open trace whose orchestrator was lost; the request is restored from its record
+	Text    RequestKind = "text"    // a message of the user
+	Answers RequestKind = "answers" // to the pending calls of a session
+	Resume  RequestKind = "resume"  // a failed turn, from its trace
+	Fork    RequestKind = "fork"    // an ended trace, in a new session
+	Orphan  RequestKind = "orphan"  // an open trace whose orchestrator was lost; the request is restored from its record
 )
 
 // KindOf returns the kind of a request. It never returns Orphan.
-func KindOf(req request.Request) Kind {
+func KindOf(req request.Request) RequestKind {
 	switch {
 	case req.IsAnswer():
 		return Answers
@@ -159,7 +159,7 @@ const (
 
 // decision is one row of the table.
 type decision struct {
-	kind            Kind
+	kind            RequestKind
 	found           []LookupResult
 	hasPendingCalls bool // whether the session has pending calls (only for Answers)
 	result          Case
@@ -189,7 +189,7 @@ var decisions = []decision{
 
 // FindCase returns the case for a kind of request and a lookup result. pending matters only for answers that have
 // no turn yet. The case is empty for an impossible combination.
-func FindCase(kind Kind, found LookupResult, pending bool) Case {
+func FindCase(kind RequestKind, found LookupResult, pending bool) Case {
 	for _, row := range decisions {
 		if row.kind != kind || kind == Answers && found == Absent && row.hasPendingCalls != pending {
 			continue

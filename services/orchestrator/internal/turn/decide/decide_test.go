@@ -11,7 +11,7 @@ import (
 
 // The table has exactly one row for every possible combination of kind and lookup result.
 func TestFindCase_HasOneCaseForEachCombination(t *testing.T) {
-	possible := map[Kind][]LookupResult{
+	possible := map[RequestKind][]LookupResult{
 		Text:    {NotAsked},
 		Answers: {Absent, MaybeBegun, LeaseHeld, LeaseExpired, Closed},
 		Resume:  {Absent, MaybeBegun, LeaseHeld, LeaseExpired, Closed},

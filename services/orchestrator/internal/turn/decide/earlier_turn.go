@@ -102,7 +102,7 @@ func (p earlierTurn) resultsBefore(step int) ([]execution.Result, error) {
 	return finished, nil
 }
 
-// eventPageSizeSize is how many events are read at once.
+// eventPageSize is how many events are read at once.
 const eventPageSize = 256
 
 // loadEvents loads the events of an ended trace.

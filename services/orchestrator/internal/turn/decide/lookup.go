@@ -49,7 +49,7 @@ type storedTurn struct {
 }
 
 // lookup reads from the memory service what the decision about a request depends on. It changes nothing.
-func (d *Decider) lookup(ctx context.Context, req request.Request, kind Kind, begin memory.Begin) (s storedTurn, err error) {
+func (d *Decider) lookup(ctx context.Context, req request.Request, kind RequestKind, begin memory.Begin) (s storedTurn, err error) {
 	if kind == Answers {
 		if s.session, err = d.session(ctx, req.Ref); err != nil {
 			return s, err

@@ -8,5 +8,5 @@ import (
 
 func TestLabelFlags_RepeatReturnsAllFlags(t *testing.T) {
 	require.Equal(t, " --profile fast --need law --need tax --metadata 'a=b'",
-		labelFlags{Profile: "fast", Need: []string{"law", "tax"}, Metadata: map[string]string{"a": "b"}}.repeatFlags())
+		turnOptionFlags{Profile: "fast", Need: []string{"law", "tax"}, Metadata: map[string]string{"a": "b"}}.flagsToRepeat())
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry/etcdregistry"
 )
 
-// MayRead reports whether etcd lets the client read a key.
+// MayRead reports whether etcd allows the client to read a key.
 func MayRead(t testing.TB, client *clientv3.Client, key string) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -23,8 +23,8 @@ func MayRead(t testing.TB, client *clientv3.Client, key string) bool {
 	return isPermitted(t, err)
 }
 
-// MayWrite reports whether etcd lets the client write a key: by a put, a delete, and a put in a transaction
-// whose condition does not hold. The key does not exist afterwards.
+// MayWrite reports whether etcd allows the client to write a key. It tries a put, a delete, and a transaction
+// whose condition does not hold. Afterwards the key does not exist.
 func MayWrite(t testing.TB, client *clientv3.Client, key string) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -32,8 +32,8 @@ func MayWrite(t testing.TB, client *clientv3.Client, key string) bool {
 	_, put := client.Put(ctx, key, "x")
 	_, del := client.Delete(ctx, key)
 	_, txn := client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), ">", 0)).Then(clientv3.OpPut(key, "x")).Commit()
-	require.Equal(t, isPermitted(t, put), isPermitted(t, del), "%s: to put and to delete are one right", key)
-	require.Equal(t, isPermitted(t, put), isPermitted(t, txn), "%s: a transaction is no way around", key)
+	require.Equal(t, isPermitted(t, put), isPermitted(t, del), "%s: put and delete need the same right", key)
+	require.Equal(t, isPermitted(t, put), isPermitted(t, txn), "%s: a transaction must not bypass the right", key)
 	return isPermitted(t, put)
 }
 
@@ -46,8 +46,8 @@ func isPermitted(t testing.TB, err error) bool {
 	return true
 }
 
-// Plain returns a client without TLS.
-func (e *Etcd) Plain() *clientv3.Client {
+// PlaintextClient returns a client that connects without TLS.
+func (e *Etcd) PlaintextClient() *clientv3.Client {
 	e.t.Helper()
 	client, err := etcdregistry.Dial([]string{e.server.Endpoints()[0][len("https://"):]}, zap.NewNop())
 	require.NoError(e.t, err)
@@ -55,10 +55,10 @@ func (e *Etcd) Plain() *clientv3.Client {
 	return client
 }
 
-// Anonymous returns a client that trusts etcd and has no certificate.
-func (e *Etcd) Anonymous() *clientv3.Client {
+// AnonymousClient returns a client that trusts etcd's certificate and has none of its own.
+func (e *Etcd) AnonymousClient() *clientv3.Client {
 	e.t.Helper()
 	creds, err := credentials.NewClientTLSFromFile(e.dir+"/ca.crt", "")
 	require.NoError(e.t, err)
-	return e.With(creds)
+	return e.ClientWith(creds)
 }

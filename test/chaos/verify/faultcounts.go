@@ -9,13 +9,14 @@ import (
 
 // FaultCounts counts the events that a run must contain to prove anything.
 type FaultCounts struct {
-	Takeovers int // steps that another attempt continued
-	Resets    int // text_retracted events that a client received
-	Replays   int // results of tools that one attempt called and another one committed
-	Unknown   int // tools in doubt, as their model read
+	Takeovers       int // steps that a later attempt continued
+	Retractions     int // text_retracted events that a client received
+	ReplayedResults int // tool results that one attempt produced and another committed
+	InDoubt         int // tool calls that were in doubt
 }
 
-// CountFaults counts these events in the streams of a run, each once per turn.
+// CountFaults counts the faults that the streams of a run show. It counts each event once, although several
+// streams of a turn contain it.
 func CountFaults(streams []Stream, calls []ledger.Call) (s FaultCounts) {
 	callers := map[string]string{} // by receipt
 	for i, c := range calls {
@@ -31,17 +32,17 @@ func CountFaults(streams []Stream, calls []ledger.Call) (s FaultCounts) {
 			counted[at] = true
 			switch {
 			case e.GetTextRetracted() != nil:
-				s.Resets++
+				s.Retractions++
 			case e.GetStepStarted() != nil && e.GetAttempt() > 1:
 				s.Takeovers++
 			case e.GetStepFinished() != nil:
 				_, results, _ := strings.Cut(e.GetStepFinished().GetResult().GetText(), ": ")
 				for result := range strings.SplitSeq(results, " | ") {
 					if caller, ok := callers[result]; ok && caller != e.GetInstanceId() {
-						s.Replays++
+						s.ReplayedResults++
 					}
-					if strings.HasPrefix(result, unknown) {
-						s.Unknown++
+					if strings.HasPrefix(result, inDoubtPrefix) {
+						s.InDoubt++
 					}
 				}
 			}

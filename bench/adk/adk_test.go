@@ -16,12 +16,12 @@ import (
 	"google.golang.org/genai"
 )
 
-// theirModel follows the script for ADK-Go.
-type theirModel struct{ rounds, said int }
+// adkModel is a scripted model for ADK-Go.
+type adkModel struct{ rounds, said int }
 
-func (*theirModel) Name() string { return "scripted" }
+func (*adkModel) Name() string { return "scripted" }
 
-func (m *theirModel) GenerateContent(context.Context, *model.LLMRequest, bool) iter.Seq2[*model.LLMResponse, error] {
+func (m *adkModel) GenerateContent(context.Context, *model.LLMRequest, bool) iter.Seq2[*model.LLMResponse, error] {
 	return func(yield func(*model.LLMResponse, error) bool) {
 		m.said++
 		part := &genai.Part{Text: answer}
@@ -37,17 +37,16 @@ func (m *theirModel) GenerateContent(context.Context, *model.LLMRequest, bool) i
 	}
 }
 
-type echoed struct {
+type adkEchoResult struct {
 	Word string `json:"word"`
 }
 
-// newADK is a turn of ADK-Go: an LLM agent in a runner, whose session is in memory, and new
-// for each turn.
+// newADK returns a turn that runs an ADK-Go agent in a runner. Each turn has a new session in memory.
 func newADK(b *testing.B, rounds int) turn {
 	b.Helper()
-	m := &theirModel{rounds: rounds}
+	m := &adkModel{rounds: rounds}
 	say, err := functiontool.New(functiontool.Config{Name: "echo", Description: "Says a word again."},
-		func(_ agent.Context, in echo) (echoed, error) { return echoed(in), nil })
+		func(_ agent.Context, in echo) (adkEchoResult, error) { return adkEchoResult(in), nil })
 	if err != nil {
 		b.Fatal(err)
 	}

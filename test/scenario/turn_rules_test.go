@@ -22,14 +22,14 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// These tests cover behaviour that other frameworks leave to their runner or agent protocol, and that the mesh
-// defines itself (ADR 0015).
-func TestEdge_InProcess(t *testing.T) {
+// These tests cover behaviour that the mesh defines itself and that other frameworks leave to their runner or
+// agent protocol (ADR 0015).
+func TestTurnRules_InProcess(t *testing.T) {
 	t.Parallel()
-	m := rig.InProcess(t, rig.Config{RouteWait: 3 * time.Second})
+	m := rig.StartInProcess(t, rig.Config{RouteWait: 3 * time.Second})
 	desk := &inspectedAgent{mesh: m}
-	m.Host("desk", rig.Program{Instance: "desk-1", Drain: time.Second, Make: desk.newAgent})
-	m.Host("everything", rig.Program{Instance: "everything-1", Drain: time.Second, Make: newEventfulAgent})
+	m.HostWorker("desk", rig.Program{Instance: "desk-1", DrainTimeout: time.Second, NewAgent: desk.newAgent})
+	m.HostWorker("everything", rig.Program{Instance: "everything-1", DrainTimeout: time.Second, NewAgent: newEventfulAgent})
 	m.Await("both agents are ready", func() bool {
 		return len(idleInstances(t, m, "desk")) == 1 && len(idleInstances(t, m, "everything")) == 1
 	})
@@ -37,13 +37,13 @@ func TestEdge_InProcess(t *testing.T) {
 	t.Run("EventsNameTheirSessionTurnAndTask", func(t *testing.T) { eventsNameTheirSessionTurnAndTask(t, m) })
 }
 
-// inspectedAgent is an agent whose plugin records the input that it sees.
+// inspectedAgent is an agent whose plugin records the input that the plugin sees.
 type inspectedAgent struct {
-	mesh   *rig.Mesh
-	model  *scripted.Model
-	stored []string // the last message of the session when the plugin saw the user's
+	mesh          *rig.Mesh
+	model         *scripted.Model
+	storedMessage []string // the last message of the session when the plugin saw the user's
 
-	inbound []string // the files that came with it, as artifacts and as the model sees them
+	receivedFiles []string // the files that came with it, as artifacts and as the model sees them
 }
 
 func (d *inspectedAgent) newAgent() (*agent.Agent, error) {
@@ -61,7 +61,7 @@ func (d *inspectedAgent) newAgent() (*agent.Agent, error) {
 				return err
 			}
 			last := listed.GetMessages()[len(listed.GetMessages())-1]
-			d.stored = append(d.stored, last.GetRole().String()+" "+wire.MessageFromProto(last).Text)
+			d.storedMessage = append(d.storedMessage, last.GetRole().String()+" "+wire.MessageFromProto(last).Text)
 			if strings.HasPrefix(turn.Info().Prompt, "break") {
 				return errors.New("it broke")
 			}
@@ -70,7 +70,7 @@ func (d *inspectedAgent) newAgent() (*agent.Agent, error) {
 				if err != nil {
 					return err
 				}
-				d.inbound = append(d.inbound, fmt.Sprintf("%s %s %s %s", a.Name, mediaType, content, a.Data))
+				d.receivedFiles = append(d.receivedFiles, fmt.Sprintf("%s %s %s %s", a.Name, mediaType, content, a.Data))
 			}
 			for _, name := range []string{"inbound.txt", "user:latest.txt"} {
 				if _, err := turn.Memory().SaveArtifact(ctx, name, "text/plain", []byte(turn.Info().Prompt)); err != nil {
@@ -82,11 +82,10 @@ func (d *inspectedAgent) newAgent() (*agent.Agent, error) {
 	}}}})
 }
 
-// A session is created by its first turn. A deleted session or one of another user is not created again. The
-// user's message is stored before a plugin sees it; its files are artifacts by then, and other input may be
-// stored as an artifact. A reply before the run ends it early. Each event is stored before it is delivered.
-// However a turn ends, it has one result.
-//
+// The first turn of a session creates it, unless the session was deleted or belongs to another user. The mesh
+// stores the user's message before a plugin sees it. Files in the message are then artifacts, and a plugin may
+// store other input as artifacts. A reply before the run ends the run early. Each event is stored before it is
+// delivered. A turn has exactly one result, however it ends.
 // Req: AD-25
 func turnIsStoredBeforeItIsObserved(t *testing.T, m *rig.Mesh, d *inspectedAgent) {
 	id := uuid.NewString()
@@ -95,7 +94,7 @@ func turnIsStoredBeforeItIsObserved(t *testing.T, m *rig.Mesh, d *inspectedAgent
 			Input: &troupev1.OrchestrateRequest_Text{Text: text}, SessionId: id, RequestId: uuid.NewString(), Target: "desk", UserId: "alice",
 		}
 	}
-	// asked runs a turn to its end, and checks at each event that the store already has it.
+	// asked runs a turn to its end. At each event it checks that the event is already stored.
 	asked := func(text string, files ...*troupev1.Part) *troupev1.TurnResult {
 		var events []*troupev1.Event
 		req := say(text)
@@ -110,7 +109,7 @@ func turnIsStoredBeforeItIsObserved(t *testing.T, m *rig.Mesh, d *inspectedAgent
 			}
 		}
 		checkTrace(t, events)
-		return result(events)
+		return turnResult(events)
 	}
 	_, err := m.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: id})
 	require.True(t, failure.Is(grpcfailure.FromStatus("", err), failure.NotFound), "%v", err)
@@ -122,8 +121,8 @@ func turnIsStoredBeforeItIsObserved(t *testing.T, m *rig.Mesh, d *inspectedAgent
 	require.Equal(t, "Two.", asked("Are you there?", &troupev1.Part{Content: &troupev1.Part_Blob{Blob: &troupev1.Blob{
 		Name: "map.txt", MediaType: "text/plain", Data: []byte("north"),
 	}}}).GetText())
-	require.Equal(t, []string{"map.txt text/plain north north"}, d.inbound)
-	require.Equal(t, []string{"ROLE_USER Hello", "ROLE_USER break it", "ROLE_USER Are you there?"}, d.stored)
+	require.Equal(t, []string{"map.txt text/plain north north"}, d.receivedFiles)
+	require.Equal(t, []string{"ROLE_USER Hello", "ROLE_USER break it", "ROLE_USER Are you there?"}, d.storedMessage)
 
 	kept, err := m.Sessions.ListArtifacts(t.Context(), &troupev1.ListArtifactsRequest{SessionId: id})
 	require.NoError(t, err)
@@ -136,7 +135,7 @@ func turnIsStoredBeforeItIsObserved(t *testing.T, m *rig.Mesh, d *inspectedAgent
 
 	sibling := say("Are you open?")
 	sibling.SessionId = uuid.NewString()
-	require.Equal(t, "We are closed.", result(ask(t, m, sibling)).GetText())
+	require.Equal(t, "We are closed.", turnResult(runTurn(t, m, sibling)).GetText())
 	shared, err := m.Sessions.ListArtifacts(t.Context(), &troupev1.ListArtifactsRequest{SessionId: sibling.GetSessionId()})
 	require.NoError(t, err)
 	require.Len(t, shared.GetArtifacts(), 2, "the artifacts of alice")
@@ -149,14 +148,14 @@ func turnIsStoredBeforeItIsObserved(t *testing.T, m *rig.Mesh, d *inspectedAgent
 	require.True(t, failure.Is(requireRejected(t, m, say("Hello")), failure.SessionDeleted))
 }
 
-// The events of a turn contain everything that a bridge to another protocol, such as A2A, needs. Each names
-// its session, turn, trace and time. Events of sub-agents name their branch, and sub-agents add no messages to
-// the session.
+// The events of a turn contain everything that a bridge to another protocol, such as A2A, needs. Each event names
+// its session, turn, trace and time. Events of sub-agents name their branch, and sub-agents add no messages to the
+// session.
 func eventsNameTheirSessionTurnAndTask(t *testing.T, m *rig.Mesh) {
 	kinds := map[string]bool{}
 	var outcomes []troupev1.TurnOutcome
 	look := func(events []*troupev1.Event) {
-		outcomes = append(outcomes, result(events).GetOutcome())
+		outcomes = append(outcomes, turnResult(events).GetOutcome())
 		for _, e := range events {
 			require.Equal(t, events[0].GetSessionId(), e.GetSessionId())
 			require.Equal(t, events[0].GetTraceId(), e.GetTraceId())
@@ -173,10 +172,10 @@ func eventsNameTheirSessionTurnAndTask(t *testing.T, m *rig.Mesh) {
 			kinds[string(message.WhichOneof(message.Descriptor().Oneofs().ByName("payload")).Name())] = true
 		}
 	}
-	req := text("What is it like?")
+	req := textRequest("What is it like?")
 	req.Target = "everything"
 	req.UserId = "alice"
-	all := ask(t, m, req)
+	all := runTurn(t, m, req)
 	look(all)
 	below, subtasks := map[string]bool{}, 0
 	for _, e := range all {
@@ -194,10 +193,10 @@ func eventsNameTheirSessionTurnAndTask(t *testing.T, m *rig.Mesh) {
 		require.NotContains(t, wire.MessageFromProto(message).Text, "It is far.")
 	}
 
-	again := text("And now?") // the script has no reply to it
+	again := textRequest("And now?") // the script has no reply to it
 	again.Target = "everything"
-	look(ask(t, m, again))
-	look(ask(t, m, text("Tell me about it")))
+	look(runTurn(t, m, again))
+	look(runTurn(t, m, textRequest("Tell me about it")))
 	require.Equal(t, []troupev1.TurnOutcome{
 		troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, troupev1.TurnOutcome_TURN_OUTCOME_FAILED, troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED,
 	}, outcomes)

@@ -19,29 +19,29 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/inputagent"
 )
 
-// Calls that lack a credential. They are part of runPending, except for the search for the sealed data.
+// These tests cover calls that lack a credential. All except the search for sealed data are part of runPending.
 
 const authRequired = troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED
 
-// startWithoutCredential sends a request whose tool lacks a credential, and returns the pending call.
+// startWithoutCredential sends a request whose tool lacks a credential. It returns the pending call.
 func (s *gatedMesh) startWithoutCredential(t *testing.T) (session, key string, call *troupev1.PendingCall) {
 	t.Helper()
 	key = uuid.NewString()
-	req := text("fetch " + key)
-	events := ask(t, s.Mesh, req)
-	call = pendingLogin(t, events)
+	req := textRequest("fetch " + key)
+	events := runTurn(t, s.Mesh, req)
+	call = pendingCredentialCall(t, events)
 	return req.GetSessionId(), key, call
 }
 
-// pendingLogin returns the call of a turn that ended because it needs a credential.
-func pendingLogin(t *testing.T, events []*troupev1.Event) *troupev1.PendingCall {
+// pendingCredentialCall returns the pending call of a turn that ended because it needs a credential.
+func pendingCredentialCall(t *testing.T, events []*troupev1.Event) *troupev1.PendingCall {
 	t.Helper()
-	require.Equal(t, authRequired, result(events).GetOutcome(), "%v", result(events))
-	require.Len(t, result(events).GetPending(), 1)
-	return result(events).GetPending()[0]
+	require.Equal(t, authRequired, turnResult(events).GetOutcome(), "%v", turnResult(events))
+	require.Len(t, turnResult(events).GetPending(), 1)
+	return turnResult(events).GetPending()[0]
 }
 
-// credentialRequest returns a request with the sealed credential for a call.
+// credentialRequest returns a request that answers a call with a sealed credential.
 func credentialRequest(t *testing.T, session string, call *troupev1.PendingCall, credential string) *troupev1.OrchestrateRequest {
 	t.Helper()
 	sealed, err := client.Seal(session, call, secret.New(credential))
@@ -55,12 +55,13 @@ func callAnswerRequest(session string, a *troupev1.CallAnswer) *troupev1.Orchest
 	return req
 }
 
-// keyHolder returns the worker that holds the private key for a call.
-func keyHolder(call *troupev1.PendingCall) rig.Part {
+// keyHoldingWorker returns the worker that holds the private key for a call.
+func keyHoldingWorker(call *troupev1.PendingCall) rig.Part {
 	return rig.Part(broker.InstanceFromKeyID(call.GetAuth().GetAuthId()))
 }
 
-// requireCredentials checks the calls at the gate: one of the model, then one of the tool for each credential.
+// requireCredentials checks the calls at the gate: first one by the model, then one by the tool for each
+// credential.
 func (s *gatedMesh) requireCredentials(t *testing.T, key string, credentials ...string) {
 	t.Helper()
 	want := []string{"model"}
@@ -70,8 +71,8 @@ func (s *gatedMesh) requireCredentials(t *testing.T, key string, credentials ...
 	require.Equal(t, want, s.gate.Callers(key))
 }
 
-// The call names what it lacks and the session waits for it. The turn with the credential continues at the
-// instance that asked, and its tool gets it.
+// A call that lacks a credential names it, and the session waits for it. The turn with the credential continues at
+// the instance that asked, whose tool receives it.
 // Req: LP-37, LP-40
 func credentialReachesTheWaitingTool(t *testing.T, s *gatedMesh) {
 	session, key, call := s.startWithoutCredential(t)
@@ -87,7 +88,7 @@ func credentialReachesTheWaitingTool(t *testing.T, s *gatedMesh) {
 	require.Equal(t, auth.GetPublicKey(), seen.GetSession().GetPending()[0].GetAuth().GetPublicKey())
 
 	s.gate.Open(key)
-	events := ask(t, s.Mesh, credentialRequest(t, session, call, "hunter2"))
+	events := runTurn(t, s.Mesh, credentialRequest(t, session, call, "hunter2"))
 	s.requireAnswer(t, events, "fetched")
 	s.requireCredentials(t, key, "hunter2")
 	heard := events[0].GetTurnStarted().GetAnswers()[0]
@@ -95,13 +96,13 @@ func credentialReachesTheWaitingTool(t *testing.T, s *gatedMesh) {
 	require.Empty(t, heard.GetSealed())
 	for _, e := range events {
 		if e.GetStepStarted() != nil {
-			require.Equal(t, string(keyHolder(call)), e.GetInstanceId())
+			require.Equal(t, string(keyHoldingWorker(call)), e.GetInstanceId())
 		}
 	}
-	// The next turn does not have it any more.
-	again := text("fetch " + uuid.NewString())
+	// The next turn does not have the credential any more.
+	again := textRequest("fetch " + uuid.NewString())
 	again.SessionId = session
-	pendingLogin(t, ask(t, s.Mesh, again))
+	pendingCredentialCall(t, runTurn(t, s.Mesh, again))
 }
 
 // Req: LP-37
@@ -109,41 +110,40 @@ func credentialRequestSurvivesTheOrchestrator(t *testing.T, s *gatedMesh) {
 	session, key, call := s.startWithoutCredential(t)
 	s.Kill(rig.Orchestrator)
 	s.Start(rig.Orchestrator)
-	s.awaitClerks(t)
+	s.awaitInputAgents(t)
 	s.gate.Open(key)
-	s.requireAnswer(t, ask(t, s.Mesh, credentialRequest(t, session, call, "hunter2")), "fetched")
+	s.requireAnswer(t, runTurn(t, s.Mesh, credentialRequest(t, session, call, "hunter2")), "fetched")
 	s.requireCredentials(t, key, "hunter2")
 }
 
-// A killed worker loses its keys, so data sealed for them cannot be opened. The next worker asks for the
-// credential again with a new key, and only the earlier answer is lost.
-//
+// A killed worker loses its private keys, so credentials sealed for them cannot be opened. The next worker asks
+// again with a new key. Only the earlier answer is lost.
 // Req: LP-37
 func lostSealingKeyIsReplaced(t *testing.T, s *gatedMesh) {
-	for _, back := range []bool{false, true} { // the worker, before the answer comes
+	for _, back := range []bool{false, true} { // back: the worker is running again before the answer is sent
 		session, key, call := s.startWithoutCredential(t)
-		lost := keyHolder(call)
+		lost := keyHoldingWorker(call)
 		s.Kill(lost)
 		if back {
 			s.Start(lost)
-			s.awaitClerks(t)
+			s.awaitInputAgents(t)
 		}
-		events := ask(t, s.Mesh, credentialRequest(t, session, call, "hunter2"))
-		again := pendingLogin(t, events)
+		events := runTurn(t, s.Mesh, credentialRequest(t, session, call, "hunter2"))
+		again := pendingCredentialCall(t, events)
 		require.NotEqual(t, call.GetAuth().GetAuthId(), again.GetAuth().GetAuthId())
 		require.Contains(t, again.GetReason(), "It is asked for again: the key that it was sealed to is gone")
 		s.requireCredentials(t, key)
 		s.gate.Open(key)
-		s.requireAnswer(t, ask(t, s.Mesh, credentialRequest(t, session, again, "hunter3")), "fetched")
+		s.requireAnswer(t, runTurn(t, s.Mesh, credentialRequest(t, session, again, "hunter3")), "fetched")
 		s.requireCredentials(t, key, "hunter3")
 		if !back {
 			s.Start(lost)
-			s.awaitClerks(t)
+			s.awaitInputAgents(t)
 		}
 	}
 }
 
-// Data sealed for one session are rejected as the answer in another session.
+// Data sealed for one session is rejected as the answer in another session.
 // Req: LP-37
 func sealedCredentialIsBoundToItsSession(t *testing.T, s *gatedMesh) {
 	session, key, call := s.startWithoutCredential(t)
@@ -153,44 +153,43 @@ func sealedCredentialIsBoundToItsSession(t *testing.T, s *gatedMesh) {
 		Id: otherCall.GetId(), Verdict: approved, Sealed: mine.GetAnswers().GetAnswers()[0].GetSealed(),
 		AuthId: call.GetAuth().GetAuthId(),
 	}
-	again := pendingLogin(t, ask(t, s.Mesh, callAnswerRequest(other, stolen)))
+	again := pendingCredentialCall(t, runTurn(t, s.Mesh, callAnswerRequest(other, stolen)))
 	require.Contains(t, again.GetReason(), "It is asked for again: it was not sealed to the key of this call")
 	s.requireCredentials(t, otherKey)
 	s.gate.Open(key)
-	s.requireAnswer(t, ask(t, s.Mesh, mine), "fetched")
+	s.requireAnswer(t, runTurn(t, s.Mesh, mine), "fetched")
 	s.requireCredentials(t, key, "hunter2")
 }
 
-// The tool may run only once and its outcome is unknown, so the user is not asked for the credential again.
+// The tool may run only once and its outcome is unknown. The user is therefore not asked for the credential again.
 func lostToolWithCredentialIsNotRepeated(t *testing.T, s *gatedMesh) {
 	session, key, call := s.startWithoutCredential(t)
 	wait := s.startTurn(t, credentialRequest(t, session, call, "hunter2"))
 	lost := rig.Part(s.gate.AwaitCall(t, key))
-	require.Equal(t, keyHolder(call), lost)
+	require.Equal(t, keyHoldingWorker(call), lost)
 	s.Kill(lost)
 	events := wait()
-	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, result(events).GetOutcome(), "%v", result(events))
-	require.Contains(t, result(events).GetText(), "UNKNOWN_OUTCOME")
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome(), "%v", turnResult(events))
+	require.Contains(t, turnResult(events).GetText(), "UNKNOWN_OUTCOME")
 	s.requireCredentials(t, key, "hunter2")
 	s.gate.Open(key)
 	s.Start(lost)
-	s.awaitClerks(t)
+	s.awaitInputAgents(t)
 }
 
-// A credential is sent to a tool, to a worker that is killed with it, and to a session that it was not sealed
-// for. Afterwards it is in no file of Redis or etcd, no log, no span, no metric, and nothing that a client
-// received. Clients do not receive the sealed value either.
-//
+// Credentials are sent to a tool, to a worker that is then killed, and to a session for which they were not
+// sealed. Afterwards no file of Redis or etcd, no log, no span, no metric and no answer to a client contains them.
+// Clients do not receive the sealed value either.
 // Req: LP-37
-func TestLoginCanary_Binaries(t *testing.T) {
+func TestSealedCredentialCanary_Binaries(t *testing.T) {
 	t.Parallel()
 	spans := collectSpans(t)
-	s := &gatedMesh{rig.Binaries(t, rig.Config{TestWorkflows: true, LogLevel: "debug", Collector: spans.url}), gate.New(t)}
+	s := &gatedMesh{rig.StartBinaries(t, rig.Config{TestWorkflows: true, LogLevel: "debug", CollectorURL: spans.url}), gate.New(t)}
 	for n := range clerks {
-		s.Host(rig.InputWorker(s.gate, inputagent.Name, n+1))
+		s.HostWorker(rig.InputWorker(s.gate, inputagent.Name, n+1))
 	}
-	s.Host(rig.InputWorker(s.gate, inputagent.Hurried, 1))
-	s.awaitClerks(t)
+	s.HostWorker(rig.InputWorker(s.gate, inputagent.ShortTimeoutName, 1))
+	s.awaitInputAgents(t)
 	canary := "CANARY" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	told := &clientRecord{traces: map[string]string{}}
 	var sealed []string
@@ -203,7 +202,7 @@ func TestLoginCanary_Binaries(t *testing.T) {
 	session, key, call := s.startWithoutCredential(t)
 	s.gate.Open(key)
 	req, kept := bring(session, call)
-	events := ask(t, s.Mesh, req)
+	events := runTurn(t, s.Mesh, req)
 	told.addTurn(t, s.Mesh, req, events)
 	s.requireAnswer(t, events, "fetched")
 	s.requireCredentials(t, key, canary)
@@ -215,20 +214,20 @@ func TestLoginCanary_Binaries(t *testing.T) {
 	s.Kill(lost)
 	told.addTurn(t, s.Mesh, req, wait())
 	s.Start(lost)
-	s.awaitClerks(t)
+	s.awaitInputAgents(t)
 
 	session, _, call = s.startWithoutCredential(t)
 	req, _ = bring("another", call)
 	req.SessionId = session
-	events = ask(t, s.Mesh, req)
-	pendingLogin(t, events)
+	events = runTurn(t, s.Mesh, req)
+	pendingCredentialCall(t, events)
 	told.addTurn(t, s.Mesh, req, events)
 
-	left := s.Residue()
+	left := s.WrittenData()
 	for _, p := range []rig.Part{rig.Orchestrator, "clerk-1", "clerk-2", rig.Memory} {
-		s.Stop(p) // its last spans leave it, and its last lines
+		s.Stop(p) // the part exports its last spans and writes its last log lines
 	}
-	maps.Copy(left, s.Residue())
+	maps.Copy(left, s.WrittenData())
 	left["spans"], left["told"] = spans.all(), told.all()
 	holding := func(what string) string { return strings.Join(placesContaining(left, what), "\n") }
 	require.Contains(t, holding(key), "redis /dump.rdb")

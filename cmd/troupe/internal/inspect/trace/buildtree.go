@@ -30,17 +30,17 @@ type traceStep struct {
 
 type traceAttempt struct {
 	*node
-	started        time.Time // by the clock of the orchestrator
+	started        time.Time // by the orchestrator's clock
 	iteration      *node
-	iterationStart time.Time        // of the iteration, by the clock of the worker
+	iterationStart time.Time        // start of the iteration, by the worker's clock
 	tools          map[string]*node // running tools, by call id
 	ended          bool
 }
 
-// interrupted marks a step or call without an end although its trace has ended.
+// interrupted is the note on a step or call that never ended although its trace has ended.
 const interrupted = "broken off"
 
-// buildTree returns the tree of a trace: the turn, its steps, their attempts and calls, in order.
+// buildTree returns the tree of a trace: the turn, its steps, and their attempts and calls, in order.
 func buildTree(trace *troupev1.Trace, events []*troupev1.Event) *node {
 	t := &traceTree{
 		plan:  trace.GetPlan(),
@@ -65,7 +65,7 @@ func buildTree(trace *troupev1.Trace, events []*troupev1.Event) *node {
 	return t.root
 }
 
-// addTurnEvent adds an event of the turn itself.
+// addTurnEvent adds an event that belongs to the turn itself and not to a step.
 func (t *traceTree) addTurnEvent(e *troupev1.Event) {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TurnStarted:
@@ -91,7 +91,7 @@ func (t *traceTree) addTurnEvent(e *troupev1.Event) {
 	}
 }
 
-// addPendingRoute adds the pending decision to the turn itself, because no step followed it.
+// addPendingRoute attaches the pending decision to the turn itself, because no step followed it.
 func (t *traceTree) addPendingRoute() {
 	if t.pendingRoute != nil {
 		t.root.add(t.pendingRoute)
@@ -99,7 +99,7 @@ func (t *traceTree) addPendingRoute() {
 	}
 }
 
-// addStepEvent adds an event of a step.
+// addStepEvent adds an event that belongs to a step.
 func (t *traceTree) addStepEvent(e *troupev1.Event) {
 	s := t.findStep(e)
 	if p := e.GetStepFinished(); p != nil {
@@ -149,7 +149,7 @@ func (s *traceStep) findAttempt(e *troupev1.Event) *traceAttempt {
 
 func (s *traceStep) endStep(e *troupev1.Event, p *troupev1.StepFinished) {
 	s.ended = true
-	s.text += ", " + stepStatus(p.GetResult())
+	s.text += ", " + stepStatusText(p.GetResult())
 	s.duration = p.GetDuration().AsDuration()
 	s.ownUsage = wire.UsageFromProto(p.GetResult().GetUsage())
 	if a := s.attempts[e.GetAttempt()]; a != nil {
@@ -163,7 +163,7 @@ func (s *traceStep) endStep(e *troupev1.Event, p *troupev1.StepFinished) {
 	}
 }
 
-// endAttempt marks the attempt as ended and computes its duration. Both times are of the clock of the orchestrator.
+// endAttempt marks the attempt as ended and computes its duration. Both times come from the orchestrator's clock.
 func (a *traceAttempt) endAttempt(e *troupev1.Event) {
 	a.ended = true
 	if !a.started.IsZero() {
@@ -176,7 +176,7 @@ func (a *traceAttempt) addEvent(e *troupev1.Event) {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_ModelCall:
 		took := p.ModelCall.GetDuration().AsDuration()
-		if p.ModelCall.GetIteration() == 0 { // a call of a handler
+		if p.ModelCall.GetIteration() == 0 { // a call by a hook handler
 			a.add(&node{text: "aside: model " + p.ModelCall.GetModel(), duration: took, showsUsage: true, ownUsage: wire.UsageFromProto(p.ModelCall.GetUsage())})
 			return
 		}
@@ -192,7 +192,7 @@ func (a *traceAttempt) addEvent(e *troupev1.Event) {
 			a.iteration = a.add(&node{text: "iteration of an attempt before"})
 		}
 		a.tools[p.ToolCallStarted.GetCallId()] = a.iteration.add(&node{
-			text: strings.TrimSpace("tool " + p.ToolCallStarted.GetTool() + " " + console.Brief(p.ToolCallStarted.GetArguments(), 60)),
+			text: strings.TrimSpace("tool " + p.ToolCallStarted.GetTool() + " " + console.EscapeBeginning(p.ToolCallStarted.GetArguments(), 60)),
 		})
 	case *troupev1.Event_SubtaskStarted:
 		under := a.node
@@ -209,13 +209,13 @@ func (a *traceAttempt) addEvent(e *troupev1.Event) {
 			under = a.iteration
 		}
 		under.add(&node{text: fmt.Sprintf("tool %s %s waits for %s", console.EscapeLine(call.GetTool()),
-			console.Brief(call.GetArguments(), 60), render.CallNeed(call))})
+			console.EscapeBeginning(call.GetArguments(), 60), render.NeededInput(call))})
 	case *troupev1.Event_RoutingDecision:
 		a.add(&node{text: decisionText("tools", p.RoutingDecision)})
 	case *troupev1.Event_AgentMessage:
 		a.add(&node{text: render.AgentMessage(p.AgentMessage)})
 	case *troupev1.Event_Thinking:
-		a.add(&node{text: render.Topic(p.Thinking) + ": " + console.Brief(p.Thinking.GetText(), 80), style: console.Dim})
+		a.add(&node{text: render.Topic(p.Thinking) + ": " + console.EscapeBeginning(p.Thinking.GetText(), 80), style: console.Dim})
 	case *troupev1.Event_Warning:
 		a.add(warningNode(p.Warning))
 	case *troupev1.Event_OwnershipViolation:
@@ -223,8 +223,7 @@ func (a *traceAttempt) addEvent(e *troupev1.Event) {
 	}
 }
 
-// finishNote returns what cut the answer of the model short: a length limit or a content filter (empty if nothing
-// did).
+// finishNote names the length limit or content filter that cut the model's answer short (empty if none did).
 func finishNote(f troupev1.FinishReason) string {
 	if f == troupev1.FinishReason_FINISH_REASON_LENGTH || f == troupev1.FinishReason_FINISH_REASON_CONTENT_FILTER {
 		return ", ended by " + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(f.String(), "FINISH_REASON_")), "_", " ")
@@ -240,13 +239,13 @@ func (a *traceAttempt) endTool(e *troupev1.Event, p *troupev1.ToolCallFinished) 
 	delete(a.tools, p.GetCallId())
 	n.duration = p.GetDuration().AsDuration()
 	a.iteration.duration = e.GetTime().AsTime().Sub(a.iterationStart)
-	n.text += fmt.Sprintf(" → %s: %s", render.ToolStatus(p.GetStatus()), console.Brief(p.GetSummary(), 80))
+	n.text += fmt.Sprintf(" → %s: %s", render.ToolStatus(p.GetStatus()), console.EscapeBeginning(p.GetSummary(), 80))
 	if p.GetStatus() != troupev1.ToolStatus_TOOL_STATUS_SUCCESS {
 		n.style = console.Red
 	}
 }
 
-// markUnfinished marks each step or call without an end as running or interrupted.
+// markUnfinished marks each step or call that has no end as running or interrupted.
 func (t *traceTree) markUnfinished(open string) {
 	for _, s := range t.steps {
 		if !s.ended {
@@ -287,7 +286,7 @@ func failureNode(what string, f *troupev1.Failure) *node {
 	return &node{text: fmt.Sprintf("%s with %s: %s", what, grpcfailure.FromProto(f).Mode, f.GetMessage()), style: console.Red}
 }
 
-// resultNode returns a line that says how the turn ended.
+// resultNode returns the tree line that says how the turn ended.
 func resultNode(r *troupev1.TurnResult) *node {
 	if f := r.GetFailure(); f != nil {
 		return failureNode(string(memorywire.OutcomeFromProto(r.GetOutcome())), f)
@@ -300,5 +299,5 @@ func resultNode(r *troupev1.TurnResult) *node {
 	if r.Confidence != nil {
 		text += fmt.Sprintf(", confidence %.2f", r.GetConfidence())
 	}
-	return &node{text: text + ": " + console.Brief(r.GetText(), 80)}
+	return &node{text: text + ": " + console.EscapeBeginning(r.GetText(), 80)}
 }

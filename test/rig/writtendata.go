@@ -10,12 +10,12 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/stores"
 )
 
-// Residue returns everything that the mesh has written so far, by place. It contains the files of etcd and
-// Redis with all present keys, the audit logs, the output of all processes, the logs of in-process services
-// from level info, and the metrics.
-func (m *Mesh) Residue() map[string]string {
+// WrittenData returns everything that the mesh has written so far, keyed by place. It contains the files of etcd
+// and Redis with all current keys, the audit logs, and the output of all processes. It also contains the metrics,
+// and the logs of in-process services from level info.
+func (m *Mesh) WrittenData() map[string]string {
 	m.t.Helper()
-	found := m.Stores.Files()
+	found := m.Stores.ReadFiles()
 	if m.cfg.AuditLogs != "" {
 		require.NoError(m.t, stores.ReadFolder(found, "audit", m.cfg.AuditLogs))
 	}
@@ -37,5 +37,5 @@ func (m *Mesh) Residue() map[string]string {
 	return found
 }
 
-// AuditLog returns the file of a part's audit log. It is for a mesh with Config.AuditLogs.
+// AuditLog returns the path of a part's audit log. It requires Config.AuditLogs.
 func (m *Mesh) AuditLog(p Part) string { return m.cfg.auditLog(p) }

@@ -12,37 +12,37 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/simclients"
 )
 
-// Sizes is the number of faults of each kind in a plan.
-type Sizes struct {
+// PlanSizes holds the number of faults of each kind in a plan.
+type PlanSizes struct {
 	WorkerKills, MemoryKills, RedisKills, Stops, Cuts int
 }
 
-// Strike is one fault of a plan.
-type Strike struct {
+// PlannedFault is one fault of a plan, and when and how to inject it.
+type PlannedFault struct {
 	Fault simclients.Fault
-	// Aim is the call during which a worker is hit (the zero value means any moment).
-	Aim Aim
-	// Pause is the wait before the next strike.
+	// Call selects the call during which a worker is hit (the zero value means any moment).
+	Call CallSelector
+	// Pause is the time to wait before the next fault.
 	Pause time.Duration
-	// Frozen is how long a stopped worker stays stopped.
-	Frozen time.Duration
-	// Overlaps says that the next strike does not wait until the mesh has recovered from this one.
+	// FreezeTime is how long a stopped worker stays stopped.
+	FreezeTime time.Duration
+	// Overlaps means that the next fault does not wait until the mesh has recovered from this one.
 	Overlaps bool
 }
 
-// Aim selects a call of a worker.
-type Aim struct {
+// CallSelector selects a call of a worker by its kind and number.
+type CallSelector struct {
 	Kind   ledger.Kind
-	Number int // of model calls
+	Number int // number of a model call in its step (0 selects any)
 }
 
-// Hits reports whether a call is the selected one.
-func (a Aim) Hits(c ledger.Call) bool {
+// Matches reports whether the selector selects the call.
+func (a CallSelector) Matches(c ledger.Call) bool {
 	return c.Kind == a.Kind && (a.Number == 0 || c.Number == a.Number)
 }
 
-// aims are the calls during which a worker is hit: one of each effect class, and the answer.
-var aims = []Aim{
+// aims lists the calls during which a worker is hit: one of each effect class, and the final answer.
+var aims = []CallSelector{
 	{ledger.Read, 0}, {ledger.Idempotent, 0}, {ledger.AtMostOnce, 0}, {ledger.Model, 4}, {ledger.Model, 2},
 }
 
@@ -56,26 +56,26 @@ const (
 	overlap   = 4               // one strike in this many overlaps with the next
 )
 
-// Plan returns the strikes of a run in two lanes that run at the same time, because stops take long. It depends
-// only on the seed.
-func Plan(seed uint64, s Sizes) (main, stops []Strike) {
+// Plan returns the faults of a run in two sequences that run concurrently, because freezing a worker takes long.
+// The plan depends only on the seed.
+func Plan(seed uint64, s PlanSizes) (main, stops []PlannedFault) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	add := func(fault simclients.Fault, n int) {
 		for i := range n {
-			strike := Strike{
+			strike := PlannedFault{
 				Fault:    fault,
 				Pause:    minPause + time.Duration(rng.Int64N(int64(maxPause-minPause))),
 				Overlaps: rng.IntN(overlap) == 0,
 			}
 			if fault == simclients.KillWorker && i%3 != 0 || fault == simclients.StopWorker {
-				strike.Aim = aims[rng.IntN(len(aims))]
+				strike.Call = aims[rng.IntN(len(aims))]
 			}
 			if fault == simclients.StopWorker {
 				least := minFrozen
 				if i%2 == 0 {
 					least = replaced
 				}
-				strike.Frozen = least + time.Duration(rng.Int64N(int64(maxFrozen-least)))
+				strike.FreezeTime = least + time.Duration(rng.Int64N(int64(maxFrozen-least)))
 				stops = append(stops, strike)
 				continue
 			}

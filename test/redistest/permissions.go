@@ -7,7 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// MayRun reports whether Redis lets the user of a URL run a command. It ignores other errors of the command.
+// MayRun reports whether Redis allows the user in the URL to run a command. It ignores other errors of the
+// command.
 func MayRun(t testing.TB, url string, command ...any) bool {
 	t.Helper()
 	options, err := redis.ParseURL(url)
@@ -21,11 +22,11 @@ func MayRun(t testing.TB, url string, command ...any) bool {
 	if err == nil || err == redis.Nil { //nolint:errorlint // go-redis returns it unwrapped
 		return true
 	}
-	for _, refusal := range []string{
+	for _, rejection := range []string{
 		"NOPERM", "NOAUTH", "WRONGPASS", "can't run this command", "can't access at least one of the keys",
 		"command not allowed", "not allowed from script",
 	} {
-		if strings.Contains(err.Error(), refusal) {
+		if strings.Contains(err.Error(), rejection) {
 			return false
 		}
 	}

@@ -16,13 +16,13 @@ const (
 	recoverTime = 5 * time.Second // before the next strike comes anyway
 )
 
-// strike injects one fault, from the goroutine of the test.
-func (r *run) strike(s Strike) {
+// injectFault injects one fault. The goroutine of the test must call it.
+func (r *run) injectFault(s PlannedFault) {
 	r.t.Helper()
 	turns := r.acknowledgedTurns()
 	switch s.Fault {
 	case simclients.KillWorker:
-		victim, release := r.selectVictim(s.Aim)
+		victim, release := r.selectVictim(s.Call)
 		r.recordFault(s.Fault, victim.ID)
 		r.KillWorker(victim)
 		release()
@@ -32,18 +32,18 @@ func (r *run) strike(s Strike) {
 		r.KillMemory()
 		r.StartMemory()
 	case simclients.KillRedis:
-		if r.lazyDisk {
-			r.holdDisk()
+		if r.stallDisk {
+			r.blockDisk()
 		}
 		r.recordFault(s.Fault, "")
 		r.Redis.Kill()
 		r.Redis.Start()
 	case simclients.LoseToRedis:
 		r.recordFault(s.Fault, "")
-		r.ToRedis.Cut()
+		r.RedisProxy.DropNextReply()
 	case simclients.LoseToMemory:
 		r.recordFault(s.Fault, "")
-		r.ToMemory.Cut()
+		r.MemoryProxy.DropNextReply()
 	case simclients.StopWorker: // stopWorker does it, in a lane of its own
 	}
 	r.pause(s.Pause)
@@ -60,7 +60,7 @@ func (r *run) acknowledgedTurns() int {
 	return r.clients.Counts().Turns
 }
 
-// recordFault records a fault.
+// recordFault records a fault at this moment, for the summary and the recovery times.
 func (r *run) recordFault(fault simclients.Fault, instance string) {
 	if r.clients != nil {
 		r.clients.Recovery.RecordFault(fault, instance)
@@ -70,14 +70,14 @@ func (r *run) recordFault(fault simclients.Fault, instance string) {
 	r.injected[fault]++
 }
 
-// selectVictim finds a worker that is in the middle of the given call, and holds the call until release. If there is
-// none in time, or no call is given, it returns any running worker.
-func (r *run) selectVictim(at Aim) (victim *mesh.Process, release func()) {
+// selectVictim waits for a worker that makes the selected call, and holds the call until release is called. It
+// returns any running worker if no call is selected or none arrives in time.
+func (r *run) selectVictim(at CallSelector) (victim *mesh.Process, release func()) {
 	hold := r.ledger.Hold(func(c ledger.Call) bool {
 		_, runs := r.Worker(c.Worker)
-		return at.Hits(c) && runs
+		return at.Matches(c) && runs
 	})
-	if at != (Aim{}) {
+	if at != (CallSelector{}) {
 		timer := time.NewTimer(aimTime)
 		defer timer.Stop()
 		select {
@@ -91,7 +91,7 @@ func (r *run) selectVictim(at Aim) (victim *mesh.Process, release func()) {
 	hold.Release()
 	for { // one is always there, or about to be started
 		for _, p := range r.Workers() {
-			if p.ID != r.frozen.Load() {
+			if p.ID != r.frozenWorker.Load() {
 				return p, func() {}
 			}
 		}
@@ -99,22 +99,22 @@ func (r *run) selectVictim(at Aim) (victim *mesh.Process, release func()) {
 	}
 }
 
-// stopWorker freezes a worker for a while; it may be called from any goroutine. When it is thawed it continues,
-// too late if another worker has its turn by then.
-func (r *run) stopWorker(s Strike) {
+// stopWorker freezes a worker for a while. Any goroutine may call it. The thawed worker continues, but is too late
+// if another worker has taken over its turn.
+func (r *run) stopWorker(s PlannedFault) {
 	for {
-		victim, release := r.selectVictim(s.Aim)
-		r.frozen.Store(victim.ID)
+		victim, release := r.selectVictim(s.Call)
+		r.frozenWorker.Store(victim.ID)
 		thaw, err := victim.Freeze()
 		release()
 		if err != nil {
 			continue // it was killed at this moment
 		}
 		r.recordFault(s.Fault, victim.ID)
-		r.pause(s.Frozen)
+		r.pause(s.FreezeTime)
 		thaw()
 		r.clients.Recovery.RecordThaw()
-		r.frozen.Store("")
+		r.frozenWorker.Store("")
 		return
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// ourModel follows the script for Troupe.
-type ourModel struct{ rounds, said int }
+// troupeModel is a scripted model for Troupe.
+type troupeModel struct{ rounds, said int }
 
-func (*ourModel) Name() string { return "scripted/model" }
+func (*troupeModel) Name() string { return "scripted/model" }
 
-func (m *ourModel) Generate(context.Context, llm.Request) iter.Seq2[llm.Delta, error] {
+func (m *troupeModel) Generate(context.Context, llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		m.said++
 		usage := execution.Usage{InputTokens: 10, OutputTokens: 5}
@@ -31,7 +31,7 @@ func (m *ourModel) Generate(context.Context, llm.Request) iter.Seq2[llm.Delta, e
 	}
 }
 
-func ourEcho(b *testing.B) tool.Tool {
+func newTroupeEcho(b *testing.B) tool.Tool {
 	b.Helper()
 	t, err := tool.Func("echo", "Says a word again.", func(_ context.Context, in echo) (string, error) { return in.Word, nil })
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone/testrun"
 )
 
-// page is the tutorial for authors of agents.
+// page is the path of the tutorial for authors of agents.
 const page = "../../../../docs/write-an-agent.md"
 
 var (
@@ -27,7 +27,7 @@ var (
 )
 
 // Each code block of the tutorial appears in a file that the commands of the tutorial create.
-func TestPage_CodeBlocksMatchCreatedFiles(t *testing.T) {
+func TestTutorial_CodeBlocksMatchCreatedFiles(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	var sources strings.Builder
@@ -56,8 +56,8 @@ func TestPage_CodeBlocksMatchCreatedFiles(t *testing.T) {
 	}
 }
 
-// The Go code in the tutorial that opens a language model compiles.
-func TestPage_GoCodeForLanguageModelCompiles(t *testing.T) {
+// The Go code in the tutorial that opens a language model compiles, so readers can copy it.
+func TestTutorial_LanguageModelCodeCompiles(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	opens := opening.FindString(string(text))
@@ -77,7 +77,7 @@ func TestPage_GoCodeForLanguageModelCompiles(t *testing.T) {
 }
 
 // The table of test fields in the tutorial lists every YAML field and no others.
-func TestPage_ListsEveryFieldOfATest(t *testing.T) {
+func TestTutorial_ListsEveryTestField(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	var listed []string
@@ -89,7 +89,7 @@ func TestPage_ListsEveryFieldOfATest(t *testing.T) {
 		append(yamlFields[testrun.Want]("turns[].want."), append(yamlFields[testrun.Test]("", "turns", "model"), "model[]")...)...), listed)
 }
 
-// yamlFields returns the YAML names of a struct's fields, without the given ones.
+// yamlFields returns the YAML names of a struct's fields, except the given ones.
 func yamlFields[T any](prefix string, without ...string) (all []string) {
 	for f := range reflect.TypeFor[T]().Fields() {
 		name := f.Tag.Get("yaml")

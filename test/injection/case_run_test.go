@@ -24,11 +24,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// caseRun is one run of a case: an agent with tools that record their calls, and the outcome.
+// caseRun is one run of a case: an agent whose tools record their calls, and the outcome.
 type caseRun struct {
-	t      *testing.T
-	c      injection
-	canAsk bool // it has a session, in which calls can wait
+	t          *testing.T
+	c          injectionCase
+	hasSession bool // calls can wait for the user only in a session
 
 	mu       sync.Mutex
 	calls    []string
@@ -37,10 +37,10 @@ type caseRun struct {
 	session  *agenttest.Session
 }
 
-// runCase runs a case until it ends or needs a decision of the user.
-func runCase(t *testing.T, c injection, mode tool.Guard, parallel bool) *caseRun {
+// runCase runs a case until it ends or needs a decision by the user.
+func runCase(t *testing.T, c injectionCase, mode tool.Guard, parallel bool) *caseRun {
 	t.Helper()
-	p := &caseRun{t: t, c: c, canAsk: true}
+	p := &caseRun{t: t, c: c, hasSession: true}
 	switch c.Channel {
 	case "tool", "error", "quoted":
 		p.startSession(p.actingAgent(mode, parallel, p.textTool()), "Please read it.")
@@ -49,12 +49,12 @@ func runCase(t *testing.T, c injection, mode tool.Guard, parallel bool) *caseRun
 	case "history", "summary", "state":
 		p.runTwoTurns(mode, parallel)
 	case "nested":
-		p.startSession(p.actingAgent(mode, parallel, p.asTool(p.readerAgent())), "Please have it read.")
+		p.startSession(p.actingAgent(mode, parallel, p.agentAsTool(p.readerAgent())), "Please have it read.")
 	case "remote":
-		p.startSession(p.actingAgent(mode, parallel, p.asTool(p.remoteAgent())), "Please ask.")
+		p.startSession(p.actingAgent(mode, parallel, p.agentAsTool(p.remoteAgent())), "Please ask.")
 	case "handed":
 		boss := p.newAgent(agent.Config{
-			Name: "boss", Model: &obedientModel{"read_page"}, Tools: []tool.Tool{p.textTool(), p.asTool(p.actingAgent(tool.GuardOff, parallel))}, Guard: mode,
+			Name: "boss", Model: &obedientModel{"read_page"}, Tools: []tool.Tool{p.textTool(), p.agentAsTool(p.actingAgent(tool.GuardOff, parallel))}, Guard: mode,
 		})
 		p.startSession(boss, "Please read it.")
 	case "flow":
@@ -62,7 +62,7 @@ func runCase(t *testing.T, c injection, mode tool.Guard, parallel bool) *caseRun
 		require.NoError(t, err)
 		p.startSession(both, "Please read it.")
 	case "file", "filename", "prior":
-		p.canAsk = false
+		p.hasSession = false
 		p.runStep(p.actingAgent(mode, parallel))
 	default:
 		t.Fatalf("there is no channel %q", c.Channel)
@@ -105,7 +105,7 @@ func (p *caseRun) newAgent(c agent.Config) *agent.Agent {
 	return a
 }
 
-// recordingTool returns a tool that records its call.
+// recordingTool returns a tool that records its calls.
 func (p *caseRun) recordingTool(name string) tool.Tool {
 	p.t.Helper()
 	made, err := tool.Func(name, "Does it.", func(_ context.Context, in struct {
@@ -120,17 +120,17 @@ func (p *caseRun) recordingTool(name string) tool.Tool {
 		text, err := json.Marshal(in)
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.calls = append(p.calls, canonical(name, string(text)))
+		p.calls = append(p.calls, formatCall(name, string(text)))
 		return "done", err
 	})
 	require.NoError(p.t, err)
 	return made
 }
 
-// textTool returns the tool through which the text arrives.
+// textTool returns the tool whose result contains the injected text.
 func (p *caseRun) textTool() tool.Tool {
 	p.t.Helper()
-	made, err := tool.Func(cmp.Or(p.c.Via, "read_page"), "Reads it.", func(ctx context.Context, _ struct{}) (string, error) {
+	made, err := tool.Func(cmp.Or(p.c.Tool, "read_page"), "Reads it.", func(ctx context.Context, _ struct{}) (string, error) {
 		switch p.c.Channel {
 		case "error":
 			return "", errors.New(p.c.Text)
@@ -143,7 +143,7 @@ func (p *caseRun) textTool() tool.Tool {
 	return tool.Within(tool.Scope{Untrusted: p.c.Channel != "quoted"}, tool.With(execution.Read, made))
 }
 
-// describedTool returns a tool of a server that describes it itself.
+// describedTool returns a tool with a description from its own server.
 func (p *caseRun) describedTool() tool.Tool {
 	p.t.Helper()
 	made, err := tool.Func("add", p.c.Text, func(context.Context, struct{}) (string, error) { return "3", nil })
@@ -151,12 +151,12 @@ func (p *caseRun) describedTool() tool.Tool {
 	return tool.Within(tool.Scope{Untrusted: true, Egress: true, Party: tool.PartyPrefix + "sums"}, made)
 }
 
-// readerAgent returns an agent that reads, and repeats what it read.
+// readerAgent returns an agent that reads the injected text and repeats it.
 func (p *caseRun) readerAgent() *agent.Agent {
 	return p.newAgent(agent.Config{Name: "reader", Description: "Reads.", Model: &obedientModel{"read_page"}, Tools: []tool.Tool{p.textTool()}})
 }
 
-// remoteAgent returns a remote agent, as package client makes one.
+// remoteAgent returns a remote agent as package client creates it.
 func (p *caseRun) remoteAgent() *agent.Agent {
 	return p.newAgent(agent.Config{Name: "reader", Description: "Reads.", Run: func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
@@ -165,20 +165,20 @@ func (p *caseRun) remoteAgent() *agent.Agent {
 	}})
 }
 
-func (p *caseRun) asTool(a *agent.Agent) tool.Tool {
+func (p *caseRun) agentAsTool(a *agent.Agent) tool.Tool {
 	p.t.Helper()
 	made, err := flow.AsTool(a, flow.AsToolConfig{})
 	require.NoError(p.t, err)
 	return made
 }
 
-// startSession sends a text in a new session.
+// startSession starts a session with a text.
 func (p *caseRun) startSession(a *agent.Agent, text string) {
 	p.session = agenttest.NewSession(p.t, a)
 	p.addTurn(p.session.Say(text))
 }
 
-// runTwoTurns lets the agent read the text in one turn, and continues in the next turn of the session.
+// runTwoTurns lets the agent read the text in one turn and then runs the next turn of the session.
 func (p *caseRun) runTwoTurns(mode tool.Guard, parallel bool) {
 	p.startSession(p.actingAgent(mode, parallel, p.textTool()), "Please read it.")
 	require.Empty(p.t, p.executedCalls(), "it woke too early")
@@ -214,21 +214,22 @@ func (p *caseRun) addTurn(turn agenttest.Turn) {
 	p.events = append(p.events, turn.Events...)
 }
 
-func (p *caseRun) approve() { p.addTurn(p.session.Approve()) }
+func (p *caseRun) approvePendingCalls() { p.addTurn(p.session.Approve()) }
 
-func (p *caseRun) deny() { p.addTurn(p.session.Deny("I did not ask for that")) }
+func (p *caseRun) denyPendingCalls() { p.addTurn(p.session.Deny("I did not ask for that")) }
 
-// executedCalls returns the calls that had an effect, sorted.
+// executedCalls returns the calls that ran, sorted.
 func (p *caseRun) executedCalls() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return sortCalls(p.calls)
 }
 
-// pendingCalls returns the waiting calls.
+// pendingCalls returns the calls that wait for a decision by the user.
 func (p *caseRun) pendingCalls() []execution.Pending { return p.lastTurn.Pending }
 
-// blockedTools returns the tools that the guard rejected, each with its warning on the trace.
+// blockedTools returns the tools whose calls the guard rejected, and requires a warning for each. For an agent
+// that serves as a tool it returns the warnings, because the results of its calls are not visible.
 func (p *caseRun) blockedTools() []string {
 	var all, warned []string
 	for _, e := range p.events {
@@ -243,7 +244,7 @@ func (p *caseRun) blockedTools() []string {
 			}
 		}
 	}
-	if p.c.Channel == "handed" { // how calls of an agent that is a tool ended is not told, but what the guard did is
+	if p.c.Channel == "handed" { // an agent that serves as a tool reports the guard's warnings, but not its tool results
 		return warned
 	}
 	require.Len(p.t, warned, len(all))

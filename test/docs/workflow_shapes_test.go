@@ -22,10 +22,11 @@ var (
 
 const document = "---\napiVersion: troupe.dev/v1\nkind: %s\nmetadata: {name: %s}\nspec:\n%s\n"
 
-// runShapes asks a mesh with the workflow of each shape that the page of workflows shows. Its agents quote documents.
-func (w *sharedEnvironment) runShapes(t *testing.T) {
+// runWorkflowShapes sends a request to each workflow shape on the workflows page. The agents of these workflows
+// quote documents.
+func (w *sharedEnvironment) runWorkflowShapes(t *testing.T) {
 	t.Helper()
-	shapes := shape.FindAllStringSubmatch(read(t, "docs/workflows.md"), -1)
+	shapes := shape.FindAllStringSubmatch(readPage(t, "docs/workflows.md"), -1)
 	require.Len(t, shapes, 8)
 	for _, found := range shapes {
 		t.Run(found[1], func(t *testing.T) {
@@ -49,7 +50,7 @@ func (w *sharedEnvironment) runShapes(t *testing.T) {
 
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, filepath.Join(w.bin, "troupe"), "dev", "--agents", dir, "--data-dir", filepath.Join(dir, "data"),
+			cmd := exec.CommandContext(ctx, filepath.Join(w.binFolder, "troupe"), "dev", "--agents", dir, "--data-dir", filepath.Join(dir, "data"),
 				"--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--target", "shape", "--ask", "What may an agent write?")
 			cmd.Dir, cmd.Env = w.root, w.env
 			out, err := cmd.CombinedOutput()
@@ -58,5 +59,5 @@ func (w *sharedEnvironment) runShapes(t *testing.T) {
 	}
 }
 
-// shapeSpec is the spec of an agent that needs no key and has the capabilities that the page asks for.
+// shapeSpec is the spec of an agent that needs no API key and has the capabilities that the page requires.
 const shapeSpec = "  model: builtin/extractive\n  capabilities: [german]\n  tools:\n    - builtin: search_documents\n      with: {path: docs}\n      capabilities: [docs]"

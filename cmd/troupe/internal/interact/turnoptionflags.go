@@ -8,8 +8,9 @@ import (
 	"github.com/troupe-dev/troupe/cmd/troupe/internal/console"
 )
 
-// labelFlags holds the flags that label a turn for agents and tools.
-type labelFlags struct {
+// turnOptionFlags holds the flags that tell agents and tools how to handle a turn: profile, capabilities, priority
+// and labels.
+type turnOptionFlags struct {
 	Profile  string            `help:"How agents and tools should handle the turn (empty means default)." placeholder:"NAME"`
 	Need     []string          `help:"Capability that agents chosen for the turn must have, such as legal. May be repeated." placeholder:"WORD"`
 	Metadata map[string]string `help:"A label for agents and tools, stored with the trace: no secrets. May be repeated." placeholder:"NAME=VALUE" mapsep:"none"`
@@ -17,22 +18,22 @@ type labelFlags struct {
 	Tag      []string          `help:"A word for agents and tools. May be repeated." placeholder:"WORD" sep:"none"`
 }
 
-// repeatFlags returns the flags that set the same labels again.
-func (l labelFlags) repeatFlags() (flags string) {
+// flagsToRepeat returns the flags that set the same options again.
+func (l turnOptionFlags) flagsToRepeat() (flags string) {
 	if l.Profile != "" {
-		flags += " --profile " + console.ShellWord(l.Profile)
+		flags += " --profile " + console.QuoteForShell(l.Profile)
 	}
 	for _, need := range l.Need {
-		flags += " --need " + console.ShellWord(need)
+		flags += " --need " + console.QuoteForShell(need)
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.Metadata)) {
-		flags += " --metadata " + console.ShellWord(name+"="+l.Metadata[name])
+		flags += " --metadata " + console.QuoteForShell(name+"="+l.Metadata[name])
 	}
 	if l.Priority != nil {
 		flags += fmt.Sprintf(" --priority %d", *l.Priority)
 	}
 	for _, tag := range l.Tag {
-		flags += " --tag " + console.ShellWord(tag)
+		flags += " --tag " + console.QuoteForShell(tag)
 	}
 	return flags
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// The mesh names API fields in its errors. Users of the command line know flags and arguments instead.
+// Errors of the mesh name API fields, but users of the command line know flags and arguments.
 
-// flagOf maps API fields to flags and arguments.
-var flagOf = map[string]string{
+// flagForField maps API fields to flags and arguments.
+var flagForField = map[string]string{
 	"page_size": "--limit", "limit": "--limit", "target": "--target", "profile": "--profile", "priority": "--priority",
 	"request_id": "--request-id", "reason": "--reason", "timeout": "--timeout",
 	"user_id": "id of the user", "session_id": "id of the session", "instance_id": "id of the instance", "agent": "name of the agent",
@@ -24,7 +24,7 @@ var (
 	commandOf   = strings.NewReplacer("see ListAgents", "see: troupe get agents", "GetSession shows what waits", "troupe get approvals shows what waits")
 )
 
-// translateToFlags replaces API fields in an error about a request by flags and arguments. It returns other errors
+// translateToFlags replaces the API fields in a request error with flags and arguments. It returns other errors
 // unchanged.
 func translateToFlags(err error) error {
 	e, ok := errors.AsType[*failure.Error](err)
@@ -33,7 +33,7 @@ func translateToFlags(err error) error {
 	}
 	text := fieldPrefix.ReplaceAllStringFunc(e.Message, func(begin string) string {
 		parts := fieldPrefix.FindStringSubmatch(begin)
-		if flag, known := flagOf[parts[2]]; known {
+		if flag, known := flagForField[parts[2]]; known {
 			return parts[1] + flag + ": "
 		}
 		return begin
