@@ -70,7 +70,7 @@ func newSearchAgent(model llm.Model, calls *int) (*agent.Agent, error) {
 // Req: LP-45
 func TestMemory_AgentRemembersItsToolRounds(t *testing.T) {
 	t.Parallel()
-	m := rig.InProcess(t, rig.Config{})
+	m := rig.StartInProcess(t, rig.Config{})
 	model, calls := &searcher{}, 0
 	host := func(id string) rig.Part {
 		part := rig.Part(id)
@@ -82,9 +82,9 @@ func TestMemory_AgentRemembersItsToolRounds(t *testing.T) {
 		return part
 	}
 	answerTo := func(session, question string) string {
-		req := text(question)
+		req := textRequest(question)
 		req.SessionId, req.Target = session, "searcher"
-		return result(ask(t, m, req)).GetText()
+		return turnResult(runTurn(t, m, req)).GetText()
 	}
 	session := uuid.NewString()
 	first := host("searcher-1")
