@@ -74,11 +74,11 @@ func TestMemory_AgentRemembersItsToolRounds(t *testing.T) {
 	model, calls := &searcher{}, 0
 	host := func(id string) rig.Part {
 		part := rig.Part(id)
-		m.Host(part, rig.Program{
+		m.HostWorker(part, rig.Program{
 			Instance: id, Agent: "searcher", Drain: time.Second,
 			Make: func() (*agent.Agent, error) { return newSearchAgent(model, &calls) },
 		})
-		m.Await(id+" is ready", func() bool { return m.Ready(part) })
+		m.Await(id+" is ready", func() bool { return m.IsReady(part) })
 		return part
 	}
 	answerTo := func(session, question string) string {
