@@ -75,8 +75,8 @@ func TestMemory_AgentRemembersItsToolRounds(t *testing.T) {
 	host := func(id string) rig.Part {
 		part := rig.Part(id)
 		m.HostWorker(part, rig.Program{
-			Instance: id, Agent: "searcher", Drain: time.Second,
-			Make: func() (*agent.Agent, error) { return newSearchAgent(model, &calls) },
+			Instance: id, Agent: "searcher", DrainTimeout: time.Second,
+			NewAgent: func() (*agent.Agent, error) { return newSearchAgent(model, &calls) },
 		})
 		m.Await(id+" is ready", func() bool { return m.IsReady(part) })
 		return part
