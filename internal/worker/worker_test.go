@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -226,9 +227,13 @@ func TestClose_ReleasesThePortsOfAWorkerThatNeverRan(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	require.NoError(t, w.Close())
-	again, err := net.Listen("tcp", address)
-	require.NoError(t, err)
-	require.NoError(t, again.Close())
+	awaitCondition(t, "the port is closed", func() bool { // not at once: a child process may have inherited it
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return errors.Is(err, syscall.ECONNREFUSED)
+	})
 }
 
 func TestConfig_RejectsInvalidSettings(t *testing.T) {
