@@ -89,7 +89,7 @@ func publicAPI(t *testing.T) string {
 	return strings.TrimRight(out.String(), "\n") + "\n"
 }
 
-// declaration returns the text of an exported declaration and the key that sorts it. Constants and variables come
+// formatDeclaration returns the text of an exported declaration and its sort key. Constants and variables come
 // first, then types with their methods, then functions. The text is empty for imports.
 func declaration(t *testing.T, decl ast.Decl) (key, text string) {
 	t.Helper()

@@ -12,14 +12,14 @@ import (
 	"testing"
 )
 
-// singleImplementation lists the interfaces that have only one implementation in the module, tests included. Each
-// has the reason why it is an interface.
+// singleImplementation lists the interfaces that have only one implementation in the module, tests included. For
+// each it gives the reason why the interface exists.
 var singleImplementation = map[string]string{
 	"pkg/execution.CredentialBroker": "a step of pkg/ carries it, and the implementation with its cryptography is internal",
 }
 
-// TestInterfaces_HaveMoreThanOneImplementation requires two implementations of each interface. A type counts as
-// one if it has methods of the same names, so the test needs no type checking.
+// TestInterfaces_HaveMoreThanOneImplementation requires two implementations of each interface. A type counts as an
+// implementation if it has methods with the same names, so the test needs no type checking.
 func TestInterfaces_HaveMoreThanOneImplementation(t *testing.T) {
 	interfaces, types := declarations(t)
 	for _, name := range slices.Sorted(maps.Keys(interfaces)) {
@@ -47,13 +47,13 @@ func TestInterfaces_HaveMoreThanOneImplementation(t *testing.T) {
 	}
 }
 
-// members holds the methods of a type or interface and the types that it embeds.
+// typeMembers holds the methods of a type or interface, and the types that it embeds.
 type members struct {
 	methods map[string]bool
 	embeds  []string // package folder, dot, name; the name alone when it is of another module
 }
 
-// declarations returns the interfaces of the module and its other types, by folder and name.
+// collectTypes returns the interfaces of the module and its other types, by folder and name.
 func declarations(t *testing.T) (interfaces, types map[string]*members) {
 	t.Helper()
 	interfaces, types = map[string]*members{}, map[string]*members{}
@@ -110,7 +110,8 @@ func declarations(t *testing.T) (interfaces, types map[string]*members) {
 	return interfaces, types
 }
 
-// localNames maps the names under which a file imports packages of the module to their folders.
+// importedFolders maps the names under which a file imports packages of this module to the folders of these
+// packages.
 func localNames(file *ast.File) map[string]string {
 	names := map[string]string{}
 	for _, i := range file.Imports {
@@ -125,7 +126,7 @@ func localNames(file *ast.File) map[string]string {
 	return names
 }
 
-// qualified returns the folder and the name of a type.
+// qualifiedName returns the folder and the name of a type, joined by a dot.
 func qualified(dir string, e ast.Expr, local map[string]string) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:
@@ -143,7 +144,7 @@ func qualified(dir string, e ast.Expr, local map[string]string) string {
 	return ""
 }
 
-// expand returns the names of all methods of an interface.
+// interfaceMethods returns the names of all methods of an interface, including embedded ones.
 func expand(name string, interfaces map[string]*members, seen map[string]bool) map[string]bool {
 	m := interfaces[name]
 	if m == nil || seen[name] {
@@ -157,7 +158,7 @@ func expand(name string, interfaces map[string]*members, seen map[string]bool) m
 	return all
 }
 
-// promoted returns the names of all methods of a type, including those of embedded types.
+// allMethods returns the names of all methods of a type, including the methods of embedded types.
 func promoted(name string, types, interfaces map[string]*members, seen map[string]bool) map[string]bool {
 	if m := interfaces[name]; m != nil {
 		return expand(name, interfaces, map[string]bool{})

@@ -13,8 +13,8 @@ import (
 const module = "github.com/troupe-dev/troupe/"
 
 // layers lists the layers of the architecture. A package may import packages of its own layer and of the layers
-// above it in this list, and none below. The longest listed prefix of a path decides its layer. Planned folders
-// are listed too.
+// above it in this list, but no others. The longest listed prefix of a path decides its layer. Planned folders are
+// listed too.
 var layers = []struct{ name, packages string }{
 	{"ground", "pkg/gen pkg/failure internal/grpcfailure internal/retry internal/breaker internal/panics internal/storeerror internal/failedturn internal/stepjournal internal/pendingcall internal/response internal/egress pkg/secret internal/audit internal/broker pkg/ownership internal/lifecycle pkg/session pkg/execution pkg/budget pkg/conversation pkg/event internal/manifest"},
 	{"contracts", "pkg/llm pkg/tool pkg/memory internal/recorder internal/transfer internal/turnlease internal/registry"},
@@ -25,7 +25,7 @@ var layers = []struct{ name, packages string }{
 	{"whole", "services/standalone cmd test examples deploy"},
 }
 
-// confined names the packages that may import a technology, or certain internal packages, directly.
+// restrictedImports lists the packages that may directly import a technology or certain internal packages.
 var confined = []struct{ technology, packages string }{
 	{"google.golang.org/grpc/status", "internal/grpcfailure pkg/gen"},
 	{"google.golang.org/grpc/codes", "internal/grpcfailure pkg/gen"},
@@ -87,7 +87,7 @@ func TestContracts_ImportNoAdapterTechnology(t *testing.T) {
 	}
 }
 
-// layer returns the index of the layer of a package, or -1.
+// layerIndex returns the index of the layer to which a package belongs, or -1.
 func layer(path string) int {
 	best, length := -1, 0
 	for i, l := range layers {
@@ -100,7 +100,7 @@ func layer(path string) int {
 	return best
 }
 
-// within reports whether path is one of the packages or lies below one.
+// isWithin reports whether path is one of the packages or lies in a folder below one of them.
 func within(path, packages string) bool {
 	for p := range strings.FieldsSeq(packages) {
 		if path == p || strings.HasPrefix(path, p+"/") {
@@ -110,8 +110,8 @@ func within(path, packages string) bool {
 	return false
 }
 
-// sources maps each package of the module to its imports outside of tests. It reads the files itself instead of
-// running `go list`, so that the test cache notices changes.
+// packageImports maps each package of the module to the imports of its non-test files. It reads the files itself
+// instead of running `go list`, so that the test cache notices changes.
 func sources(t *testing.T) map[string][]string {
 	t.Helper()
 	pkgs := map[string][]string{}

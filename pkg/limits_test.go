@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// The limits for code that is neither generated nor a test.
+// The limits for code, except generated code and tests.
 const (
 	maxPackageLines = 1500
 	maxFileLines    = 400
@@ -27,7 +27,7 @@ const (
 	maxColumns      = 160
 )
 
-// excess is something that exceeds a limit, with the name of the limit and the size.
+// excess is a thing that exceeds a limit, with the name of the limit and the size of the thing.
 type excess struct {
 	limit, thing string
 	size         int
@@ -136,7 +136,7 @@ func findExcesses(t *testing.T) []excess {
 	return found
 }
 
-// wideLines returns the number of lines of a file that exceed maxColumns.
+// countWideLines returns the number of lines of a file that are longer than maxColumns.
 func wideLines(text []byte) (wide int) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, len(text)+1)
@@ -148,7 +148,7 @@ func wideLines(text []byte) (wide int) {
 	return wide
 }
 
-// fields returns the number of fields of a struct type (0 for other types).
+// countFields returns the number of fields of a struct type (0 for other types).
 func fields(s *ast.TypeSpec) (n int) {
 	if st, ok := s.Type.(*ast.StructType); ok {
 		for _, f := range st.Fields.List {
@@ -158,8 +158,8 @@ func fields(s *ast.TypeSpec) (n int) {
 	return n
 }
 
-// complexity returns the cyclomatic complexity of a function: 1, and 1 more for each branch, loop, case and
-// logical operator. Function literals count with the function that contains them.
+// cyclomaticComplexity returns 1 plus the number of branches, loops, cases and logical operators in a function.
+// Function literals count for the function that contains them.
 func complexity(f *ast.FuncDecl) int {
 	n := 1
 	ast.Inspect(f, func(node ast.Node) bool {

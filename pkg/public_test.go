@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// public lists the packages that authors of agents, clients and plug-ins import, each with its reason. All other
-// packages are internal. A package is public if an author calls it, or if the signature of a public function names
-// its types.
+// publicPackages lists the packages that authors of agents, clients and plug-ins import, each with the reason. All
+// other packages are internal. A package is public if an author calls it, or if the signature of a public function
+// names its types.
 var public = []struct{ path, reason string }{
 	{"pkg/agent", "defines agents, and runs one step"},
 	{"pkg/agent/agenttest", "tests an agent without a mesh"},
@@ -51,8 +51,8 @@ var public = []struct{ path, reason string }{
 	{"pkg/worker", "hosts an agent as a worker of the mesh"},
 }
 
-// The limits of the public packages, without generated code. A group of constants or variables counts as one name,
-// as in `go doc -short`.
+// The limits of the public packages, without generated code. As in `go doc -short`, a group of constants or
+// variables counts as one name.
 const (
 	maxPublicPackages = 32
 	maxPublicNames    = 500
@@ -115,7 +115,7 @@ func TestPublic_NeedsNoInternalType(t *testing.T) {
 	}
 }
 
-// aliasedTypes returns the types of internal/ that a public package has an alias for.
+// aliasedTypes returns the types of internal/ for which a public package has an alias.
 func aliasedTypes(t *testing.T) map[string]bool {
 	t.Helper()
 	aliases := map[string]bool{}
@@ -190,8 +190,8 @@ func exportedNames(file *ast.File) (n int) {
 	return n
 }
 
-// exportedTypes calls visit for each type expression in an exported declaration of a file: parameters and results of
-// functions and methods, exported fields, and declared types.
+// exportedTypes calls visit for each type expression in an exported declaration of a file. These are the
+// parameters and results of functions and methods, exported fields, and declared types.
 func exportedTypes(file *ast.File, visit func(name string, e ast.Expr)) {
 	fields := func(name string, list *ast.FieldList) {
 		if list == nil {
@@ -248,7 +248,7 @@ func exportedTypes(file *ast.File, visit func(name string, e ast.Expr)) {
 	}
 }
 
-// embeddedName returns the name of an embedded field.
+// embeddedFieldName returns the name of an embedded field.
 func embeddedName(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:

@@ -38,7 +38,7 @@ func goFiles(t *testing.T) []string {
 	return files
 }
 
-// receiver returns the name of a receiver's type.
+// receiverName returns the name of the type of a receiver.
 func receiver(t ast.Expr) string {
 	switch t := t.(type) {
 	case *ast.StarExpr:

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// calls returns limits of tool calls only.
+// calls returns Limits that limit only tool calls.
 func calls(n int64, policy budget.Policy) budget.Limits {
 	l := budget.Unbounded()
 	l.ToolCalls, l.Policy = n, policy

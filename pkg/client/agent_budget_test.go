@@ -49,7 +49,7 @@ func TestAgent_RemoteTurnGetsShareOfBudget(t *testing.T) {
 	require.Equal(t, budget.Amounts{Iterations: 5, ModelCalls: 7, ToolCalls: 8, Tokens: 10_000, Cost: 12, FanOut: 2}, inv.Step.Budget.Used())
 }
 
-// If the budget of the parent turn leaves nothing, the remote agent is not called.
+// If the parent turn has no budget left, the remote agent is not called.
 func TestAgent_NotCalledWhenBudgetIsUsedUp(t *testing.T) {
 	m := &mesh{events: researchEvents()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{})
@@ -70,7 +70,7 @@ func TestAgent_NotCalledWhenBudgetIsUsedUp(t *testing.T) {
 	require.Empty(t, m.requests)
 }
 
-// A remote turn whose result has no usage counts with the usage in its events.
+// If the result of a remote turn reports no usage, the usage in its events is counted.
 func TestAgent_CountsUsageFromEvents(t *testing.T) {
 	events := researchEvents()
 	m := &mesh{events: append(events[:len(events)-1], turnResult(&troupev1.TurnResult{

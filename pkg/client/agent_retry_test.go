@@ -11,7 +11,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// failedTurn returns the events of a remote turn that failed. If it is recoverable, another turn can resume it.
+// failedTurn returns the events of a remote turn that failed. Another turn can resume it if recoverable is true.
 func failedTurn(recoverable bool) []*troupev1.Event {
 	result := &troupev1.TurnResult{
 		Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Usage: &troupev1.Usage{InputTokens: 4, ModelCalls: 1},
@@ -23,8 +23,8 @@ func failedTurn(recoverable bool) []*troupev1.Event {
 	return []*troupev1.Event{fromAgent("research", "", textDelta("It may be")), turnResult(result)}
 }
 
-// A later attempt of the step, or a resume, requests a failed remote turn once more. Every repetition of the
-// attempt uses the same request id. The new turn continues from the results of the failed one if possible.
+// A later attempt of the step, or a resumed turn, requests a failed remote turn once more. Repetitions of the
+// attempt use the same request id. If possible, the new turn continues from the results of the failed one.
 func TestAgent_RetriesFailedRemoteTurn(t *testing.T) {
 	for name, c := range map[string]struct {
 		attempt     int
@@ -86,7 +86,7 @@ func TestAgent_RetriesFailedRemoteTurn(t *testing.T) {
 				if failures := int64(c.succeedsAt - 1); !c.fails {
 					require.Equal(t, "I found it.", done.Result.Text)
 					if c.rejected {
-						failures-- // the rejected request used nothing
+						failures-- // the rejected request used no budget
 					}
 					require.EqualValues(t, 9+4*failures, done.Result.Usage.InputTokens, "tokens of failed turns count")
 				}

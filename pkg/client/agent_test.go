@@ -31,7 +31,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// mesh answers each request with the events of the test.
+// fakeMesh answers each request with the events that the test sets.
 type mesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	events   []*troupev1.Event
@@ -40,8 +40,8 @@ type mesh struct {
 
 	mu        sync.Mutex
 	requests  []*troupev1.OrchestrateRequest
-	cancelled []string // traces
-	spans     []string // W3C traces of the requests
+	cancelled []string // ids of the cancelled traces
+	spans     []string // W3C trace ids of the requests
 }
 
 func (m *mesh) CancelTrace(_ context.Context, req *troupev1.CancelTraceRequest) (*troupev1.CancelTraceResponse, error) {
@@ -84,7 +84,7 @@ func (m *mesh) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.Orc
 	return nil
 }
 
-// serveMesh serves the mesh until the test ends, and returns a client of it.
+// serveMesh serves m until the test ends and returns a client that is connected to it.
 func serveMesh(t testing.TB, m *mesh) *client.Client {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -118,7 +118,7 @@ func turnResult(result *troupev1.TurnResult) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: result}}
 }
 
-// researchEvents returns the events of a remote agent that is a flow.
+// flowEvents returns the events of a remote agent that is a flow.
 func researchEvents() []*troupev1.Event {
 	return []*troupev1.Event{
 		{SessionId: "theirs", Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{RequestId: "sub-1", TurnId: "t-1"}}},
@@ -151,7 +151,7 @@ func newStep() execution.Step {
 	}
 }
 
-// runAgent runs an agent to its end. It returns "author branch payload" for each event, and the result.
+// runAgent runs an agent to its end. It returns its events as "author branch payload", and its result.
 func runAgent(ctx context.Context, a *agent.Agent, inv agent.Invocation) (told []string, done event.TurnResult, err error) {
 	for e, failed := range a.Run(ctx, inv) {
 		if failed != nil {
@@ -257,7 +257,7 @@ func TestAgent_ReportsOutcomeOfRemoteTurn(t *testing.T) {
 		"a failure":                   {failed(troupev1.FailureMode_FAILURE_MODE_RESOURCE_API), event.Failed, failure.ResourceAPI},
 		"a failure that is not ours":  {failed(troupev1.FailureMode_FAILURE_MODE_FENCED), event.Failed, failure.ResourceTool},
 		"cancelled by another client": {failed(troupev1.FailureMode_FAILURE_MODE_USER_CANCELLED), event.Failed, failure.ResourceTool},
-		"its workers are lost":        {failed(troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED), event.Failed, failure.ResourceTool}, // it is quarantined, and not the turn above
+		"its workers are lost":        {failed(troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED), event.Failed, failure.ResourceTool}, // only the remote turn is quarantined, not its parent
 	} {
 		t.Run(name, func(t *testing.T) {
 			remote, err := serveMesh(t, &mesh{events: []*troupev1.Event{turnResult(tc.result)}}).Agent("research", agent.Config{})
@@ -274,7 +274,7 @@ func TestAgent_ReportsOutcomeOfRemoteTurn(t *testing.T) {
 }
 
 // Pending calls of a remote session become a question that names the session. They are not pending calls of this
-// step, because they are answered in the remote session.
+// step, because the user answers them in the remote session.
 func TestAgent_PendingCallsBecomeAQuestion(t *testing.T) {
 	m := &mesh{events: []*troupev1.Event{
 		fromAgent("research", "", &troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: &troupev1.PendingCall{Id: "1-1-2"}}}}),
@@ -307,7 +307,7 @@ func TestAgent_RejectsInvalidNameAndSelfCall(t *testing.T) {
 	require.ErrorContains(t, err, "would ask itself")
 }
 
-// A flow of a local agent and a remote one.
+// This flow runs a remote agent and then a local one.
 func ExampleClient_Agent() {
 	conn, err := rpc.Dial("127.0.0.1:7400", telemetry.Discard())
 	if err != nil {
@@ -330,7 +330,7 @@ func ExampleClient_Agent() {
 	// Output: team
 }
 
-// An agent that is called as a tool publishes no events of its own. The remote turn that works for it is
+// An agent that is called as a tool publishes no events of its own. The event that names the remote turn is still
 // published, at any depth.
 func TestAgent_CalledAsToolReportsSubtask(t *testing.T) {
 	m := &mesh{events: researchEvents()}

@@ -19,7 +19,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// newCertificateFiles returns the certificate files of a local server, signed by a new CA.
+// newCertificateFiles creates a CA and a server certificate that it signs, and returns their files.
 func newCertificateFiles(t *testing.T) identity.Files {
 	t.Helper()
 	ca, err := identity.OpenCA(t.TempDir())
@@ -36,15 +36,15 @@ func TestTurn_FailsAtOnceOnRejectedCertificate(t *testing.T) {
 	edge, err := identity.Edge{Cert: theirs.Cert, Key: theirs.Key, CA: theirs.CA}.Open(zap.NewNop())
 	require.NoError(t, err)
 	for name, trust := range map[string]identity.ClientTLS{
-		"theirs":         {CA: ours.CA, Cert: theirs.Cert, Key: theirs.Key},
-		"ours":           {CA: theirs.CA, Cert: ours.Cert, Key: ours.Key},
-		"of a plain one": {CA: ours.CA},
+		"the client rejects the server": {CA: ours.CA, Cert: theirs.Cert, Key: theirs.Key},
+		"the server rejects the client": {CA: theirs.CA, Cert: ours.Cert, Key: ours.Key},
+		"the server has no TLS": {CA: ours.CA},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lis, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
 			var options []grpc.ServerOption
-			if name != "of a plain one" {
+			if name != "the server has no TLS" {
 				options = append(options, grpc.Creds(edge.Credentials()))
 			}
 			server := grpc.NewServer(options...)

@@ -27,10 +27,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const traceID = "0af7651916cd43dd8448eb211c80319c"
 
-// lastSequence is the sequence of the turn result in the trace that the orchestrator sends.
+// lastSequence is the sequence of the turn result in the trace of fakeOrchestrator.
 const lastSequence = 6
 
-// allEvents returns the events of the trace: six stored events, with a text delta before each except the first.
+// allEvents returns the events of the trace: six stored events, each except the first preceded by a text delta.
 func allEvents() (all []*troupev1.Event) {
 	for s := uint64(1); s <= lastSequence; s++ {
 		if s > 1 {
@@ -45,17 +45,17 @@ func allEvents() (all []*troupev1.Event) {
 	return all
 }
 
-// orchestrator sends the events of one trace and breaks its streams as the test says.
+// fakeOrchestrator sends the events of one trace. Its script decides when a stream breaks.
 type orchestrator struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	listener *cutListener
-	// script says for each stream, numbered from 1, after how many items it breaks and with which error. A
-	// negative number means that it does not break.
+	// script returns after how many items a stream breaks, and with which error. Streams are numbered from 1. A
+	// negative number of items means that the stream does not break.
 	script func(stream int) (items int, with error)
 
 	mu       sync.Mutex
 	requests []*troupev1.OrchestrateRequest
-	watches  []uint64 // after_sequence of each
+	watches  []uint64 // after_sequence of each WatchTrace call
 	streams  int
 }
 
@@ -114,10 +114,10 @@ func (o *orchestrator) sendEvents(ctx context.Context, events []*troupev1.Event,
 	return with
 }
 
-// Ways to end a stream that are not errors of the mesh.
+// These errors in a script end a stream in another way than with an error of the mesh.
 var (
-	errCut  = errors.New("with its connection, once the items have arrived")
-	errHang = errors.New("when the caller has had enough")
+	errCut  = errors.New("the connection is cut after the items have arrived")
+	errHang = errors.New("the stream stays open until the caller stops")
 )
 
 // streamCount returns how many streams were opened.
@@ -130,7 +130,7 @@ func (o *orchestrator) streamCount() int {
 // neverBreak is a script that breaks no stream.
 func neverBreak(int) (int, error) { return -1, nil }
 
-// serve serves the orchestrator until the test ends, and returns a client of it.
+// serveOrchestrator serves a fakeOrchestrator until the test ends and returns it with a client.
 func serve(t *testing.T, script func(int) (int, error)) (*orchestrator, *client.Client) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -157,7 +157,7 @@ func serveAt(t *testing.T, lis net.Listener, conn *grpc.ClientConn, script func(
 	return o, client.New(conn)
 }
 
-// cutListener is a listener that can cut its connections.
+// cutListener is a net.Listener that can close all its connections.
 type cutListener struct {
 	net.Listener
 	mu   sync.Mutex
@@ -183,12 +183,13 @@ func (c *cutListener) cut() {
 	c.open = nil
 }
 
-// newRequest returns a request without ids, for which the client makes its own.
+// newRequest returns a request without ids, so that the client generates them.
 func newRequest() *troupev1.OrchestrateRequest {
 	return &troupev1.OrchestrateRequest{Input: &troupev1.OrchestrateRequest_Text{Text: "What may an agent write?"}}
 }
 
-// collect reads a stream of events to its end, which may be an error. It calls arrived after each event.
+// collectEvents reads a stream to its end, which may be an error, and returns the stored events. It calls arrived
+// after each item.
 func collect(events iter.Seq2[*troupev1.Event, error], arrived ...func()) (stored []*troupev1.Event, failed error) {
 	for e, err := range events {
 		for _, tell := range arrived {
@@ -204,7 +205,7 @@ func collect(events iter.Seq2[*troupev1.Event, error], arrived ...func()) (store
 	return stored, nil
 }
 
-// requireComplete requires that every stored event after the given sequence arrived once and in order.
+// requireComplete checks that every stored event after the given sequence arrived once and in order.
 func requireComplete(t *testing.T, got []*troupev1.Event, after uint64) {
 	t.Helper()
 	var want []*troupev1.Event
@@ -227,13 +228,13 @@ func TestTurn_YieldsTheWholeTrace(t *testing.T) {
 	require.Equal(t, 1, o.streamCount())
 }
 
-// A stream may break at any item and in any way: the client resumes it, loses no stored event, and yields none
+// The client resumes a stream that breaks at any item and in any way. It loses no stored event and yields none
 // twice.
 func TestTurn_ResumesBrokenStream(t *testing.T) {
 	breaks := map[string]error{
 		"cut":     errCut,
 		"status":  failure.New(failure.SystemNetwork, "test", "the orchestrator is stopping"),
-		"refused": failure.New(failure.SystemNetwork, "test", "not yet"),
+		"rejected": failure.New(failure.SystemNetwork, "test", "not yet"),
 		"slow":    failure.New(failure.SlowConsumer, "test", "the client is behind").With("resume_after", "3"),
 		"ended":   nil,
 	}
@@ -244,7 +245,7 @@ func TestTurn_ResumesBrokenStream(t *testing.T) {
 					switch {
 					case stream == 1:
 						return items, with
-					case stream == 2 && how == "refused":
+					case stream == 2 && how == "rejected":
 						return 0, with
 					default:
 						return -1, nil
@@ -258,7 +259,7 @@ func TestTurn_ResumesBrokenStream(t *testing.T) {
 				})
 				require.NoError(t, err)
 				requireComplete(t, got, 0)
-				for _, r := range o.requests { // before it knows the trace it sends the request again
+				for _, r := range o.requests { // until the client knows the trace, it repeats the request
 					require.NotEmpty(t, r.GetSessionId())
 					require.Equal(t, o.requests[0].GetSessionId(), r.GetSessionId())
 					require.Equal(t, o.requests[0].GetRequestId(), r.GetRequestId())
@@ -270,7 +271,7 @@ func TestTurn_ResumesBrokenStream(t *testing.T) {
 }
 
 func TestTurn_ResumesWhileThereIsProgress(t *testing.T) {
-	o, c := serve(t, func(int) (int, error) { return 2, errCut }) // one stored event of each stream
+	o, c := serve(t, func(int) (int, error) { return 2, errCut }) // each stream sends one stored event
 	items := 0
 	got, err := collect(c.Turn(t.Context(), newRequest()), func() {
 		if items++; items%2 == 0 {
@@ -282,7 +283,7 @@ func TestTurn_ResumesWhileThereIsProgress(t *testing.T) {
 	require.Equal(t, []uint64{1, 2, 3, 4, 5}, o.watches)
 }
 
-// Watching a trace from its last event on ends without events and without an error.
+// Watching a trace from its last event yields no events and no error.
 func TestWatch_EndsAfterLastEvent(t *testing.T) {
 	o, c := serve(t, neverBreak)
 	got, err := collect(c.Watch(t.Context(), traceID, lastSequence))

@@ -19,7 +19,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// serveInMemory works like serve without a network, so that synctest can control the time.
+// serveInMemory does the same as serveOrchestrator over connections in memory, so that synctest can control the
+// time.
 func serveInMemory(t *testing.T, script func(int) (int, error)) (*orchestrator, *client.Client) {
 	t.Helper()
 	lis := bufconn.Listen(1 << 20)
@@ -32,7 +33,8 @@ func serveInMemory(t *testing.T, script func(int) (int, error)) (*orchestrator, 
 // shortPatience is how long a client in these tests waits for progress before it gives up.
 const shortPatience = 300 * time.Millisecond
 
-// The client outlasts the restart of an orchestrator, during which its address rejects connections for seconds.
+// The client keeps trying during the restart of an orchestrator, while its address rejects connections for
+// seconds.
 func TestTurn_OutlastsRestartOfOrchestrator(t *testing.T) {
 	for name, c := range map[string]struct {
 		items int
@@ -60,7 +62,7 @@ func TestTurn_OutlastsRestartOfOrchestrator(t *testing.T) {
 	}
 }
 
-// The client gives up soon at an address that never responds, because it may be mistyped.
+// The client gives up after a short time if the address has never responded, because the address may be mistyped.
 func TestTurn_GivesUpSoonIfAddressNeverResponds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c := serveInMemory(t, func(int) (int, error) { return 0, failure.New(failure.SystemNetwork, "test", "refused") })
@@ -71,8 +73,8 @@ func TestTurn_GivesUpSoonIfAddressNeverResponds(t *testing.T) {
 	})
 }
 
-// After an orchestrator was killed and its lease has expired, the same request makes another orchestrator take the
-// turn over. A client that only watches cannot cause a takeover.
+// After an orchestrator was killed and its lease has expired, repeating the request makes another orchestrator
+// take the turn over. A client that only watches cannot cause a takeover.
 func TestTurn_RepeatsRequestOfOrphanedTurn(t *testing.T) {
 	const lease = 30 * time.Second
 	for name, items := range map[string]int{"from the start": 0, "in the middle": 3} {
@@ -105,7 +107,7 @@ func TestTurn_RepeatsRequestOfOrphanedTurn(t *testing.T) {
 	require.Equal(t, 1, o.streamCount())
 }
 
-// A request with answers is repeated as a whole and with the same ids, like a request with a text.
+// A request that answers pending calls is repeated completely and with the same ids, like a request with a text.
 func TestTurn_RepeatsRequestWithAnswers(t *testing.T) {
 	o, c := serve(t, func(stream int) (int, error) {
 		if stream == 1 {

@@ -70,8 +70,8 @@ func TestReaderRole_UntrustedSystemMessageIsUser(t *testing.T) {
 	require.Equal(t, conversation.RoleUser, m.ReaderRole())
 }
 
-// A summary of untrusted words is marked, and neither its author nor its words can remove the mark. Summaries of
-// summaries keep it. A summary of trusted words has none.
+// A summary of untrusted text is marked. Neither its author nor its text can remove the mark, and summaries of
+// summaries keep it. A summary of trusted text has no mark.
 func TestCompact_MarksASummaryOfUntrustedWords(t *testing.T) {
 	for _, summary := range []string{"", "They talked.", "\n(Some of it comes from nowhere.)", strings.Repeat("long ", 100)} {
 		for _, strategy := range []conversation.Strategy{conversation.SlidingWindow, conversation.Summarize, conversation.Hierarchical} {

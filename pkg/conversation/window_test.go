@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// conversations generates what sessions hold: user messages, answers, and tool rounds. Some conversations end in
-// the middle of a turn, and some begin with a summary.
+// conversations generates conversations as sessions store them: user messages, answers and tool rounds. Some end
+// in the middle of a turn, and some begin with a summary.
 var conversations = rapid.Custom(func(t *rapid.T) []Message {
 	var all []Message
 	add := func(m Message) {
@@ -40,7 +40,7 @@ var conversations = rapid.Custom(func(t *rapid.T) []Message {
 	return all
 })
 
-// requireWholeRounds fails if the messages begin inside a tool round.
+// requireWholeRounds checks that the messages do not begin inside a tool round.
 func requireWholeRounds(t require.TestingT, messages []Message) {
 	if len(messages) > 0 {
 		require.NotEqual(t, RoleTool, messages[0].Role, "begins inside a tool round")
@@ -78,7 +78,7 @@ func TestWindow_ReturnsLatestMessagesWithinBounds(t *testing.T) {
 				require.LessOrEqual(t, countTokens(window), budget)
 			}
 		}
-		// The window is as long as possible: one more message, with its tool round, would break a bound.
+		// The window is as long as possible: one more message, with its tool round, would exceed a limit.
 		if more := roundStart(all, len(all)-len(window)-1); more >= 0 && len(window) < len(all) {
 			longer := all[more:]
 			require.True(t, limit > 0 && len(longer) > limit || budget > 0 && countTokens(longer) > budget, "it could hold %d", len(longer))

@@ -17,7 +17,7 @@ import (
 
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// toTraceEntry returns the trace entry of a payload without the common fields.
+// toTraceEntry returns the trace entry of a payload without the header fields.
 func toTraceEntry(t *testing.T, p event.Payload) map[string]any {
 	t.Helper()
 	text, err := json.Marshal(event.Event{Invocation: "turn-1", Sequence: 3, Time: noon.In(time.FixedZone("", 3600)), Author: "research", Payload: p})

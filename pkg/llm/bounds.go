@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// Bounds limits how long a provider may take (CO-13). Zero values mean the defaults.
+// Bounds limits how long an adapter waits for its provider (CO-13). Zero values mean the defaults.
 type Bounds struct {
-	Connect   time.Duration // to connect, and again for TLS; default 20 s
-	FirstByte time.Duration // from then to the head of the response; default 300 s
-	Idle      time.Duration // between two pieces of a response; default 300 s
-	Read      time.Duration // for the whole response; default 600 s
+	Connect   time.Duration // for connecting, and again for the TLS handshake (0 means 20 s)
+	FirstByte time.Duration // from then until the header of the response (0 means 300 s)
+	Idle      time.Duration // between two pieces of a response (0 means 300 s)
+	Read      time.Duration // for the whole response (0 means 600 s)
 }
 
 func (b Bounds) orDefault() Bounds {
@@ -28,14 +28,13 @@ func (b Bounds) orDefault() Bounds {
 	}
 }
 
-// NewHTTPClient returns an HTTP client that enforces the bounds. Adapters give it to the provider's SDK. A request
-// that exceeds a bound fails with an error that names the bound. The client follows no redirects, because they
-// would take the key to another server. It is safe for concurrent use, and keeps connections open for later
-// requests.
+// NewHTTPClient returns an HTTP client that enforces the bounds. Adapters pass it to the provider's SDK. A request
+// that exceeds a bound fails with an error that names the bound. The client follows no redirects, because it would
+// send the key to another server. It is safe for concurrent use, and keeps connections open for later requests.
 func NewHTTPClient(b Bounds) *http.Client {
 	b = b.orDefault()
 	const (
-		parallel = 64 // sessions of a busy worker that ask one provider at a time
+		parallel = 64 // sessions of a busy worker that call one provider concurrently
 		ping     = 15 * time.Second
 	)
 	return &http.Client{CheckRedirect: noRedirect, Transport: &boundedTransport{bounds: b, next: &http.Transport{
@@ -45,7 +44,7 @@ func NewHTTPClient(b Bounds) *http.Client {
 		ForceAttemptHTTP2:   true,
 		MaxIdleConnsPerHost: parallel,
 		IdleConnTimeout:     90 * time.Second,
-		// Pings find a lost connection long before Idle.
+		// Pings detect a lost connection long before the Idle bound.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: ping, PingTimeout: ping},
 	}}}
 }
@@ -54,17 +53,17 @@ func noRedirect(req *http.Request, _ []*http.Request) error {
 	return fmt.Errorf("the provider redirects to %s, which is not followed; use that address", req.URL.Host)
 }
 
-// maxRefusal limits how much of an error response is read, in bytes.
+// maxErrorBody limits how much of an error response is read, in bytes.
 const maxRefusal = 64 << 10
 
-// ReadRefusal reads the beginning of the body of an error response, and closes it.
+// ReadErrorBody reads the first 64 KiB of the body of an error response, and closes the body.
 func ReadRefusal(res *http.Response) []byte {
 	defer res.Body.Close() //nolint:errcheck // it was read
 	body, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
 	return body
 }
 
-// boundedTransport is a transport that cancels requests that take too long.
+// boundedTransport is an http.RoundTripper that cancels requests that exceed the bounds.
 type boundedTransport struct {
 	bounds Bounds
 	next   *http.Transport
@@ -95,14 +94,15 @@ func (b *boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 	return res, nil
 }
 
-// boundedBody fails when a single read takes longer than the bound. Time between reads does not count.
+// boundedBody is a response body that fails when a single Read takes too long. The time between two reads does not
+// count.
 type boundedBody struct {
 	io.ReadCloser
-	because     func(error) error // says why a read failed
+	because     func(error) error // returns the cause of the cancellation, or the given error
 	cancel      context.CancelCauseFunc
 	idle, whole *time.Timer
 	bound       time.Duration
-	ended       bool // all was read, or it failed
+	ended       bool // the whole body was read, or a read failed
 }
 
 // Read implements io.Reader.
@@ -117,8 +117,9 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The end of the response usually comes right after the mark at which readers stop. A connection can be used again
-// only after it was read.
+// Close reads this much more, for this long, if the reader stopped before the end of the response. Readers often
+// stop at an end mark just before the real end, and a connection can only be reused if the response was read
+// completely.
 const (
 	tail     = 4 << 10
 	tailTime = 10 * time.Millisecond
@@ -137,7 +138,7 @@ func (b *boundedBody) Close() error {
 	return err
 }
 
-// causeOf returns the cause with which the context of a request ended, instead of the error of the context.
+// causeOr returns the cause with which ctx was cancelled, or err if ctx was not cancelled.
 func causeOf(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause

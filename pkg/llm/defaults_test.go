@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The suite in llmtest tests that bounds and retries are enforced.
+// The default bounds and retries equal the documented numbers. The suite in llmtest tests that they are enforced.
 // Req: CO-13
 func TestDefaults_AreThoseThatAreDocumented(t *testing.T) {
 	require.Equal(t, Bounds{Connect: 20 * time.Second, FirstByte: 5 * time.Minute, Idle: 5 * time.Minute, Read: 10 * time.Minute}, Bounds{}.orDefault())

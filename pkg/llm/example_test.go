@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// answer prints what a model answers, for the examples.
+// printAnswer prints the answer of a model.
 func answer(m llm.Model) string {
 	var text, by string
 	for d, err := range m.Generate(context.Background(), llm.Request{}) {

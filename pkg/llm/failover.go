@@ -10,10 +10,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Failover returns a model that tries others in order. If one fails before it sent text, and another may succeed (see
-// Kind.Elsewhere), it tries the next. A model whose breaker is open fails at once (see Guarded). Delta.Model says which
-// model answers. The usage adds up over all of them. If all fail, the error is the last one, and its cause has the others.
-// A chain without models, or with a model of the chain's own name, is an error.
+// Failover returns a model that tries several models in order. If one fails before it has sent content, and
+// another model may succeed (see Kind.AllowsFailover), Failover tries the next one. A model whose circuit breaker
+// is open fails at once (see Guarded). Delta.Model says which model answers. The usage is the sum over all models.
+// If all fail, Failover returns the last error, whose cause contains the others. It is an error if there are no
+// models, or if one of them has the name of the chain.
 func Failover(name string, models ...Model) (Model, error) {
 	if len(models) == 0 {
 		return nil, failure.Newf(failure.UserInvalidInput, "llm.Failover", "model %q: a chain needs at least one model", name)
@@ -34,7 +35,7 @@ type failover struct {
 // Name implements Model.
 func (c failover) Name() string { return c.name }
 
-// ContextSize returns the smallest context of the models, because any of them may have to answer.
+// ContextSize returns the smallest context size of the models, because any of them may have to answer.
 func (c failover) ContextSize() int64 {
 	least := ContextOf(c.models[0])
 	for _, m := range c.models[1:] {
@@ -61,7 +62,7 @@ func (c failover) Generate(ctx context.Context, req Request) iter.Seq2[Delta, er
 	}
 }
 
-// joinErrors returns the last error, with the others in its cause.
+// joinErrors returns the last error with the other errors in its cause.
 func joinErrors(failed []error) error {
 	last := failed[len(failed)-1]
 	e, ok := errors.AsType[*failure.Error](last)
@@ -72,7 +73,7 @@ func joinErrors(failed []error) error {
 	return e.Because(errors.Join(failed...))
 }
 
-// nameDeltas returns the deltas of a model, with the model's name in the first one that has content.
+// addModelName yields the deltas of a model, and sets the model's name in the first one that has content.
 func nameDeltas(ctx context.Context, m Model, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
 		said := false

@@ -26,7 +26,7 @@ type guarded struct {
 	circuit *breaker.Breaker
 }
 
-// ContextSize implements ContextSize.
+// ContextSize implements ContextSizer.
 func (m guarded) ContextSize() int64 { return ContextOf(m.Model) }
 
 // Generate implements Model.
@@ -52,7 +52,7 @@ func (m guarded) Generate(ctx context.Context, req Request) iter.Seq2[Delta, err
 				verdict = breaker.Failure
 			case err == nil && d.says():
 				verdict = breaker.Success
-				tell() // at the first word: others need not wait for the last
+				tell() // report at the first content, so that other requests need not wait for the end
 			}
 			if !yield(d, err) {
 				return
@@ -61,7 +61,8 @@ func (m guarded) Generate(ctx context.Context, req Request) iter.Seq2[Delta, err
 	}
 }
 
-// breakerOpen returns the error of a request while the breaker is open. During the trial, left is unknown and at least 1 s.
+// newBreakerOpenError returns the error for a request while the breaker is open. left is the time until the next
+// trial. During a trial it is unknown, and the error says 1 s.
 func (m guarded) breakerOpen(left time.Duration) error {
 	provider, _, _ := strings.Cut(m.Name(), "/")
 	return Source{Provider: provider, Model: m.Name()}.failure(&Error{

@@ -20,7 +20,7 @@ func TestGuarded_StopsCallingAFailingProvider(t *testing.T) {
 		a := &actor{name: "test/a", requests: [][]act{
 			down,
 			{fail(llm.RateLimit, 0)},
-			{say("hi")}, // which begins the count anew
+			{say("hi")}, // resets the count
 			down,
 			{fail(llm.Authentication, 0)},
 			{fail(llm.Connection, 0)},
@@ -41,7 +41,7 @@ func TestGuarded_StopsCallingAFailingProvider(t *testing.T) {
 		require.Equal(t, failure.ResourceCircuit, told.Mode)
 		require.True(t, told.Mode.Retryable())
 		require.Equal(t, "6s", told.Facts["retry_after"])
-		require.Equal(t, "test failed the last requests to model test/a, and is left alone; try again in 6s", told.Message)
+		require.Equal(t, "test failed the last requests to model test/a, so it is not called for now; try again in 6s", told.Message)
 		require.EqualValues(t, 7, a.asked.Load(), "it was not asked")
 
 		time.Sleep(6*time.Second + 1)
@@ -53,7 +53,7 @@ func TestGuarded_StopsCallingAFailingProvider(t *testing.T) {
 	})
 }
 
-// A chain skips it, also if it hangs, and uses it again later.
+// A chain skips a model whose breaker is open, even if the model hangs, and uses it again later.
 func TestGuarded_IsPassedOverInAChain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs := []act{after(time.Hour, say("never"))}
@@ -74,7 +74,7 @@ func TestGuarded_IsPassedOverInAChain(t *testing.T) {
 	})
 }
 
-// The trial succeeds with the first word. A consumer that stops early does not decide it.
+// The trial succeeds with the first text. A consumer that stops early neither fails nor ends it.
 func TestGuarded_TheFirstWordDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := []act{fail(llm.Unavailable, 0)}

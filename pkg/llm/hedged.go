@@ -9,10 +9,11 @@ import (
 	"github.com/troupe-dev/troupe/internal/panics"
 )
 
-// Hedged returns the first model with a hedge: if it has sent nothing for a time, a request to the second model starts as
-// well. The model that sends text first answers, and the other request is cancelled. Both may be the same model. The usage
-// that both report adds up; a provider may bill more for the cancelled request. The result has the name of the first
-// model; Delta.Model says when the second one answers. Hedged does not retry failed requests; see Retried and Failover.
+// Hedged returns a model that asks the first model, and also the second one if the first has sent no content
+// within the given time. The model that sends content first answers, and the other request is cancelled. Both may
+// be the same model. The usage is the sum of what both report, but a provider may bill more for the cancelled
+// request. The result has the name of the first model. Delta.Model says when the second one answers. Hedged does
+// not retry failed requests; see Retried and Failover.
 func Hedged(first, second Model, after time.Duration) Model { return hedged{first, second, after} }
 
 type hedged struct {
@@ -23,7 +24,7 @@ type hedged struct {
 // Name implements Model.
 func (m hedged) Name() string { return m.first.Name() }
 
-// ContextSize returns the smaller context of the two, because either may have to answer.
+// ContextSize returns the smaller context size of the two models, because either may have to answer.
 func (m hedged) ContextSize() int64 { return min(ContextOf(m.first), ContextOf(m.second)) }
 
 // Generate implements Model.
@@ -54,7 +55,7 @@ func (m hedged) Generate(ctx context.Context, req Request) iter.Seq2[Delta, erro
 	}
 }
 
-// race runs two requests, of which one will answer. Only Generate starts and stops its racers.
+// race runs two requests, one of which will answer. Only Generate starts and cancels its racers.
 type race struct {
 	said    chan racerUpdate
 	running sync.WaitGroup
@@ -68,15 +69,15 @@ type racer struct {
 	end   context.CancelFunc
 }
 
-// racerUpdate is a message of a racer: a delta, or its end.
+// racerUpdate is a delta of a racer, or its end.
 type racerUpdate struct {
 	by    *racer
 	delta Delta
 	done  bool
-	err   error // with done
+	err   error // why the racer failed; only with done
 }
 
-// start runs a model. It sends each delta before it reads the next one.
+// start runs a model in a goroutine. The goroutine sends each delta to updates before it reads the next one.
 func (r *race) start(ctx context.Context, m Model, req Request) {
 	ctx, end := context.WithCancel(ctx)
 	by := &racer{m, end}
@@ -95,7 +96,8 @@ func (r *race) start(ctx context.Context, m Model, req Request) {
 	})
 }
 
-// sendDeltas sends the deltas of a model. A panic becomes an error, because it would end the process in this goroutine.
+// sendDeltas passes the deltas of a model to hand. A panic becomes an error, because in this goroutine it would
+// end the process.
 func sendDeltas(ctx context.Context, m Model, req Request, hand func(Delta) bool) (err error) {
 	defer panics.Recover("llm.Hedged", &err)
 	for d, err := range m.Generate(ctx, req) {
@@ -109,7 +111,7 @@ func sendDeltas(ctx context.Context, m Model, req Request, hand func(Delta) bool
 	return nil
 }
 
-// stop cancels all racers but one.
+// cancelAllExcept cancels all racers except winner, which may be nil.
 func (r *race) stop(but *racer) {
 	for _, other := range r.racers {
 		if other != but {
@@ -118,7 +120,8 @@ func (r *race) stop(but *racer) {
 	}
 }
 
-// yieldUpdate yields the message of a racer, and reports whether it was the last one.
+// yieldUpdate yields the delta or the error of an update, unless another racer has won. It returns true if nothing
+// more must be yielded.
 func (r *race) yieldUpdate(n racerUpdate, name string, yield func(Delta, error) bool) (all bool) {
 	if r.winner != nil && n.by != r.winner {
 		return false

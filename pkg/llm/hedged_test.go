@@ -15,7 +15,7 @@ import (
 
 const hedge = 2 * time.Second
 
-// race asks a hedged pair, and returns the answer and how long it took.
+// askHedged asks a hedged pair of models. It returns the answer and how long it took.
 func race(t *testing.T, first, second *actor) (said, time.Duration) {
 	t.Helper()
 	start := time.Now()
@@ -109,7 +109,7 @@ func TestHedged_EndsWithItsContextAndItsConsumer(t *testing.T) {
 	})
 }
 
-// bomb is a model that panics.
+// panickingModel is a model that panics.
 type bomb struct{ llm.Model }
 
 func (bomb) Name() string { return "bomb" }

@@ -17,19 +17,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// act is one action of a model: it waits, and then yields a delta or an error.
+// modelAction is one action of an actionModel: it waits, and then yields a delta or an error.
 type act struct {
 	wait  time.Duration
 	delta llm.Delta
 	err   error
 }
 
-// actor is a model that plays a script: a list of acts for each of its requests, in order.
+// actionModel is a model that plays a list of actions for each request, in order.
 type actor struct {
 	name     string
 	requests [][]act
 	asked    atomic.Int32
-	left     atomic.Int32 // requests that were given up
+	left     atomic.Int32 // number of requests that the caller gave up
 }
 
 func (a *actor) Name() string { return a.name }
@@ -62,13 +62,13 @@ func spend(tokens int64) act {
 
 func after(d time.Duration, a act) act { a.wait = d; return a }
 
-// fail returns an error as adapters yield it.
+// failWith returns an action that yields an error in the form in which adapters yield it.
 func fail(kind llm.Kind, retryAfter time.Duration) act {
 	e := &llm.Error{Provider: "test", Kind: kind, RetryAfter: retryAfter}
 	return act{err: failure.New(failure.ResourceAPI, "llm.Generate", "no").Because(e)}
 }
 
-// said is a whole answer.
+// modelAnswer is the whole answer of a model.
 type said struct {
 	text  string
 	by    string

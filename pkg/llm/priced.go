@@ -7,12 +7,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// ContextSize is implemented by models that know the size of their context.
+// ContextSizer is implemented by models that know their context size.
 type ContextSize interface {
 	ContextSize() int64 // in tokens (0 if unknown)
 }
 
-// ContextOf returns the context of a model in tokens: its ContextSize, or DefaultContext if it has none (CO-21).
+// ContextSizeOf returns the context size of a model in tokens. It is DefaultContextSize if the model does not know
+// its own (CO-21).
 func ContextOf(m Model) int64 {
 	if s, ok := m.(ContextSize); ok && s.ContextSize() > 0 {
 		return s.ContextSize()
@@ -20,8 +21,8 @@ func ContextOf(m Model) int64 {
 	return DefaultContext
 }
 
-// Priced returns m with costs and context from the table entry of its name. All costs are computed here. A cost that the
-// model reports itself stays. Adapters return their models like this.
+// Priced returns m with the costs and the context size in the table entry of its name. All costs are computed
+// here, except a cost that the model reports itself. Adapters wrap their models with Priced.
 func Priced(m Model, t Table) Model {
 	e, ok := t.Find(m.Name())
 	if !ok {
@@ -35,7 +36,7 @@ type priced struct {
 	entry Entry
 }
 
-// ContextSize implements ContextSize.
+// ContextSize implements ContextSizer.
 func (m priced) ContextSize() int64 {
 	if s, ok := m.Model.(ContextSize); ok && s.ContextSize() > 0 {
 		return s.ContextSize()
@@ -43,8 +44,8 @@ func (m priced) ContextSize() int64 {
 	return m.entry.Context
 }
 
-// Generate implements Model. A provider may report its usage in pieces. Each delta gets the difference that its piece makes
-// to the total cost, so that the sum is rounded only once.
+// Generate implements Model. A provider may report its usage in several parts. Each delta gets the amount that its
+// part adds to the total cost, so that the sum is rounded only once.
 func (m priced) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
 		var told execution.Usage

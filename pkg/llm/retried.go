@@ -12,9 +12,9 @@ import (
 
 // Retry configures the retries of a model. Zero values mean the defaults.
 type Retry struct {
-	Limit   int           // requests after the first (0 means 2, negative means none; CO-13)
-	Pause   time.Duration // before the first retry, growing and jittered (0 means 500 ms)
-	Longest time.Duration // longest wait that a provider may ask for; a longer one ends the retries (0 means 30 s)
+	Limit   int           // maximum number of retries (0 means 2, negative means none; CO-13)
+	Pause   time.Duration // delay before the first retry; later delays grow, and all are jittered (0 means 500 ms)
+	Longest time.Duration // longest delay that a provider may request; a longer one ends the retries (0 means 30 s)
 }
 
 func (r Retry) orDefault() Retry {
@@ -25,9 +25,10 @@ func (r Retry) orDefault() Retry {
 	}
 }
 
-// Retried returns m with retries of errors that may pass (see Kind.Again). It waits as long as the provider asks for, if it
-// does. It returns the last error if a part of the answer was already yielded, or if ctx would end before the pause.
-// Adapters return their models like this, so callers need no retries of their own.
+// Retried returns m with retries of temporary errors (see Kind.Retryable). It waits for the delay that the
+// provider requests, if any. It returns the last error without a retry if a part of the answer was already
+// yielded, or if ctx would end during the pause. Adapters wrap their models with Retried, so callers need no
+// retries of their own.
 func Retried(m Model, r Retry) Model { return retried{m, r.orDefault()} }
 
 type retried struct {
@@ -35,7 +36,7 @@ type retried struct {
 	retry Retry
 }
 
-// ContextSize implements ContextSize.
+// ContextSize implements ContextSizer.
 func (m retried) ContextSize() int64 { return ContextOf(m.Model) }
 
 // Generate implements Model.
@@ -56,7 +57,7 @@ func (m retried) Generate(ctx context.Context, req Request) iter.Seq2[Delta, err
 	}
 }
 
-// pause waits before the next try, and reports whether there may be one.
+// waitToRetry waits before the next try. It returns false if there must be no retry.
 func (m retried) pause(ctx context.Context, err error, pace *backoff.ExponentialBackOff) bool {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || !e.Kind.Again() || e.RetryAfter > m.retry.Longest {
@@ -76,8 +77,8 @@ func (m retried) pause(ctx context.Context, err error, pace *backoff.Exponential
 	}
 }
 
-// relay yields the deltas of a model until it fails, and reports whether they had content. Deltas with usage only
-// may be repeated. If the consumer stops, there is no error.
+// relayDeltas yields the deltas of a model until it fails, and reports whether one of them had content. A request
+// whose deltas had only usage may be repeated. If the consumer stops, relayDeltas returns no error.
 func relay(deltas iter.Seq2[Delta, error], yield func(Delta, error) bool) (said bool, err error) {
 	for d, err := range deltas {
 		if err != nil {

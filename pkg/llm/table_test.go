@@ -62,7 +62,7 @@ func TestReadTable_RejectsInvalidTables(t *testing.T) {
 	}
 }
 
-// Usage that arrives in pieces has the same cost as in one piece.
+// Usage that arrives in several parts costs the same as usage in one part.
 func TestPriced_CostIsIndependentOfPieces(t *testing.T) {
 	table := llm.BuiltinTable()
 	e, _ := table.Find("anthropic/claude-sonnet-4-5")
@@ -87,7 +87,7 @@ func TestPriced_KeepsTheCostOfUnknownModels(t *testing.T) {
 	require.EqualValues(t, 3, ask(t.Context(), t, m).usage.CostMicros)
 }
 
-// sized is a model with a context size.
+// modelWithContextSize is a model that knows its context size.
 type sized struct {
 	llm.Model
 	tokens int64
@@ -108,7 +108,7 @@ func TestContextOf_IsTheModelsOwnTheTablesOrTheDefault(t *testing.T) {
 	require.EqualValues(t, 8_000, llm.ContextOf(chain))
 }
 
-// Each model of a chain has its own price.
+// Each model of a chain is charged at its own price.
 func TestPriced_EachModelOfAChainHasItsOwnPrice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := llm.BuiltinTable()

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Timed returns m with a bound on the time until its first text, retries included (see Retried). After that time it fails
-// with an error of kind Connection, so that a Failover tries its next model. It does not bound an answer that has begun.
-// If first is 0 or less, Timed returns m.
+// Timed returns m with a timeout for its first content, retries included (see Retried). After the timeout it fails
+// with an error of kind Connection, so that a Failover tries its next model. It does not limit an answer that has
+// begun. If first is 0 or negative, Timed returns m.
 func Timed(m Model, first time.Duration) Model {
 	if first <= 0 {
 		return m
@@ -22,7 +22,7 @@ type timed struct {
 	first time.Duration
 }
 
-// ContextSize implements ContextSize.
+// ContextSize implements ContextSizer.
 func (m timed) ContextSize() int64 { return ContextOf(m.Model) }
 
 // Generate implements Model.
@@ -36,7 +36,7 @@ func (m timed) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error
 		for d, err := range m.Model.Generate(within, req) {
 			if !begun && (err != nil || d.says()) {
 				if begun = timer.Stop(); !begun {
-					break // too late, whatever it is
+					break // the timeout has expired, so the delta comes too late
 				}
 			}
 			if !yield(d, err) {
@@ -49,7 +49,7 @@ func (m timed) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error
 	}
 }
 
-// timeoutError returns the error for a model that took too long, or the error of ctx if it has ended.
+// timeoutError returns the error for a model that took too long, or the error of ctx if ctx has ended.
 func (m timed) timeoutError(ctx context.Context) error {
 	provider, _, _ := strings.Cut(m.Name(), "/")
 	return Source{Provider: provider, Model: m.Name()}.Broken(ctx, newTooSlowError("the first word", m.first))

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// fakeStore is a ConfigStore in memory. Save fails with broken if it is set.
+// fakeStore is a ConfigStore in memory. Load and Save return err if it is set.
 type fakeStore struct {
 	version int64
 	values  map[string]json.RawMessage
@@ -50,14 +50,14 @@ func (s *fakeStore) Save(_ context.Context, base int64, changes map[string]json.
 func TestConfig_ChangesInRAMAndSavesAllAtOnce(t *testing.T) {
 	store := &fakeStore{version: 3, values: map[string]json.RawMessage{"tone": json.RawMessage(`"kind"`), "old": json.RawMessage(`1`)}}
 	c := NewConfig("clerk", Reject)
-	require.True(t, failure.Is(c.Reload(t.Context()), failure.AgentState), "it lasts nowhere")
+	require.True(t, failure.Is(c.Reload(t.Context()), failure.AgentState), "without a store nothing can be read")
 	c.SetStore(store)
 	require.NoError(t, c.Reload(t.Context()))
 	require.NoError(t, c.Set("tone", "curt"))
 	require.NoError(t, c.Delete("old"))
 	require.Equal(t, []string{"tone"}, c.Keys())
 	require.EqualValues(t, 3, c.Version())
-	require.Zero(t, store.saves, "it is this instance's alone")
+	require.Zero(t, store.saves, "unsaved changes stay in this instance")
 
 	require.NoError(t, c.Save(t.Context()))
 	require.NoError(t, c.Save(t.Context()), "nothing is left to save")

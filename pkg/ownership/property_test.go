@@ -12,7 +12,7 @@ import (
 
 var tiers = []Owner{Agent, Memory, Orchestrator, Shared}
 
-// anyKey returns a key that a rule names, a key with a prefix of a rule, or a key without a rule.
+// anyKey generates a key that a rule names, a key with a prefix from a rule, or a key that no rule covers.
 func anyKey(r *rand.Rand) string {
 	known := []string{
 		"history", "user_history", "embeddings", "facts", "learned_facts", "preferences", "memory",

@@ -95,7 +95,7 @@ func TestContextWatch_RejectsInvalidSettings(t *testing.T) {
 	}
 }
 
-// An agent that warns when the context of its model is half full.
+// This agent warns when the context of its model is half full.
 func ExampleNewContextWatch() {
 	watch, err := plugin.NewContextWatch(plugin.ContextWatch{At: []float64{50}})
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// The plugins consist of handlers only: they import neither the loop nor the agent.
+// Plugins consist only of handlers, so they import neither the loop nor the agent.
 // Req: CO-7
 func TestPlugins_UseHandlersOnly(t *testing.T) {
 	const module = "github.com/troupe-dev/troupe/"
@@ -49,8 +49,7 @@ func TestPlugins_UseHandlersOnly(t *testing.T) {
 	require.Greater(t, seen, 8)
 }
 
-// All plugins of the folder in one agent, in the order that docs/plugins.md recommends.
-//
+// All plugins of this folder work together in one agent, in the order that docs/plugins.md recommends.
 // Req: CO-7, CO-64
 func TestPlugins_WorkTogether(t *testing.T) {
 	var log strings.Builder

@@ -165,7 +165,7 @@ func TestRateLimit_RejectsInvalidSettings(t *testing.T) {
 	}
 }
 
-// With ten questions a minute for a session, the eleventh is rejected.
+// A session may ask ten questions per minute, so the eleventh is rejected.
 func ExampleNewRateLimit() {
 	limits, err := plugin.NewRateLimit(plugin.RateLimit{ModelCalls: plugin.CallLimit{Session: 10}, Wait: time.Second})
 	if err != nil {

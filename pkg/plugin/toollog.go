@@ -43,7 +43,7 @@ type toolLog struct {
 	mu     sync.Mutex
 }
 
-// logField is one name=text of a line.
+// logField is one name=text pair of a log line.
 type logField struct{ name, text string }
 
 func (w *toolLog) logCall(_ context.Context, c *hook.Call) error {
@@ -99,7 +99,7 @@ func (w *toolLog) write(line []logField) error {
 	return err
 }
 
-// escape returns the first MaxLoggedText bytes of a text, with invisible characters escaped.
+// escapeAndTruncate returns the first MaxLoggedText bytes of a text, with invisible characters escaped.
 func escape(text string) string {
 	begin := conversation.Cut(text, MaxLoggedText)
 	var b strings.Builder

@@ -63,7 +63,7 @@ func echoCall(name, word string) conversation.ToolCall {
 	return conversation.ToolCall{Name: name, Arguments: `{"word": "` + word + `"}`}
 }
 
-// timingFields matches the fields that differ between runs.
+// timingFields matches the fields of a line that differ between runs.
 var timingFields = regexp.MustCompile(`(?m)^\S+ |duration=\S+`)
 
 // Req: CO-7
@@ -144,7 +144,7 @@ func TestToolLog_RejectsInvalidSettings(t *testing.T) {
 	}
 }
 
-// Lines on the terminal, with arguments.
+// This plugin writes a line for each tool call to the terminal, with the arguments.
 func ExampleNewToolLog() {
 	var out strings.Builder
 	if _, err := runLogged(context.Background(), plugin.ToolLog{Writer: &out, Arguments: true}, echoCall("echo", "hello")); err != nil {

@@ -29,7 +29,7 @@ type secretHolder struct {
 	hiding  map[string]secret.Value
 }
 
-// secretsInShapes returns values that hold a secret in different ways, by name.
+// secretsInShapes returns values that contain a secret in different ways, by name.
 func secretsInShapes() map[string]any {
 	v := secret.New(text)
 	all := secretHolder{v, &v, map[string]secret.Value{"k": v}, []secret.Value{v}, v, v, map[string]secret.Value{"k": v}}
@@ -39,7 +39,8 @@ func secretsInShapes() map[string]any {
 	}
 }
 
-// requireHidden requires that a printed text does not contain the secret in any encoding of the format verbs.
+// requireHidden checks that a printed text does not contain the secret, in any encoding that the format verbs
+// produce.
 func requireHidden(t *testing.T, made string) {
 	t.Helper()
 	require.NotContains(t, made, text)

@@ -148,7 +148,7 @@ func TestModel_KnowsTheProvidersErrors(t *testing.T) {
 	}
 }
 
-// recordedHead is the beginning of a message.
+// recordedHead is the first event of a recorded message.
 const recordedHead = `event: message_start
 data: {"type":"message_start","message":{"id":"msg_01","type":"message","role":"assistant","content":[],"usage":{"input_tokens":25,"output_tokens":1}}}
 

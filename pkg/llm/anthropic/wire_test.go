@@ -12,12 +12,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 
-// wire is the format of the Messages API.
+// wire implements llmtest.Wire for the format of the Messages API.
 type wire struct{}
 
 type argumentsObject = map[string]any
 
-// event is one of a stream.
+// newEvent returns one event of a stream.
 func event(kind string, fields argumentsObject) []byte {
 	fields["type"] = kind
 	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", kind, packed(fields))
@@ -79,7 +79,7 @@ func (wire) Stream(r llmtest.Reply) llmtest.Stream {
 	}
 }
 
-// usage returns the usage in the first and in the last event.
+// usageFields returns the usage fields of the first and of the last event of a stream.
 func usage(u execution.Usage) (begin, end argumentsObject) {
 	begin = argumentsObject{
 		"input_tokens":                u.InputTokens - u.CachedTokens - u.CacheWriteTokens,
@@ -102,7 +102,7 @@ func stop(r llmtest.Reply) string {
 	return "end_turn"
 }
 
-// codes maps kinds to the provider's error types, where it has one.
+// errorTypes maps kinds of errors to the provider's error types, for the kinds that have one.
 var codes = map[llm.Kind]string{
 	llm.Authentication: "authentication_error",
 	llm.Permission:     "permission_error",
@@ -129,7 +129,7 @@ func (w wire) Interruption(kind llm.Kind, text string) []byte {
 	return fmt.Appendf(nil, "event: error\ndata: %s\n\n", w.Refusal(0, kind, text))
 }
 
-// asked is a request as the API receives it.
+// wireRequest is a request in the format that the API receives.
 type asked struct {
 	Model     string
 	MaxTokens int  `json:"max_tokens"`
@@ -209,8 +209,8 @@ func (wire) Asked(r *http.Request, body []byte) (llmtest.Asked, error) {
 	return out, nil
 }
 
-// spoken returns the content of an assistant message. The signature of a thought is the Extra of the call after
-// it.
+// toAssistantMessage converts the content of an assistant message. The signature of a thought becomes the Extra of
+// the call that follows it.
 func spoken(blocks []block) conversation.Message {
 	m := conversation.Message{Role: conversation.RoleAssistant}
 	extra := ""

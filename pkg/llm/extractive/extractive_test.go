@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/extractive"
 )
 
-// found is the result of a search: three passages, the last about something else.
+// found is a search result with three passages, of which the last is about another subject.
 const found = `docs/tiers.md:10
 | Tier | The only writer | Agents may |
 |---|---|---|

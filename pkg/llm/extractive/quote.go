@@ -11,14 +11,15 @@ import (
 )
 
 const (
-	maxQuotes = 4   // in one answer
-	maxQuote  = 400 // characters
+	maxQuotes = 4   // maximum number of quotes in one answer
+	maxQuote  = 400 // maximum length of a quote in characters
 )
 
-// nothingFound begins an answer without quotes.
+// nothingFound is the beginning of an answer without quotes.
 const nothingFound = "I found nothing on that"
 
-// compose returns an answer of quotes, each with its place. A final answer repeats the places as a list.
+// composeAnswer returns an answer that consists of quotes, each with its place. A final answer also lists the
+// places at the end.
 func compose(question string, found []passage, final bool) string {
 	quotes := bestUnits(question, found)
 	if len(quotes) == 0 {
@@ -45,19 +46,19 @@ func compose(question string, found []passage, final bool) string {
 	return b.String()
 }
 
-// scoredUnit is a unit with a score for how well it fits the question.
+// scoredUnit is a unit with a score that says how well it fits the question.
 type scoredUnit struct {
 	unit
 	score float64
 }
 
-// bestUnits returns the units that fit the question best, best first. Rare words of the question weigh more than
-// frequent ones. A unit also gains from its passage, and from being found early. The result is empty if no passage
-// has a third of the question's words.
+// bestUnits returns the units that fit the question best, best first. Rare words of the question count more than
+// frequent ones. The score of a unit also grows with the score of its passage, and earlier passages score higher.
+// The result is empty if no passage has a third of the question's words.
 func bestUnits(question string, found []passage) []unit {
 	wanted := stems(question)
 	var all []unit
-	var has []map[string]bool // of each unit: the wanted stems in it
+	var has []map[string]bool // for each unit, the wanted stems in it
 	frequency := map[string]float64{}
 	inPassage := make([]map[string]bool, len(found))
 	for n, p := range found {
@@ -73,7 +74,7 @@ func bestUnits(question string, found []passage) []unit {
 	}
 	weight := func(set map[string]bool) float64 {
 		sum := 0.0
-		for _, s := range slices.Sorted(maps.Keys(set)) { // in one order, for equal sums
+		for _, s := range slices.Sorted(maps.Keys(set)) { // sorted, because the sum depends on the order
 			sum += math.Log(1 + float64(len(all))/frequency[s])
 		}
 		return sum

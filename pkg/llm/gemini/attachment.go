@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// user returns the parts of a user message, files first.
+// userParts returns the parts of a user message, files first.
 func user(m conversation.Message) []*genai.Part {
 	said, files := llm.Shown(m, takes)
 	var parts []*genai.Part

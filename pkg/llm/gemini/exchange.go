@@ -11,8 +11,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// exchange holds what the SDK hides about a request: the body of an error response, and the error that broke the
-// response, which the SDK would write to the log of the process.
+// exchange holds facts about a request that the SDK hides: the error in an error response, and the error that
+// broke the response, which the SDK would write to the log of the process.
 type exchange struct {
 	refused  error
 	answered bool
@@ -21,12 +21,12 @@ type exchange struct {
 
 type exchangeKey struct{}
 
-// with returns a context with which the transport fills x.
+// newContext returns a context that makes transport fill x.
 func (x *exchange) with(ctx context.Context) context.Context {
 	return context.WithValue(ctx, exchangeKey{}, x)
 }
 
-// transport repairs responses for the SDK, which fails at comments and at the web pages of proxies.
+// transport adapts responses for the SDK, which fails on comments and on the web pages of proxies.
 type transport struct {
 	next   http.RoundTripper
 	source llm.Source
@@ -39,26 +39,26 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil || !ok {
 		return res, err
 	}
-	if res.StatusCode >= http.StatusBadRequest { // the SDK would read all of it
+	if res.StatusCode >= http.StatusBadRequest { // the SDK would read the whole body, which may be huge
 		x.refused = responseError(t.source, res)
-		return nil, errors.New("the provider refused")
+		return nil, errors.New("the provider rejected the request")
 	}
 	x.answered = true
 	res.Body = &events{Closer: res.Body, lines: bufio.NewReader(res.Body), exchange: x}
 	return res, nil
 }
 
-// events reads an event stream without its comments, which the SDK would take for errors, and with plain line
-// ends. It ends where the stream breaks.
+// eventReader reads an event stream. It removes comments, which the SDK would treat as errors, and carriage
+// returns. It ends with io.EOF where the stream breaks.
 type events struct {
 	io.Closer
 	lines    *bufio.Reader
 	exchange *exchange
-	rest     []byte // read, and not yet handed on
-	end      error  // of the stream
-	inside   bool   // an event, which the next empty line ends
-	middle   bool   // of a line that is longer than the reader holds
-	kept     bool   // that line, so far
+	rest     []byte // filtered bytes that Read has not returned yet
+	end      error  // why the stream ended (nil while it is open)
+	inside   bool   // inside an event, which the next empty line ends
+	middle   bool   // inside a line that is longer than the buffer of lines
+	kept     bool   // the current line is passed on
 }
 
 // Read implements io.Reader.
@@ -81,7 +81,7 @@ func (e *events) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// keep returns the part of a line that the SDK may read.
+// filterLine returns the part of a line that the SDK may read.
 func (e *events) keep(line []byte) []byte {
 	if len(line) == 0 {
 		return nil

@@ -1,7 +1,7 @@
-// Package gemini provides Google's models, over the Gemini API and the official SDK.
+// Package gemini provides Google's models over the Gemini API and the official SDK.
 //
-// The signature of a model's thoughts before a tool call is sent back with the call (CO-11). The provider caches
-// the beginnings of requests by itself.
+// The signature of a model's thoughts before a tool call is sent back together with the call (CO-11). The provider
+// caches the beginnings of requests automatically.
 package gemini
 
 import (
@@ -21,33 +21,33 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// Prefix is the prefix of the models' names, before the slash.
+// Prefix is the prefix of the models' names, without the slash.
 const Prefix = "gemini"
 
 // The environment variables that Provider reads.
 const (
 	KeyVariable      = "GEMINI_API_KEY"
-	OtherKeyVariable = "GOOGLE_API_KEY" // when the first is not set
+	OtherKeyVariable = "GOOGLE_API_KEY" // used if KeyVariable is not set
 	BaseURLVariable  = "GEMINI_BASE_URL"
 )
 
 const baseURL = "https://generativelanguage.googleapis.com"
 
-// Config says how the provider is reached and asked. Zero values mean the defaults.
+// Config holds the settings of a model. Zero values mean the defaults.
 type Config struct {
-	Key       secret.Value // needed
+	Key       secret.Value // required
 	BaseURL   string       // default https://generativelanguage.googleapis.com
-	MaxTokens int32        // that an answer may have, thoughts included; default: the model's own limit
+	MaxTokens int32        // limit of the tokens in an answer, thoughts included (0 means the model's own limit)
 	Bounds    llm.Bounds
 	Retry     llm.Retry
-	// Table has the prices and context sizes of the models (the default is the built-in table, or none if BaseURL
-	// is set, because the prices of another server are unknown).
+	// Table holds the prices and context sizes of the models. The default is the built-in table. If BaseURL is
+	// set, there is no default, because the prices of another server are unknown.
 	Table llm.Table
 }
 
-// Provider opens models under "gemini/", and under bare names that begin with gemini. It reads the key from
-// GEMINI_API_KEY or GOOGLE_API_KEY, and the address from GEMINI_BASE_URL. Without a key, opening a model fails
-// with an error that names the variable (CO-10).
+// Provider returns the provider of models whose names begin with "gemini/", or with gemini and no prefix. It reads
+// the key from GEMINI_API_KEY or GOOGLE_API_KEY, and the address from GEMINI_BASE_URL. Without a key, opening a
+// model fails with an error that names the variable (CO-10).
 func Provider() llm.Provider {
 	return llm.Provider{Prefix: Prefix, Bare: []string{"gemini"}, Open: func(name string) (llm.Model, error) {
 		key := cmp.Or(os.Getenv(KeyVariable), os.Getenv(OtherKeyVariable))
@@ -55,8 +55,8 @@ func Provider() llm.Provider {
 	}}
 }
 
-// New returns the model with the given name, such as "gemini/gemini-3-pro". The prefix is optional. New sends
-// nothing. The model retries and knows its prices: see llm.Retried and llm.Priced.
+// New returns the model with the given name, such as "gemini/gemini-3-pro". The prefix is optional. New does not
+// connect to the provider. The model retries failed requests and reports costs: see llm.Retried and llm.Priced.
 func New(name string, c Config) (llm.Model, error) {
 	bare := strings.TrimPrefix(name, Prefix+"/")
 	m := &model{
@@ -69,13 +69,13 @@ func New(name string, c Config) (llm.Model, error) {
 	}
 	web := llm.NewHTTPClient(c.Bounds)
 	web.Transport = transport{web.Transport, m.source}
-	client, err := genai.NewClient(context.Background(), &genai.ClientConfig{ // no request is made
+	client, err := genai.NewClient(context.Background(), &genai.ClientConfig{ // NewClient sends no request
 		Backend:     genai.BackendGeminiAPI,
 		APIKey:      c.Key.Reveal(),
 		HTTPClient:  web,
 		HTTPOptions: genai.HTTPOptions{BaseURL: cmp.Or(c.BaseURL, baseURL)},
 	})
-	if err != nil { // its text may have the key
+	if err != nil { // the text of err may contain the key
 		return nil, failure.Newf(failure.UserInvalidInput, "gemini.New", "model %s cannot be opened; check %s", name, BaseURLVariable)
 	}
 	m.models = client.Models
@@ -86,7 +86,7 @@ func New(name string, c Config) (llm.Model, error) {
 type model struct {
 	source    llm.Source
 	models    *genai.Models
-	model     string // as the provider knows it
+	model     string // name without the prefix, as the provider knows it
 	maxTokens int32
 }
 
@@ -122,15 +122,15 @@ func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 	}
 }
 
-// filters are the finish reasons with which a filter of the provider stops an answer.
+// filterReasons lists the finish reasons of answers that a content filter of the provider stopped.
 var filters = []genai.FinishReason{
 	genai.FinishReasonSafety, genai.FinishReasonRecitation, genai.FinishReasonLanguage, genai.FinishReasonBlocklist,
 	genai.FinishReasonProhibitedContent, genai.FinishReasonSPII, genai.FinishReasonImageSafety,
 	genai.FinishReasonImageProhibitedContent, genai.FinishReasonImageRecitation,
 }
 
-// end returns the last delta of a reply: its calls, its usage, and why it ended. The delta of a failed reply has
-// only the usage.
+// lastDelta returns the last delta of a reply: its calls, its usage, and why it ended. For a failed reply it
+// returns only the usage, and the error.
 func (m *model) end(ctx context.Context, r *reply, x *exchange, broken error) (llm.Delta, error) {
 	end := llm.Delta{Usage: r.usage}
 	if broken != nil || x.broken != nil || r.stop == "" && r.blocked == "" {

@@ -13,19 +13,19 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// reply is a message of the model while it arrives.
+// reply holds the message of the model while it arrives.
 type reply struct {
-	before  int // calls in the conversation before this message
+	before  int // number of calls in the conversation before this message
 	calls   []conversation.ToolCall
 	usage   execution.Usage
 	stop    genai.FinishReason
-	blocked genai.BlockedReason // why there is no message at all
-	details string              // why it was stopped, in the provider's words
+	blocked genai.BlockedReason // why the provider blocked the prompt (empty if it did not)
+	details string              // the provider's explanation of why it stopped the message
 }
 
-// read applies the next item of the stream, and returns the text and the thoughts in it.
+// applyItem adds the next item of the stream to the reply, and returns the text and the thoughts in it.
 func (r *reply) read(piece *genai.GenerateContentResponse) (llm.Delta, error) {
-	if u := piece.UsageMetadata; u != nil { // of all pieces so far
+	if u := piece.UsageMetadata; u != nil { // covers all pieces so far
 		r.usage = execution.Usage{
 			InputTokens:  int64(u.PromptTokenCount) + int64(u.ToolUsePromptTokenCount),
 			OutputTokens: int64(u.CandidatesTokenCount) + int64(u.ThoughtsTokenCount),
@@ -62,8 +62,8 @@ func (r *reply) read(piece *genai.GenerateContentResponse) (llm.Delta, error) {
 	return said, nil
 }
 
-// call adds a call. Most calls have no id from the provider; they get one that is the same whenever the same
-// conversation leads to the call.
+// addCall adds a tool call to the reply. Most calls have no id from the provider. They get an id from the number
+// of the call in the conversation, so that the same conversation leads to the same id.
 func (r *reply) call(part *genai.Part) error {
 	f := part.FunctionCall
 	args, err := arguments(f.Args)
@@ -81,7 +81,7 @@ func (r *reply) call(part *genai.Part) error {
 	return nil
 }
 
-// arguments returns the arguments of a call as a JSON object.
+// encodeArguments encodes the arguments of a call as a JSON object.
 func arguments(args map[string]any) (string, error) {
 	if args == nil {
 		return "{}", nil
@@ -95,7 +95,7 @@ func arguments(args map[string]any) (string, error) {
 	return strings.TrimSpace(b.String()), nil
 }
 
-// stopReason returns the reason for which the provider stopped the message, for the log.
+// stopReason returns why the provider stopped the message, for the log.
 func (r *reply) stopReason() string {
 	return strings.TrimSpace(string(r.blocked) + string(r.stop) + " " + r.details)
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// config returns all of req except its messages, in the provider's form.
+// newConfig converts everything in req except the messages to the provider's format.
 func (m *model) config(req llm.Request) *genai.GenerateContentConfig {
 	c := &genai.GenerateContentConfig{
 		MaxOutputTokens:       m.maxTokens,
-		AutomaticContinuation: new(bool), // one request a call
+		AutomaticContinuation: new(bool), // Generate sends exactly one request
 	}
 	if req.Temperature != nil {
 		c.Temperature = new(float32(*req.Temperature))
@@ -33,7 +33,7 @@ func (m *model) config(req llm.Request) *genai.GenerateContentConfig {
 	return c
 }
 
-// functions returns the specs in the provider's form.
+// toFunctions converts specs to the provider's format.
 func functions(specs []llm.ToolSpec) []*genai.FunctionDeclaration {
 	all := make([]*genai.FunctionDeclaration, 0, len(specs))
 	for _, spec := range specs {
@@ -46,12 +46,12 @@ func functions(specs []llm.ToolSpec) []*genai.FunctionDeclaration {
 	return all
 }
 
-// missingBeginning is put before a conversation whose first message is not from the user, because the provider rejects such
-// a conversation.
+// missingBeginningNote is put before a conversation whose first message is not from the user, because the provider
+// rejects such a conversation.
 const missingBeginning = "(The conversation began before this.)"
 
-// contents returns the messages in the provider's form: those of the user and of the model alternate, and the
-// results of a round are together, in the order of their calls.
+// toContents converts messages to the form that the provider requires. Messages of the user and the model
+// alternate. The results of a round are in one content, in the order of their calls.
 func (m *model) contents(all []conversation.Message) []*genai.Content {
 	var out []*genai.Content
 	add := func(role string, parts []*genai.Part) {
@@ -68,7 +68,7 @@ func (m *model) contents(all []conversation.Message) []*genai.Content {
 	calls := map[string]conversation.ToolCall{}
 	for _, msg := range all {
 		switch msg.ReaderRole() {
-		case conversation.RoleSystem: // is part of the instructions
+		case conversation.RoleSystem: // already part of the instructions
 		case conversation.RoleAssistant:
 			for _, c := range msg.ToolCalls {
 				calls[c.ID] = c
@@ -83,7 +83,7 @@ func (m *model) contents(all []conversation.Message) []*genai.Content {
 	return out
 }
 
-// countCalls returns the number of tool calls in the messages.
+// countCalls returns how many tool calls the messages contain.
 func countCalls(all []conversation.Message) int {
 	n := 0
 	for _, m := range all {
@@ -108,13 +108,13 @@ func (m *model) assistantParts(msg conversation.Message) []*genai.Part {
 	return parts
 }
 
-// requiresSignatures reports whether the model requires signatures of calls.
+// requiresSignatures reports whether the model rejects calls without a signature.
 func (m *model) requiresSignatures() bool {
 	return !strings.HasPrefix(m.model, "gemini-1") && !strings.HasPrefix(m.model, "gemini-2")
 }
 
-// argumentsObject returns the arguments of a call. Arguments that are no JSON object become an object with the text, so that the
-// model sees what it wrote.
+// argumentsObject returns the arguments of a call as a JSON object. Invalid arguments become the value of a field,
+// so that the model sees what it wrote.
 func argumentsObject(arguments string) map[string]any {
 	var o map[string]any
 	if json.Unmarshal([]byte(cmp.Or(arguments, "{}")), &o) != nil || o == nil {
@@ -123,15 +123,16 @@ func argumentsObject(arguments string) map[string]any {
 	return o
 }
 
-// toolResultPart returns the part of a tool result. The provider matches results with calls by name and order, and by the
-// id if it gave one.
+// toolResultPart returns the part of a tool result. The provider matches results with calls by name and order, and
+// also by id if it has given one.
 func toolResultPart(call conversation.ToolCall, text string) *genai.Part {
 	return &genai.Part{FunctionResponse: &genai.FunctionResponse{
 		ID: unpack(call.Extra).ID, Name: call.Name, Response: map[string]any{"output": text},
 	}}
 }
 
-// textParts returns a part with a text, or none if it is empty, because the provider rejects empty parts.
+// textParts returns a part with the text. It returns none for an empty text, because the provider rejects empty
+// parts.
 func textParts(s string) []*genai.Part {
 	if s == "" {
 		return nil

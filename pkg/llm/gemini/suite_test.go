@@ -14,7 +14,7 @@ func TestModel_IsOneThatAgentsCanUse(t *testing.T) {
 	llmtest.Run(t, llmtest.Provider{
 		Name: gemini.Prefix,
 		Wire: wire{},
-		// Calls have ids only if the provider gives them.
+		// The provider may send calls without ids.
 		NoCallIDs: true,
 		NoWrites:  true,
 		Open: func(name, baseURL, key string, bounds llm.Bounds) (llm.Model, error) {

@@ -13,12 +13,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 
-// wire is the format of the Gemini API.
+// wire implements llmtest.Wire for the format of the Gemini API.
 type wire struct{}
 
 type argumentsObject = map[string]any
 
-// event is one of a stream.
+// newEvent returns one event of a stream.
 func event(fields argumentsObject) []byte {
 	fields["modelVersion"], fields["responseId"] = "gemini-test", "r1"
 	return fmt.Appendf(nil, "data: %s\r\n\r\n", packed(fields))
@@ -32,7 +32,7 @@ func packed(v any) []byte {
 	return data
 }
 
-// said is a part of a message.
+// partEvent returns an event with one part of a message and the usage so far.
 func said(part, usage argumentsObject) []byte {
 	return event(argumentsObject{
 		"candidates":    []argumentsObject{{"content": argumentsObject{"parts": []argumentsObject{part}, "role": "model"}, "index": 0}},
@@ -67,7 +67,7 @@ func (wire) Stream(r llmtest.Reply) llmtest.Stream {
 	}
 }
 
-// usage returns the usage in the items before the last one, and in the last one.
+// usageFields returns the usage fields of the last item of a stream, and of the items before it.
 func usage(u execution.Usage) (begin, end argumentsObject) {
 	thought := u.OutputTokens / 2
 	begin = argumentsObject{"promptTokenCount": u.InputTokens, "cachedContentTokenCount": u.CachedTokens, "totalTokenCount": u.InputTokens}
@@ -88,7 +88,7 @@ func stop(r llmtest.Reply) string {
 	return "STOP"
 }
 
-// codes maps kinds to the provider's codes, where it has one.
+// errorStatuses maps kinds of errors to the provider's status names, for the kinds that have one.
 var codes = map[llm.Kind]string{
 	llm.Authentication: "UNAUTHENTICATED",
 	llm.Permission:     "PERMISSION_DENIED",
@@ -99,7 +99,8 @@ var codes = map[llm.Kind]string{
 	llm.Unavailable:    "UNAVAILABLE",
 }
 
-// sentences maps kinds without a code to the texts of the provider.
+// errorMessages maps kinds of errors to the provider's messages, for kinds that the status alone does not
+// identify.
 var sentences = map[llm.Kind]string{
 	llm.ContextLength: "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576). ",
 	llm.Credits:       "Your prepayment credits are depleted. ",
@@ -122,7 +123,7 @@ func (w wire) Interruption(kind llm.Kind, text string) []byte {
 	return fmt.Appendf(nil, "data: %s\r\n\r\n", w.Refusal(status, kind, text))
 }
 
-// wireRequest is a request as the API receives it.
+// wireRequest is a request in the format that the API receives.
 type wireRequest struct {
 	SystemInstruction content
 	Contents          []content
@@ -193,7 +194,7 @@ func (wire) Asked(r *http.Request, body []byte) (llmtest.Asked, error) {
 	return out, nil
 }
 
-// spoken returns the messages in a content: one of the model, or some of the user.
+// toMessages converts a content to messages: one message of the model, or several of the user.
 func spoken(c content) []conversation.Message {
 	m := conversation.Message{Role: conversation.RoleAssistant}
 	var user []conversation.Message

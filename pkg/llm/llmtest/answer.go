@@ -11,18 +11,18 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// answers tests how the adapter reads a whole answer.
+// answerTests tests how the adapter reads complete answers.
 var answers = []trial{
-	{"TextComesInOrder", textInOrder},
-	{"TextComesWhenItIsSaid", textAtOnce},
-	{"TextMayBeLong", longText},
-	{"NothingSaidIsNoError", nothingSaid},
-	{"CallsAreComplete", callsComplete},
-	{"CallsMayComeAlone", callsAlone},
-	{"CallsWithoutArgumentsHaveAnObject", callsEmpty},
-	{"UsageIsToldOnce", usageTold},
-	{"EndsForItsReason", endsForReason},
-	{"FilterIsARefusal", filterRefuses},
+	{"YieldsTextInOrder", textInOrder},
+	{"YieldsTextAtOnce", textAtOnce},
+	{"ReadsLongText", longText},
+	{"AcceptsAnEmptyAnswer", nothingSaid},
+	{"YieldsCompleteCalls", callsComplete},
+	{"AcceptsCallsWithoutText", callsAlone},
+	{"AddsAnObjectToCallsWithoutArguments", callsEmpty},
+	{"ReportsUsageOnce", usageTold},
+	{"ReportsTheFinishReason", endsForReason},
+	{"ReportsAContentFilter", filterRefuses},
 }
 
 func textInOrder(rig *testbed) {
@@ -34,8 +34,8 @@ func textInOrder(rig *testbed) {
 	require.Equal(rig, llm.FinishStop, all.Finish)
 }
 
-// textAtOnce checks that the adapter yields text as it arrives: the server continues only after the test has
-// received it.
+// testTextArrivesAtOnce checks that the adapter yields text as it arrives. The server continues only after the
+// test has received the text.
 func textAtOnce(rig *testbed) {
 	heard := make(chan struct{}, 1)
 	m := rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
@@ -47,7 +47,7 @@ func textAtOnce(rig *testbed) {
 		select {
 		case <-heard:
 		case <-rig.Context().Done():
-			rig.Error("no delta was handed on before the stream ended")
+			rig.Error("no delta was yielded before the stream ended")
 		}
 		w.events(s.End...)
 	})
@@ -155,6 +155,6 @@ func filterRefuses(rig *testbed) {
 	require.Empty(rig, all.Finish)
 	all = rig.askHello(m)
 	rig.requireFailure(all.Err, llm.Refused)
-	require.Empty(rig, all.Calls, "of what was stopped, nothing may run")
-	require.Equal(rig, spent, all.Usage, "it is paid for")
+	require.Empty(rig, all.Calls, "calls of a stopped answer must not run")
+	require.Equal(rig, spent, all.Usage, "the tokens are paid for")
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// showsAttachments checks how a model sees files: images and documents in the provider's form, text files as text,
-// and others as a note that they exist.
+// testAttachments checks how files are sent: images and documents in the provider's format, text files as text,
+// and for others a note that they exist.
 func showsAttachments(rig *testbed) {
 	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"hi"}}))
 	earlier := conversation.User("look")

@@ -11,16 +11,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// short is a bound that is short enough for a test to wait for.
+// shortTimeout is so short that a test can wait for it.
 const short = 60 * time.Millisecond
 
-// bounds tests how long the adapter waits.
+// boundTests tests how long the adapter waits.
 var bounds = []trial{
-	{"OfTheFirstByte", firstByteBound},
-	{"BetweenPieces", idleBound},
-	{"OfTheWholeAnswer", readBound},
-	{"OfTheCaller", callersBound},
-	{"DoesNotCountTheConsumersTime", slowConsumer},
+	{"LimitsTheFirstByte", firstByteBound},
+	{"LimitsTheTimeBetweenPieces", idleBound},
+	{"LimitsTheWholeAnswer", readBound},
+	{"KeepsTheDeadlineOfTheCaller", callersBound},
+	{"DoesNotCountTimeOfTheConsumer", slowConsumer},
 }
 
 func firstByteBound(rig *testbed) {
@@ -63,7 +63,7 @@ func callersBound(rig *testbed) {
 	rig.awaitDisconnect()
 }
 
-// slowConsumer checks that a slow consumer does not count as a silent provider.
+// testSlowConsumer checks that the adapter does not mistake a slow consumer for an unresponsive provider.
 func slowConsumer(rig *testbed) {
 	m := rig.open(llm.Bounds{Idle: short}, reply(Reply{Say: []string{"a", "b", "c"}}))
 	all := rig.ask(rig.Context(), m, hello, func(llm.Delta) bool {

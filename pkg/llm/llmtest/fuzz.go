@@ -15,8 +15,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// Fuzz lets an adapter read random streams. Each must end with an answer or an error. The seeds are the recorded
-// files that match the pattern. The opened model must send its requests to the server at baseURL, without retries.
+// Fuzz makes an adapter read random streams. Each must end with an answer or an error. The seeds are the recorded
+// files that match the pattern. open must return a model that sends its requests to the server at baseURL, without
+// retries.
 func Fuzz(f *testing.F, recorded string, open func(baseURL string) (llm.Model, error)) {
 	f.Helper()
 	files, err := filepath.Glob(recorded)

@@ -12,18 +12,18 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// refusals tests how the adapter reads error responses.
+// errorResponseTests tests how the adapter reads error responses.
 var refusals = []trial{
-	{"IsOfItsKind", ofItsKind},
-	{"NeedsNoBodyToBeUnderstood", withoutBody},
-	{"ForbidsNothingToItsBody", hugeBody},
-	{"TellsWhenToAskAgain", tellsRetryAfter},
-	{"IsAskedOnce", askedOnce},
-	{"OfAPageIsMalformed", pageInstead},
-	{"OfAConnectionIsToldApart", noConnection},
+	{"HasTheRightKind", ofItsKind},
+	{"IsClassifiedWithoutABody", withoutBody},
+	{"IsReadOnlyPartly", hugeBody},
+	{"ReportsTheRetryDelay", tellsRetryAfter},
+	{"IsNotRetried", askedOnce},
+	{"DetectsAWebPage", pageInstead},
+	{"DetectsAFailedConnection", noConnection},
 }
 
-// refuse responds with a status and the provider's body for it.
+// respondWithError responds with an error status and the provider's body for the kind of error.
 func refuse(status int, kind llm.Kind, header ...string) answer {
 	return func(rig *testbed, w *writer, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -31,7 +31,7 @@ func refuse(status int, kind llm.Kind, header ...string) answer {
 			w.Header().Set(header[i], header[i+1])
 		}
 		w.WriteHeader(status)
-		// Some providers quote the rejected key.
+		// The text contains the key, because some providers quote a rejected key.
 		_, _ = w.Write(rig.Wire.Refusal(status, kind, "what is wrong with "+key))
 	}
 }
@@ -76,7 +76,7 @@ func withoutBody(rig *testbed) {
 	}
 }
 
-// hugeBody checks that a huge error response fills neither the worker's memory nor its log.
+// testHugeErrorBody checks that a huge error response fills neither the memory nor the log of the worker.
 func hugeBody(rig *testbed) {
 	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -104,7 +104,7 @@ func tellsRetryAfter(rig *testbed) {
 	require.Positive(rig, after(strconv.Itoa(1<<62)), "a time without end")
 }
 
-// askedOnce checks that neither the adapter nor its SDK retries: llm.Retried does.
+// testNoRetries checks that neither the adapter nor its SDK retries, because only llm.Retried may.
 func askedOnce(rig *testbed) {
 	for n, status := range []int{429, 500, 503, 408, 409} {
 		all := rig.askHello(rig.open(llm.Bounds{}, refuse(status, llm.Unavailable)))

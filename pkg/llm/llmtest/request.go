@@ -16,20 +16,20 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// requests tests what the adapter sends.
+// requestTests tests the requests that the adapter sends.
 var requests = []trial{
 	{"NamesTheModelAndHasTheKey", namesTheModel},
 	{"HasTheSystemPromptAndTheMessagesInOrder", hasTheMessages},
 	{"HasTheToolsWithTheirSchemas", hasTheTools},
-	{"BringsToolResultsBack", bringsResults},
-	{"BringsExtraBack", bringsExtra},
-	{"LeavesEmptyMessagesOut", leavesEmptyOut},
+	{"HasToolCallsAndResults", bringsResults},
+	{"HasTheExtraOfCalls", bringsExtra},
+	{"OmitsEmptyMessages", leavesEmptyOut},
 	{"HasSummariesAndNotes", hasSummaries},
 	{"NamesTheChoices", namesTheChoices},
 	{"HasTheTemperatureOnlyIfThereIsOne", hasTheTemperature},
-	{"KeepsNothingBetweenCalls", keepsNothing},
+	{"KeepsNoStateBetweenCalls", keepsNothing},
 	{"ShowsAttachments", showsAttachments},
-	{"FollowsNoRedirectWithTheKey", followsNoRedirect},
+	{"FollowsNoRedirect", followsNoRedirect},
 }
 
 func namesTheModel(rig *testbed) {
@@ -109,7 +109,7 @@ func bringsResults(rig *testbed) {
 	}
 }
 
-// sameCalls compares calls, with their arguments as JSON.
+// requireSameCalls checks that two lists of calls are equal. It compares their arguments as JSON.
 func (rig *testbed) sameCalls(want, got []conversation.ToolCall) {
 	rig.Helper()
 	require.Len(rig, got, len(want))
@@ -199,10 +199,11 @@ func hasTheTemperature(rig *testbed) {
 	require.Contains(rig, bodies[1], `"temperature":0.25`)
 }
 
-// keepsNothing checks that a model keeps no state: many goroutines ask it at once, and each gets its own answer.
+// testConcurrentRequests checks that a model keeps no state between calls: many goroutines use it at once, and
+// each gets its own answer.
 func keepsNothing(rig *testbed) {
 	m := rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
-		asked, _ := rig.requests() // this request's is among the last ones; each is answered with all
+		asked, _ := rig.requests() // includes this request; every answer contains the texts of all requests
 		var all []string
 		for _, a := range asked {
 			all = append(all, a.Messages[0].Text)
@@ -222,7 +223,7 @@ func keepsNothing(rig *testbed) {
 				text = fmt.Sprint(text, d.Text)
 			}
 			if !strings.Contains(text, "."+own) {
-				rig.Errorf("request %d has an answer of others: %q", n, text)
+				rig.Errorf("request %d got the answer to another request: %q", n, text)
 			}
 		})
 	}
@@ -238,5 +239,5 @@ func followsNoRedirect(rig *testbed) {
 		w.WriteHeader(http.StatusTemporaryRedirect)
 	})
 	require.Error(rig, rig.askHello(m).Err)
-	require.False(rig, reached.Load(), "the key was carried to another address")
+	require.False(rig, reached.Load(), "the key was sent to another address")
 }

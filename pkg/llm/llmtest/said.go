@@ -9,21 +9,21 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// Said is the whole answer of a model to one request.
+// Answer is the whole answer of a model to one request.
 type Said struct {
-	Texts   []string // as they came
+	Texts   []string // the text deltas in order
 	Thought string
 	Calls   []conversation.ToolCall
 	Usage   execution.Usage
 	Finish  llm.Finish
-	Model   string // which one answers, when it told
+	Model   string // model that answers (empty if the deltas do not say)
 	Err     error
 }
 
-// Text is all of it.
+// Text returns the whole text.
 func (s Said) Text() string { return strings.Join(s.Texts, "") }
 
-// Ask sends a request to a model, and reads the whole answer.
+// Ask sends a request to a model and returns the whole answer.
 func Ask(ctx context.Context, m llm.Model, req llm.Request) (all Said) {
 	for d, err := range m.Generate(ctx, req) {
 		all.hear(d, err)
@@ -31,7 +31,7 @@ func Ask(ctx context.Context, m llm.Model, req llm.Request) (all Said) {
 	return all
 }
 
-// hear adds the next delta.
+// add adds the next delta or the error.
 func (s *Said) hear(d llm.Delta, err error) {
 	if d.Text != "" {
 		s.Texts = append(s.Texts, d.Text)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Server is a provider whose answers a test decides, over real HTTP in a provider's format. Tests of whole agents
-// use it. It is safe for concurrent use.
+// Server is a fake provider whose answers a test chooses. It uses real HTTP and a provider's format. Tests of
+// whole agents use it. It is safe for concurrent use.
 type Server struct {
 	URL string
 
@@ -21,8 +21,8 @@ type Server struct {
 	asked []Asked
 }
 
-// NewServer serves until the test ends. It calls answer for each request, from several goroutines at once. A
-// request that is not in the provider's format fails the test.
+// NewServer starts a Server that runs until the test ends. It calls answer for each request, possibly from several
+// goroutines at once. A request that is not in the provider's format fails the test.
 func NewServer(t testing.TB, wire Wire, answer func(Asked) Reply) *Server {
 	t.Helper()
 	s := &Server{wire: wire, answer: answer}
@@ -32,8 +32,8 @@ func NewServer(t testing.TB, wire Wire, answer func(Asked) Reply) *Server {
 	return s
 }
 
-// InOrder returns an answer function that gives the replies one after the other, and then the last one again and
-// again.
+// RepliesInOrder returns an answer function that returns the replies one after the other. After the last one it
+// repeats that reply.
 func InOrder(replies ...Reply) func(Asked) Reply {
 	var mu sync.Mutex
 	return func(Asked) Reply {
@@ -47,7 +47,7 @@ func InOrder(replies ...Reply) func(Asked) Reply {
 	}
 }
 
-// Asked returns the requests so far, in order.
+// Requests returns the requests so far, in order.
 func (s *Server) Asked() []Asked {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +85,7 @@ func (s *Server) serve(t testing.TB, response http.ResponseWriter, r *http.Reque
 	w.events(stream.End...)
 }
 
-// wait waits as the reply requests, and reports whether the client is still connected.
+// wait waits until Hold is closed. It returns false if the client disconnects before.
 func (r Reply) wait(req *http.Request) bool {
 	if r.Hold == nil {
 		return true

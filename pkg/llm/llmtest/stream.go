@@ -11,16 +11,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// streams tests how the adapter reads broken streams.
+// streamTests tests how the adapter reads broken and unusual streams.
 var streams = []trial{
 	{"CutBeforeTheFirstDelta", cutBefore},
 	{"CutAfterTheFirstDelta", cutAfter},
-	{"CutInACallHandsNoneOn", cutCall},
+	{"CutInsideACall", cutCall},
 	{"WithoutItsEnd", withoutEnd},
-	{"WithNothingInIt", nothingInIt},
+	{"Empty", nothingInIt},
 	{"InSingleBytes", singleBytes},
 	{"WithCommentsAndCarriageReturns", withComments},
-	{"WithWhatIsNoJSON", noJSON},
+	{"WithInvalidJSON", noJSON},
 	{"InterruptedByTheProvider", interrupted},
 	{"GivenUpByTheConsumer", consumerStops},
 	{"GivenUpByTheContext", contextEnds},
@@ -48,7 +48,7 @@ func cutAfter(rig *testbed) {
 	require.Empty(rig, all.Finish)
 }
 
-// cutCall checks that an incomplete call is never yielded.
+// testCutCall checks that the adapter never yields an incomplete call.
 func cutCall(rig *testbed) {
 	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
 		s := rig.Wire.Stream(Reply{Calls: []Call{{ID: "a", Name: "pay", Parts: []string{`{"amount":1`, `00}`}}, {ID: "b", Name: "pay", Parts: []string{`{}`}}}})
@@ -59,7 +59,7 @@ func cutCall(rig *testbed) {
 	require.Empty(rig, all.Calls)
 }
 
-// withoutEnd checks a stream that a proxy has cut: it ends without an error, but is not complete.
+// testMissingEnd checks a stream that a proxy has cut off: it ends without a connection error, but is incomplete.
 func withoutEnd(rig *testbed) {
 	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
 		s := rig.Wire.Stream(twice)
@@ -75,7 +75,7 @@ func nothingInIt(rig *testbed) {
 	rig.requireFailure(all.Err, llm.Connection)
 }
 
-// singleBytes sends every byte in a chunk of its own, so that characters and line ends are split.
+// testSingleBytes sends every byte separately, so that characters and line ends are split.
 func singleBytes(rig *testbed) {
 	r := Reply{Say: []string{"ä", "🎭 grün"}, Calls: []Call{{ID: "a", Name: "look", Parts: []string{`{"at":"ö`, `🎭"}`}}}}
 	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
@@ -107,7 +107,7 @@ func noJSON(rig *testbed) {
 			if after {
 				w.events(s.Body...)
 			}
-			for _, e := range s.Body { // the event's own form, with its JSON torn
+			for _, e := range s.Body { // the same event with incomplete JSON
 				w.events(bytes.ReplaceAll(e, []byte(`"}`), []byte(`"`)))
 			}
 			w.events(s.End...)
@@ -134,7 +134,7 @@ func interrupted(rig *testbed) {
 	}
 }
 
-// pending sends one text, and then nothing until the client gives up.
+// hangAfterText sends a text, and then nothing until the client disconnects.
 func pending(rig *testbed, w *writer, r *http.Request) {
 	s := rig.Wire.Stream(twice)
 	w.events(append(slices.Clone(s.Begin), s.Body...)...)
@@ -159,12 +159,12 @@ func contextEnds(rig *testbed) {
 	require.ErrorIs(rig, all.Err, context.Canceled)
 	rig.awaitDisconnect()
 
-	all = rig.ask(ctx, rig.open(llm.Bounds{}, pending), hello, nil) // has ended before
+	all = rig.ask(ctx, rig.open(llm.Bounds{}, pending), hello, nil) // ctx has already ended
 	require.ErrorIs(rig, all.Err, context.Canceled)
 
 	ctx, cancel = context.WithCancel(rig.Context())
 	all = rig.ask(ctx, rig.open(llm.Bounds{}, func(rig *testbed, _ *writer, r *http.Request) {
-		cancel() // while the head is waited for
+		cancel() // while the adapter waits for the header
 		rig.hang(r)
 	}), hello, nil)
 	require.ErrorIs(rig, all.Err, context.Canceled)

@@ -20,20 +20,20 @@ import (
 )
 
 const (
-	key      = "what-only-the-provider-may-know" // is in no error
-	bare     = "test-large"                      // the model, without the prefix
-	patience = 20 * time.Second                  // for what must happen at once
+	key      = "what-only-the-provider-may-know" // must not appear in any error
+	bare     = "test-large"                      // name of the model without the prefix
+	patience = 20 * time.Second                  // longest wait for what should happen at once
 )
 
-// answer is the response of the server to one request.
+// responder writes the response of the server to one request.
 type answer func(rig *testbed, w *writer, r *http.Request)
 
-// testbed is a server in the provider's format, for one test.
+// testbed runs a server in the provider's format for one test.
 type testbed struct {
 	*testing.T
 	Provider
 	url  string
-	left chan struct{} // gets a value for each client that gave up a request it waited for
+	left chan struct{} // gets a value when a client disconnects before its response is complete
 
 	mu      sync.Mutex
 	answers []answer
@@ -49,7 +49,7 @@ func newRig(t *testing.T, p Provider) *testbed {
 	return rig
 }
 
-// serve records the request, and sends the next answer. The last answer is repeated.
+// serve records the request and calls the next responder. The last responder is used again and again.
 func (rig *testbed) serve(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -70,14 +70,14 @@ func (rig *testbed) serve(w http.ResponseWriter, r *http.Request) {
 	next(rig, &writer{ResponseWriter: w}, r)
 }
 
-// requests returns the requests so far.
+// requests returns the decoded requests and their bodies so far.
 func (rig *testbed) requests() ([]Asked, []string) {
 	rig.mu.Lock()
 	defer rig.mu.Unlock()
 	return slices.Clone(rig.asked), slices.Clone(rig.bodies)
 }
 
-// open returns the adapter's model, connected to a server with these answers.
+// open returns the adapter's model, connected to a server with these responders.
 func (rig *testbed) open(bounds llm.Bounds, answers ...answer) llm.Model {
 	rig.Helper()
 	rig.answers = answers
@@ -86,7 +86,7 @@ func (rig *testbed) open(bounds llm.Bounds, answers ...answer) llm.Model {
 	return m
 }
 
-// awaitDisconnect waits until a client has disconnected.
+// awaitDisconnect waits until the server sees that a client has disconnected.
 func (rig *testbed) awaitDisconnect() {
 	rig.Helper()
 	timer := time.NewTimer(patience)
@@ -94,12 +94,12 @@ func (rig *testbed) awaitDisconnect() {
 	select {
 	case <-rig.left:
 	case <-timer.C:
-		require.FailNow(rig, "the server did not see that the request was given up")
+		require.FailNow(rig, "the server did not see that the client disconnected")
 	}
 }
 
-// ask reads the whole answer. It calls heard, if it is not nil, with each delta, and stops when heard returns
-// false.
+// ask sends a request and reads the whole answer. It calls heard with each delta, unless heard is nil, and stops
+// when heard returns false.
 func (rig *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard func(llm.Delta) bool) (all Said) {
 	rig.Helper()
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -109,7 +109,7 @@ func (rig *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard
 		if err != nil {
 			rig.requireNoKey(err)
 		}
-		require.Zero(rig, d.Usage.ModelCalls, "it is not the model's to count its calls")
+		require.Zero(rig, d.Usage.ModelCalls, "a model must not count its calls")
 		if d.Finish != "" {
 			require.Empty(rig, all.Finish, "an answer ends once")
 		}
@@ -121,16 +121,16 @@ func (rig *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard
 	return all
 }
 
-// askHello sends one user message.
+// askHello sends a request with one user message and reads the whole answer.
 func (rig *testbed) askHello(m llm.Model) Said {
 	rig.Helper()
 	return rig.ask(rig.Context(), m, hello, nil)
 }
 
-// hello is a simple request.
+// hello is a request with one user message.
 var hello = llm.Request{Messages: []conversation.Message{conversation.User("hello")}}
 
-// requireNoKey checks that no form of an error contains the key.
+// requireNoKey checks that no printed form of an error contains the key.
 func (rig *testbed) requireNoKey(err error) {
 	rig.Helper()
 	for e := err; e != nil; e = errors.Unwrap(e) {
@@ -161,10 +161,10 @@ func (rig *testbed) requireFailure(err error, kind llm.Kind) llm.Error {
 	return *e
 }
 
-// writer writes a response piece by piece.
+// writer writes a response in several pieces.
 type writer struct{ http.ResponseWriter }
 
-// events begins a stream, and sends each event at once.
+// sendEvents sends each event at once. At the beginning of a response it sends the header of an event stream.
 func (w *writer) events(events ...[]byte) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, e := range events {
@@ -174,7 +174,7 @@ func (w *writer) events(events ...[]byte) {
 	w.flush()
 }
 
-// cut closes the connection in the middle of a response.
+// closeConnection closes the connection in the middle of a response.
 func (w *writer) cut() {
 	if conn, _, err := http.NewResponseController(w.ResponseWriter).Hijack(); err == nil {
 		_ = conn.Close()
@@ -183,7 +183,7 @@ func (w *writer) cut() {
 
 func (w *writer) flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
 
-// hang waits until the client disconnects.
+// hangUntilDisconnect waits until the client disconnects or the test ends.
 func (rig *testbed) hang(r *http.Request) {
 	select {
 	case <-r.Context().Done():
@@ -192,10 +192,10 @@ func (rig *testbed) hang(r *http.Request) {
 	}
 }
 
-// whole returns the events of a stream as one list.
+// allEvents returns all events of a stream in one list.
 func (s Stream) whole() [][]byte { return slices.Concat(s.Begin, s.Body, s.End) }
 
-// reply sends a whole stream.
+// respond returns a responder that sends a whole stream.
 func reply(r Reply) answer {
 	return func(rig *testbed, w *writer, _ *http.Request) { w.events(rig.Wire.Stream(r).whole()...) }
 }

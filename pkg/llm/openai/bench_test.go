@@ -20,14 +20,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/openai"
 )
 
-// deltas is the number of text deltas in an answer of the benchmark.
+// deltaCount is the number of text deltas in an answer of the benchmark.
 const deltas = 500
 
-// reader reads one answer. It returns when the first text came, and how many there were.
+// streamReader reads one answer. It returns when the first text arrived, and how many texts there were.
 type reader func(ctx context.Context) (first time.Time, texts int, err error)
 
-// BenchmarkStream reads the same stream by hand and with the adapter, including retries and prices. The
-// allocations of the server count too, so compare the two readers only with each other.
+// BenchmarkStream reads the same stream with hand-written code and with the adapter, which includes retries and
+// prices. The allocations of the server count too, so only compare the two readers with each other.
 func BenchmarkStream(b *testing.B) {
 	var say []string
 	for range deltas {

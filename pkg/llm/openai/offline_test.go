@@ -35,7 +35,7 @@ func ask(t *testing.T, m llm.Model) llmtest.Said {
 	return llmtest.Ask(t.Context(), m, hello)
 }
 
-// serve starts a server that sends one answer to all requests.
+// serveAnswer starts a server that sends the same answer to all requests, and returns its URL.
 func serve(t *testing.T, status int, answer string) string {
 	t.Helper()
 	return llmtest.NewReplay(t, status, answer).URL
@@ -48,7 +48,7 @@ func open(t *testing.T, name, baseURL string) llm.Model {
 	return m
 }
 
-// The streams in testdata have the forms of the servers' public references.
+// The adapter reads the streams in testdata, which have the formats in the servers' public references.
 func TestModel_ReadsTheStreamsOfAllServers(t *testing.T) {
 	weather := func(id string) []conversation.ToolCall {
 		return []conversation.ToolCall{{ID: id, Name: "get_weather", Arguments: `{"location":"Boston, MA"}`}}
@@ -113,7 +113,7 @@ func TestNew_RetriesInOnePlace(t *testing.T) {
 	require.EqualValues(t, 3, asked.Load())
 }
 
-// clean unsets the variables that Provider reads.
+// unsetProviderVariables unsets the environment variables that Providers read.
 func clean(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"OPENAI", "GROQ", "OPENROUTER", "MISTRAL", "XAI", "OPENONION"} {
@@ -211,7 +211,7 @@ func TestModel_KeepsItsConnection(t *testing.T) {
 	require.LessOrEqual(t, connections.Load(), int32(5))
 }
 
-// Servers may interleave the pieces of calls, with only an index to tell them apart.
+// Servers may interleave the pieces of several calls, which then differ only in their index.
 func TestModel_PutsPiecesToTheirCalls(t *testing.T) {
 	piece := func(index int, id, name, arguments string) []byte {
 		return openaitest.Choice(object{"tool_calls": []object{{"index": index, "id": id, "function": object{"name": name, "arguments": arguments}}}}, nil)
@@ -225,7 +225,7 @@ func TestModel_PutsPiecesToTheirCalls(t *testing.T) {
 	}, ask(t, open(t, "test/large", serve(t, http.StatusOK, string(stream)))).Calls))
 }
 
-// A key must not be sent to OpenAI because a prefix is unknown.
+// A model name with an unknown prefix does not send its key to OpenAI.
 func TestNew_SendsNoKeyToAnotherHost(t *testing.T) {
 	_, err := openai.New("vllm/llama", openai.Config{Key: secret.New("of-vllm")})
 	require.True(t, failure.Is(err, failure.UserInvalidInput))
@@ -234,7 +234,7 @@ func TestNew_SendsNoKeyToAnotherHost(t *testing.T) {
 	require.ErrorContains(t, err, "set GROQ_API_KEY")
 }
 
-// Mistral rejects requests with unknown fields.
+// The adapter omits stream_options for Mistral, which rejects requests with unknown fields.
 func TestModel_OmitsParametersThatAServerRejects(t *testing.T) {
 	var asked atomic.Pointer[string]
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,6 +1,6 @@
-// Package openai provides the models of OpenAI, and of every provider and server with its Chat Completions API. It
-// encodes and decodes only the few fields that it needs, so that servers with missing or additional fields work,
-// too. docs/adr/0039 says why it does not use the official SDK.
+// Package openai provides the models of OpenAI, and of every provider and server that has its Chat Completions
+// API. It encodes and decodes only the few fields that it needs, so that it also works with servers that omit or
+// add fields. docs/adr/0039 says why it does not use the official SDK.
 package openai
 
 import (
@@ -17,43 +17,43 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// Prefix is the prefix of OpenAI's own models, before the slash.
+// Prefix is the prefix of OpenAI's own models, without the slash.
 const Prefix = "openai"
 
-// The environment variables that Provider reads. The variables of other providers are named alike.
+// The environment variables that Provider reads. The variables of other providers have names of the same form.
 const (
 	KeyVariable     = "OPENAI_API_KEY"
 	BaseURLVariable = "OPENAI_BASE_URL"
 )
 
-// Config says how a provider is reached. Zero values mean the defaults.
+// Config holds the settings of a model. Zero values mean the defaults.
 type Config struct {
-	Key     secret.Value // may be left out when there is a BaseURL: local servers need none
-	BaseURL string       // of any compatible server, with its version, such as http://localhost:11434/v1; default OpenAI's own
+	Key     secret.Value // may be empty if BaseURL is set, because local servers need no key
+	BaseURL string       // of any compatible server, with the API version, such as http://localhost:11434/v1 (empty means OpenAI's own)
 	Bounds  llm.Bounds
 	Retry   llm.Retry
-	// Table has the prices and context sizes of the models (the default is the built-in table, or none if BaseURL
-	// is set, because the prices of another server are unknown).
+	// Table holds the prices and context sizes of the models. The default is the built-in table. If BaseURL is
+	// set, there is no default, because the prices of another server are unknown.
 	Table llm.Table
-	// PlainStream omits stream_options, for servers that reject the field. These report their usage anyway, or
-	// never.
+	// PlainStream omits stream_options from requests, for servers that reject the field. Such servers report their
+	// usage without it, or not at all.
 	PlainStream bool
 }
 
-// Provider opens models under "openai/", and under bare names that begin with gpt, o1, o3 or o4 (CO-10). It reads
-// the key from OPENAI_API_KEY and the address from OPENAI_BASE_URL. Without both, opening a model fails with an
-// error that names the variable.
+// Provider returns the provider of models whose names begin with "openai/", or with gpt, o1, o3 or o4 and no
+// prefix (CO-10). It reads the key from OPENAI_API_KEY and the address from OPENAI_BASE_URL. Without both, opening
+// a model fails with an error that names the variable.
 func Provider() llm.Provider { return own.provider() }
 
-// Compatible opens models of another server under its own prefix. It reads the key from the given environment
-// variable. It reads the address from the variable with the same name and BASE_URL instead of API_KEY, if that is
-// set.
+// Compatible returns the provider of models of another server, under its own prefix. It reads the key from the
+// environment variable keyVariable. If the variable with BASE_URL in place of API_KEY is set, it contains the
+// address.
 func Compatible(prefix, baseURL, keyVariable string) llm.Provider {
 	return server{prefix: prefix, baseURL: baseURL, key: keyVariable}.provider()
 }
 
-// Providers returns all providers that this package knows: OpenAI, groq, openrouter, mistral, grok, and co, the
-// managed gateway (CO-10).
+// Providers returns all providers that this package knows (CO-10): OpenAI, groq, openrouter, mistral, grok and co,
+// which is the managed gateway.
 func Providers() []llm.Provider {
 	all := []llm.Provider{Provider()}
 	for _, s := range others {
@@ -62,7 +62,7 @@ func Providers() []llm.Provider {
 	return all
 }
 
-// server is a provider of the models of one prefix.
+// server holds the settings of one provider.
 type server struct {
 	prefix, baseURL, key string
 	bare                 []string
@@ -80,7 +80,7 @@ var (
 	}
 )
 
-// provider opens models with the settings of the environment.
+// provider returns the llm.Provider that opens models with the settings in the environment.
 func (s server) provider() llm.Provider {
 	return llm.Provider{Prefix: s.prefix, Bare: s.bare, Open: func(name string) (llm.Model, error) {
 		return s.open(name, Config{
@@ -91,8 +91,9 @@ func (s server) provider() llm.Provider {
 }
 
 // New returns the model with the given name, such as "openai/gpt-5-mini". The part before the first slash selects
-// the provider, and is not sent. It is one of Providers, or any other prefix if BaseURL is set. New sends nothing.
-// The model retries and knows its prices: see llm.Retried and llm.Priced.
+// the provider and is not sent. It is the prefix of one of Providers, or any other prefix if BaseURL is set. New
+// does not connect to the provider. The model retries failed requests and reports costs: see llm.Retried and
+// llm.Priced.
 func New(name string, c Config) (llm.Model, error) {
 	prefix, _, slash := strings.Cut(name, "/")
 	if !slash || prefix == Prefix {
@@ -104,7 +105,7 @@ func New(name string, c Config) (llm.Model, error) {
 		}
 	}
 	if c.BaseURL == "" {
-		return nil, failure.Newf(failure.UserInvalidInput, "openai.New", "model %q: where %s/ is is not known; give its BaseURL", name, prefix)
+		return nil, failure.Newf(failure.UserInvalidInput, "openai.New", "model %q: the address of %s/ is unknown; give its BaseURL", name, prefix)
 	}
 	return server{prefix: prefix}.open(name, c)
 }
@@ -136,9 +137,9 @@ type model struct {
 	source llm.Source
 	client *http.Client
 	url    string
-	model  string // as the provider knows it
+	model  string // name without the prefix, as the provider knows it
 	plain  bool
-	fixed  bool // its temperature cannot be set
+	fixed  bool // the provider rejects a temperature for this model
 }
 
 // Name implements llm.Model.

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// once is a Retry that sends each request once.
+// noRetries is a Retry that sends each request once.
 var once = llm.Retry{Limit: -1}
 
 // Req: CO-11, CO-12, CO-13

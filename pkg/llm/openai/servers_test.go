@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 
-// stream returns a server-sent stream of the events, with the given line end.
+// eventStream returns a stream of server-sent events with the given line end.
 func stream(lineEnd string, events ...string) string {
 	var all strings.Builder
 	for _, e := range append(events, "[DONE]") {
@@ -24,15 +24,16 @@ func stream(lineEnd string, events ...string) string {
 	return all.String()
 }
 
-// delta returns an event with one delta.
+// deltaEvent returns an event with one delta.
 func delta(fields string) string { return `{"choices":[{"index":0,"delta":{` + fields + `}}]}` }
 
-// finished returns the event that ends an answer.
+// finishEvent returns the event that ends an answer.
 func finished(reason string) string {
 	return `{"choices":[{"index":0,"delta":{},"finish_reason":"` + reason + `"}]}`
 }
 
-// answerOf sends a request to a server that responds with the content type and the body.
+// askServer sends a request to a server that responds with the given content type and body, and returns the
+// answer.
 func answerOf(t *testing.T, contentType, body string) llmtest.Said {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -43,7 +44,7 @@ func answerOf(t *testing.T, contentType, body string) llmtest.Said {
 	return ask(t, open(t, "test/large", s.URL))
 }
 
-// The adapter reads the documented forms of other servers, and those that users reported.
+// The adapter reads the documented formats of other servers, and those that users have reported.
 func TestModel_ReadsTheFormsOfOtherServers(t *testing.T) {
 	pay := func(id string) []conversation.ToolCall {
 		return []conversation.ToolCall{{ID: id, Name: "pay", Arguments: `{"amount":100}`}}
@@ -104,7 +105,8 @@ func TestModel_ReadsTheFormsOfOtherServers(t *testing.T) {
 	}
 }
 
-// Some servers send the whole answer as one JSON object, although the request asks for a stream.
+// The adapter reads an answer that is one JSON object. Some servers send one although the request asks for a
+// stream.
 func TestModel_ReadsAnAnswerThatIsNotStreamed(t *testing.T) {
 	got := answerOf(t, "application/json; charset=utf-8", `{"object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant",`+
 		`"content":"Hi","reasoning_content":"Hm.","tool_calls":[{"id":"a","type":"function","function":{"name":"pay","arguments":"{\"amount\":100}"}}]},`+
@@ -128,7 +130,7 @@ func TestModel_ReadsAnAnswerThatIsNotStreamed(t *testing.T) {
 	}
 }
 
-// An answer that the server stopped is an error, whatever word it has for that.
+// An answer that the server stopped is an error, for all finish reasons that servers use for it.
 func TestModel_FailsWhenTheServerStoppedTheAnswer(t *testing.T) {
 	for reason, want := range map[string]llm.Kind{
 		"content_filter": llm.Refused, "sensitive": llm.Refused,

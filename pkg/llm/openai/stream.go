@@ -19,31 +19,32 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// reply is the answer of the model while it arrives.
+// reply holds the answer of the model while it arrives.
 type reply struct {
 	calls   []*call
 	usage   usage
 	finish  string
-	refused bool // in the model's own words
+	refused bool // the model declined in a refusal text
 	text    textJoiner
 	thought textJoiner
 	think   thinkSplitter
 }
 
-// call is a tool call while its arguments arrive.
+// call is a tool call whose arguments are still arriving.
 type call struct {
 	piece
 	joiner    textJoiner
 	arguments strings.Builder
 }
 
-// maxEvent bounds one event of a stream, and an answer that is not streamed, in bytes.
+// maxEventBytes limits the size of one event of a stream, and of an answer that is not streamed.
 const maxEvent = 32 << 20
 
 // endOfStream is the data of the event that ends a stream.
 const endOfStream = "[DONE]"
 
-// read yields the answer in a response. A server that ignores "stream" sends one JSON object.
+// readResponse yields the answer in a response. If the server ignores the request for a stream, the response is
+// one JSON object.
 func (m *model) read(ctx context.Context, res *http.Response, yield func(llm.Delta, error) bool) {
 	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind == "application/json" {
 		m.readWhole(ctx, res.Body, yield)
@@ -52,8 +53,8 @@ func (m *model) read(ctx context.Context, res *http.Response, yield func(llm.Del
 	m.readStream(ctx, res.Body, yield)
 }
 
-// readStream yields a streamed answer. It is complete with a finish reason, or with the last event of the stream,
-// because some servers send only one of the two.
+// readStream yields a streamed answer. The answer is complete after a finish reason or after the last event of the
+// stream, because some servers send only one of the two.
 func (m *model) readStream(ctx context.Context, body io.Reader, yield func(llm.Delta, error) bool) {
 	var r reply
 	done := false
@@ -86,7 +87,7 @@ func (m *model) readStream(ctx context.Context, body io.Reader, yield func(llm.D
 	m.finish(ctx, &r, done, err, yield)
 }
 
-// readWhole yields an answer that is not streamed.
+// readUnstreamed yields an answer that is not streamed.
 func (m *model) readWhole(ctx context.Context, body io.Reader, yield func(llm.Delta, error) bool) {
 	var r reply
 	data, err := io.ReadAll(io.LimitReader(body, maxEvent))
@@ -116,7 +117,7 @@ func (m *model) readWhole(ctx context.Context, body io.Reader, yield func(llm.De
 	m.finish(ctx, &r, len(c.Choices) > 0, errors.New("the answer has no choices"), yield)
 }
 
-// finish completes a reply. It fails if the answer is incomplete, or if the server stopped it.
+// finish yields the end of a reply. It yields an error if the answer is incomplete, or if the server stopped it.
 func (m *model) finish(ctx context.Context, r *reply, done bool, err error, yield func(llm.Delta, error) bool) {
 	if thought, answer := r.think.end(); thought+answer != "" && !yield(llm.Delta{Text: answer, Thought: thought}, nil) {
 		return
@@ -141,13 +142,13 @@ func (m *model) finish(ctx context.Context, r *reply, done bool, err error, yiel
 // isPresent reports whether a JSON field has a value.
 func isPresent(raw json.RawMessage) bool { return len(raw) > 0 && !bytes.Equal(raw, []byte("null")) }
 
-// textDelta is what a chunk adds to the answer and to the thoughts.
+// textDelta is the text that a chunk adds to the answer and to the thoughts.
 type textDelta struct{ text, thought string }
 
-// take adds a chunk.
+// addChunk adds a chunk and returns the text in it.
 func (r *reply) take(c chunk) (d textDelta) {
 	if c.Usage != nil {
-		r.usage = *c.Usage // of the whole request so far, where it comes more than once
+		r.usage = *c.Usage // covers the whole request so far, if it comes more than once
 	}
 	for _, choice := range c.Choices {
 		o := choice.Delta
@@ -173,8 +174,8 @@ func (r *reply) take(c chunk) (d textDelta) {
 	return d
 }
 
-// add appends a piece to its call. It begins a new call if none has its index, or if its id differs, because some
-// servers give all calls the same index.
+// addCallPiece appends a piece to its call. It begins a new call if no call has the index of the piece. It also
+// does so if the ids differ, because some servers give all calls the same index.
 func (r *reply) add(p piece) {
 	var c *call
 	for _, known := range r.calls {
@@ -194,8 +195,8 @@ func (r *reply) add(p piece) {
 	}
 }
 
-// end yields the last delta: the calls and the finish reason of a complete answer, or the error of an incomplete one. It
-// always reports the usage.
+// yieldLast yields the last delta. For a complete answer it contains the calls and the finish reason. For an
+// incomplete answer the error follows. The usage is reported in both cases.
 func (r *reply) end(err error, yield func(llm.Delta, error) bool) {
 	d := llm.Delta{Usage: r.consumed()}
 	if err == nil {

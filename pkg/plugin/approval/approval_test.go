@@ -23,7 +23,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// approvalRig is an agent with three tools, and records what they did.
+// approvalTest holds an agent with three tools, and records which of them ran.
 type approvalRig struct {
 	model *scripted.Model
 	agent *agent.Agent
@@ -61,13 +61,13 @@ func open(t *testing.T, c approval.Config, replies ...scripted.Reply) *approvalR
 	return d
 }
 
-// turn is what came of one.
+// turn holds the outcome of a turn.
 type turn struct {
 	answer   string
 	reason   event.Reason
 	observed int
 	calls    []event.ToolFinished
-	results  []string // of the calls, as the model reads them
+	results  []string // results of the calls, as the model reads them
 	warned   []string
 }
 
@@ -202,7 +202,7 @@ func TestApproval_SkipsOrStops(t *testing.T) {
 	}
 }
 
-// After a denial the other tools may still run.
+// After a denial the other tools may still run. The denial does not count as a failure of a tool.
 func TestApproval_CountsASkipAsNoFailure(t *testing.T) {
 	d := open(t, approval.Config{Asker: &fixedAsker{answer: approval.Answer{Verdict: approval.Skip}}},
 		toolRound("send", "send"), toolRound("send", "send"), scripted.Say("done"))
@@ -270,7 +270,7 @@ func TestApproval_DoesNotRememberASingleDecision(t *testing.T) {
 	}
 }
 
-// attemptJournal is the journal of a lost attempt.
+// attemptJournal is the journal of an attempt whose worker was lost.
 type attemptJournal struct{ entries []execution.Entry }
 
 func (j *attemptJournal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
@@ -284,7 +284,7 @@ func (j *attemptJournal) Replay(number int, phase execution.Phase) (execution.En
 func (j *attemptJournal) Record(e execution.Entry)   { j.entries = append(j.entries, e) }
 func (j *attemptJournal) Sync(context.Context) error { return nil }
 
-// A tool that ran, or may have run, on a lost worker does not run again, so no person is asked about it.
+// A tool that ran or may have run on a lost worker does not run again, so no person is asked about it.
 func TestApproval_DoesNotAskAboutFinishedCalls(t *testing.T) {
 	kept := &attemptJournal{}
 	first := open(t, approval.Config{Asker: &fixedAsker{answer: approval.Answer{Verdict: approval.Allow}}}, toolRound("send"), scripted.Say("done"))
@@ -345,7 +345,7 @@ func TestNew_ReportsInvalidSettings(t *testing.T) {
 	}
 }
 
-// A person at a terminal lets the agent save for the session, and does not let it send.
+// A person at a terminal allows the agent to save for the whole session, and does not allow it to send.
 func Example() {
 	terminal := approval.AskerFunc(func(_ context.Context, q approval.Question) (approval.Answer, error) {
 		fmt.Fprintf(os.Stdout, "%s %s, with %d more? ", q.Tool, q.Arguments, len(q.Remaining))

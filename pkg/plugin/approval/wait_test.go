@@ -29,7 +29,7 @@ func TestApproval_LetsACallWait(t *testing.T) {
 	for name, tc := range map[string]struct{ timeout, want time.Duration }{
 		"by default":     {0, 5 * time.Minute},
 		"as configured":  {time.Hour, time.Hour},
-		"as long as may": {approval.MaxTimeout, 7 * 24 * time.Hour},
+		"maximum":        {approval.MaxTimeout, 7 * 24 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestApproval_AppliesTheAnswer(t *testing.T) {
 		"denied":       {execution.Answer{Verdict: execution.Deny, Text: "not today"}, 0, "done", "Not run: the user does not allow send: not today", nil, []string{"look"}},
 		"stopped":      {execution.Answer{Verdict: execution.Stop}, 0, "The turn was stopped: the user does not allow send.", "", nil, nil},
 		"too late":     {execution.Answer{Verdict: execution.Approve}, 5*time.Minute + 1, "done", "Not run: nobody approved it within 5m0s.", []string{"APPROVAL_TIMEOUT"}, []string{"look"}},
-		"a stop, late": {execution.Answer{Verdict: execution.Stop}, 5*time.Minute + 1, "done", "Not run: nobody approved it within 5m0s.", []string{"APPROVAL_TIMEOUT"}, []string{"look"}},
+		"late stop":    {execution.Answer{Verdict: execution.Stop}, 5*time.Minute + 1, "done", "Not run: nobody approved it within 5m0s.", []string{"APPROVAL_TIMEOUT"}, []string{"look"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestApproval_AppliesTheAnswer(t *testing.T) {
 	}
 }
 
-// Each answer is for one call. Nothing is remembered for the session.
+// Each answer applies to one call. Nothing is remembered for the session.
 func TestApproval_AsksAboutEachCall(t *testing.T) {
 	d := open(t, approval.Config{}, toolRound("send", "save", "send"), scripted.Say("done"))
 	s := agenttest.NewSession(t, d.agent)
@@ -101,7 +101,7 @@ func TestApproval_AsksAboutEachCall(t *testing.T) {
 	require.Equal(t, []string{"send", "save", "send"}, d.did)
 }
 
-// The client itself decides about its tools, unless the tool is listed in Always.
+// The client decides about the tools that it runs, unless a tool is listed in Always.
 func TestApproval_DoesNotAskAboutClientTools(t *testing.T) {
 	screen, err := tool.Client("screen", "Reads the screen.", json.RawMessage(`{"type": "object"}`))
 	require.NoError(t, err)

@@ -26,7 +26,7 @@ import (
 
 const system = "Be brief."
 
-// conversationOf returns n messages that end with the user's.
+// newConversation returns n messages, of which the last one is from the user.
 func conversationOf(n int) []conversation.Message {
 	all := make([]conversation.Message, n)
 	for i := range all {
@@ -75,7 +75,7 @@ func try(t *testing.T, c compaction.Config, history []conversation.Message, repl
 	return model, done, warned, err
 }
 
-// outline returns roles and shortened texts.
+// outline returns the role and the shortened text of each message.
 func outline(messages []conversation.Message) string {
 	var all []string
 	for _, m := range messages {
@@ -126,7 +126,7 @@ func TestCompaction_RunsOnlyWhenNecessaryAndUseful(t *testing.T) {
 	}
 }
 
-// A compaction keeps or removes whole rounds, and always keeps the user's request.
+// A compaction keeps or removes only whole tool rounds. It always keeps the user's request.
 func TestCompaction_KeepsRoundsWholeAndTheRequest(t *testing.T) {
 	for calls := 1; calls <= 7; calls++ {
 		for keep := 1; keep <= 6; keep++ {
@@ -155,7 +155,7 @@ func TestCompaction_ContinuesFromAnEarlierSummary(t *testing.T) {
 	require.Len(t, last, 1+5+2)
 }
 
-// An error that is not a failure of the model ends the turn.
+// An error that does not come from the model ends the turn.
 func TestCompaction_ErrorOfTheTurnEndsIt(t *testing.T) {
 	_, _, _, err := try(t, compaction.Config{}, conversationOf(9), toolRound(95, 1), scripted.Fail(errors.New("no failure that a model may have")))
 	require.ErrorContains(t, err, "plugin compaction failed")
@@ -175,7 +175,7 @@ func TestNew_ReportsInvalidSettings(t *testing.T) {
 	require.Empty(t, cmp.Diff(compaction.Name, plugin.Name))
 }
 
-// A plugin that makes room when the context of the model is 80 % full.
+// This plugin makes room when the context of the model is 80 % full.
 func Example() {
 	plugin, err := compaction.New(compaction.Config{Above: 80, AtLeast: 6, Keep: 2})
 	if err != nil {

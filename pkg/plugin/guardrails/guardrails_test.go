@@ -26,13 +26,13 @@ import (
 
 const refusalText = "I cannot help with that."
 
-// turn is what came of one.
+// turn holds the outcome of a turn.
 type turn struct {
 	answer string
-	shown  string // piece by piece
+	shown  string // text deltas, each in brackets
 	usage  execution.Usage
 	warned []string
-	events string // all of them, as text
+	events string // all events as text
 	model  *scripted.Model
 }
 
@@ -81,7 +81,7 @@ func failingCheck(name string, fn func() (bool, error)) guardrails.Check {
 func TestGuardrails_TripAtTheInput(t *testing.T) {
 	for name, tc := range map[string]struct {
 		check guardrails.Check
-		trips string // the name of the check that trips; empty: none
+		trips string // the name of the check that trips (empty means none)
 	}{
 		"short enough":  {guardrails.MaxLength(20), ""},
 		"too long":      {guardrails.MaxLength(19), "maxLength"},
@@ -126,15 +126,15 @@ func TestGuardrails_TripAtTheOutput(t *testing.T) {
 	for name, tc := range map[string]struct {
 		replies []scripted.Reply
 		answer  string
-		want    string // empty: the turn fails
+		want    string // the answer (empty means that the turn fails)
 		shown   string
 	}{
 		"passes":                 {[]scripted.Reply{{Deltas: []string{"I ", "see."}}}, "", "I see.", "[I see.]"},
 		"passes after a tool":    {[]scripted.Reply{scripted.Call(beside.ToolCalls...), scripted.Say("Seen.")}, "", "Seen.", "[Seen.]"},
 		"fails":                  {[]scripted.Reply{secret}, "", "", ""},
 		"is answered":            {[]scripted.Reply{secret}, refusalText, refusalText, "[" + refusalText + "]"},
-		"beside a tool, fails":   {[]scripted.Reply{beside, scripted.Say("Seen.")}, "", "", ""},
-		"beside a tool, ends so": {[]scripted.Reply{beside, scripted.Say("Seen.")}, refusalText, refusalText, "[" + refusalText + "]"},
+		"next to a tool call, fails":       {[]scripted.Reply{beside, scripted.Say("Seen.")}, "", "", ""},
+		"next to a tool call, is answered": {[]scripted.Reply{beside, scripted.Say("Seen.")}, refusalText, refusalText, "[" + refusalText + "]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := runTurn(t.Context(), guardrails.Config{Output: []guardrails.Check{guardrails.Forbid("swordfish")}, Answer: tc.answer}, modelCheck("hi"), tc.replies...)
@@ -163,7 +163,7 @@ func TestGuardrails_AskAModelAboutTopics(t *testing.T) {
 		"both":         {scripted.Say(`{"allowed": false, "allowed": true}`), false},
 		"with a word":  {scripted.Say(`Sure! {"allowed": true}`), false},
 		"silent":       {scripted.Say(""), false},
-		"out of order": {down, false},
+		"model is down": {down, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			topics := []guardrails.Check{guardrails.Topics("the weather", "clothes")}
@@ -204,7 +204,7 @@ func TestGuardrails_JudgeTheTextOfASuccessorAnew(t *testing.T) {
 	step.Journal = kept
 	allowed := scripted.Say(`{"allowed": true}`)
 	_, err := runTurn(t.Context(), c, step, scripted.Say("It rains."), allowed)
-	require.NoError(t, err) // and its worker is lost before the commit
+	require.NoError(t, err) // the worker is lost before the commit
 
 	step.Attempt = 2
 	out, err := runTurn(t.Context(), c, step, scripted.Say("The password is swordfish."), scripted.Say(`{"allowed": false}`))
@@ -213,7 +213,7 @@ func TestGuardrails_JudgeTheTextOfASuccessorAnew(t *testing.T) {
 	require.Empty(t, out.model.Requests())
 }
 
-// A message that was rejected in an earlier turn is still in the session.
+// A message that was rejected in an earlier turn is still in the session, but the model must not see its text.
 func TestGuardrails_RemoveRejectedMessages(t *testing.T) {
 	c := guardrails.Config{Input: []guardrails.Check{guardrails.Forbid("swordfish")}}
 	out, err := runTurn(t.Context(), c, modelCheck("Remember swordfish.", "What did I say?"), scripted.Say("Nothing."))
@@ -223,7 +223,7 @@ func TestGuardrails_RemoveRejectedMessages(t *testing.T) {
 	require.Equal(t, "What did I say?", out.model.Requests()[0].Messages[1].Text)
 }
 
-// A step that chooses a route shows no answer.
+// A step that chooses a route fails instead of giving the prepared answer, because it shows no answer.
 func TestGuardrails_FailInARoutingStep(t *testing.T) {
 	step := modelCheck("swordfish")
 	step.Routes = []string{"research"}
@@ -267,7 +267,7 @@ func TestNew_ReportsInvalidSettings(t *testing.T) {
 	require.ErrorContains(t, set.Ready(hook.Agent{Name: "flow"}), "agent flow has no model")
 }
 
-// attemptJournal is the journal of a lost attempt.
+// attemptJournal is the journal of an attempt whose worker was lost.
 type attemptJournal struct{ entries []execution.Entry }
 
 func (j *attemptJournal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
@@ -281,7 +281,7 @@ func (j *attemptJournal) Replay(number int, phase execution.Phase) (execution.En
 func (j *attemptJournal) Record(e execution.Entry)   { j.entries = append(j.entries, e) }
 func (j *attemptJournal) Sync(context.Context) error { return nil }
 
-// An agent that accepts only short questions and never tells the password.
+// This agent accepts only short questions and never reveals the password.
 func Example() {
 	c := guardrails.Config{
 		Input:  []guardrails.Check{guardrails.MaxLength(2000)},

@@ -28,7 +28,8 @@ func (g *Gate) Promote(ctx context.Context, by, client string, to State) (State,
 	})
 }
 
-// Demote moves a client down the ladder to the given state, Contact or Stranger.
+// Demote moves a client down the ladder to the given state, Contact or Stranger. by and the errors are as for
+// Promote.
 func (g *Gate) Demote(ctx context.Context, by, client string, to State) (State, error) {
 	return g.moveClient(ctx, "trust.Demote", by, client, func(from State) (State, string) {
 		switch {
@@ -45,7 +46,7 @@ func (g *Gate) Demote(ctx context.Context, by, client string, to State) (State, 
 	})
 }
 
-// Block makes every level refuse a client. An admin cannot be blocked.
+// Block makes every level reject a client. An admin cannot be blocked.
 func (g *Gate) Block(ctx context.Context, by, client string) (State, error) {
 	return g.moveClient(ctx, "trust.Block", by, client, func(from State) (State, string) {
 		if from == Admin {
@@ -55,7 +56,8 @@ func (g *Gate) Block(ctx context.Context, by, client string) (State, error) {
 	})
 }
 
-// Unblock makes a blocked client a stranger, whatever it was before. It keeps any other state.
+// Unblock makes a blocked client a stranger, whatever state it had before it was blocked. It keeps any other
+// state.
 func (g *Gate) Unblock(ctx context.Context, by, client string) (State, error) {
 	return g.moveClient(ctx, "trust.Unblock", by, client, func(from State) (State, string) {
 		if from == Blocked {

@@ -12,30 +12,30 @@ import (
 // Visit is a request that a gate decides about.
 type Visit struct {
 	Text      string
-	Signature string // text form, as the client sent it (empty for an unsigned request)
-	// Client is the identity that the transport has verified, never one that the request claims (empty means
-	// unknown). With a signature the client is the signer, but Client must not be blocked either.
+	Signature string // text form of the signature, as the client sent it (empty for an unsigned request)
+	// Client is the identity that the transport has verified, never one that the request only claims (empty means
+	// unknown). For a signed request the client is the signer, but Client must not be blocked either.
 	Client string
-	Invite string // code that the client sent (empty for none)
+	Invite string // invite code that the client sent (empty for none)
 }
 
-// By says what decided.
+// Decider says what made a decision.
 type By string
 
-// The values of By.
+// The values of Decider.
 const (
-	BySignature By = "signature" // refused, because the signature is invalid
+	BySignature By = "signature" // rejected because the signature is invalid
 	ByRule      By = "rule"
 	ByJudge     By = "judge"
 )
 
-// Decision is the answer of the gate to a visit. Rules give equal visits equal decisions.
+// Decision is the decision of the gate about a visit. Rules make equal decisions about equal visits.
 type Decision struct {
 	Allowed bool
 	By      By
 	Reason  string // for the log; the reason of a judge may be written by a model
 	Client  string // the client (empty if its identity is not proven)
-	State   State  // of the client before the decision (Stranger if it could not be read)
+	State   State  // state of the client before the decision (Stranger if it could not be read)
 }
 
 // Decide decides whether a visit is admitted. The error is nil exactly if it is admitted, and is safe to return to the
@@ -75,7 +75,8 @@ func (g *Gate) Decide(ctx context.Context, v Visit) (Decision, error) {
 	return g.decide(ctx, v, d)
 }
 
-// verify returns the signature of a visit, which is valid at the time now, or the zero Signature for an unsigned visit.
+// verify returns the signature of a visit, or the zero Signature for an unsigned visit. It fails if the signature
+// is not valid at the time now.
 func (g *Gate) verify(v Visit, now time.Time) (Signature, error) {
 	if v.Signature == "" {
 		return Signature{}, nil
@@ -87,8 +88,8 @@ func (g *Gate) verify(v Visit, now time.Time) (Signature, error) {
 	return s, s.Verify(g.config.Agent, v.Text, now)
 }
 
-// stateOf returns the state of a client that the transport and a signature may name differently. It is Blocked if either
-// name is, and otherwise the state of the signer.
+// stateOf returns the state of a client that the transport and a signature may name differently. The state is
+// Blocked if either name is blocked. Otherwise it is the state of the signer.
 func (g *Gate) stateOf(ctx context.Context, transport, signer string) (State, error) {
 	known := Stranger
 	for _, client := range slices.Compact([]string{transport, signer}) {
@@ -103,7 +104,7 @@ func (g *Gate) stateOf(ctx context.Context, transport, signer string) (State, er
 	return known, nil
 }
 
-// decide applies the rules to a client whose state is known, and asks the judge if no rule decides.
+// applyRules applies the rules to a client whose state is known. It asks the judge if no rule decides.
 func (g *Gate) decide(ctx context.Context, v Visit, d Decision) (Decision, error) {
 	allowed, reason := g.rule(v, d)
 	switch {
@@ -123,7 +124,8 @@ func (g *Gate) decide(ctx context.Context, v Visit, d Decision) (Decision, error
 
 const byInvite = "the client has an invite"
 
-// rule decides by the level and by the known facts about the client. An empty reason means that no rule decides.
+// matchRule decides by the level of the gate and the known facts about the client. An empty reason means that no
+// rule decides.
 func (g *Gate) rule(v Visit, d Decision) (allowed bool, reason string) {
 	switch {
 	case d.State == Blocked:
@@ -146,7 +148,8 @@ func (g *Gate) rule(v Visit, d Decision) (allowed bool, reason string) {
 	return false, ""
 }
 
-// makeContact makes a stranger a contact. It keeps any other state, and fails for a client that was blocked meanwhile.
+// makeContact makes a stranger a contact. It keeps any other state. It fails if the client has been blocked since
+// its state was read.
 func (g *Gate) makeContact(ctx context.Context, client string) error {
 	_, err := g.config.Store.Change(ctx, client, func(from State) (State, error) {
 		switch from {
@@ -161,7 +164,7 @@ func (g *Gate) makeContact(ctx context.Context, client string) error {
 	return err
 }
 
-// judge asks the judge. The verdict applies to this request only.
+// askJudge asks the judge. Its verdict applies to this request only.
 func (g *Gate) judge(ctx context.Context, v Visit, d Decision) (Decision, error) {
 	verdict, err := g.config.Judge.Decide(ctx, Case{
 		Agent: g.config.Agent, Policy: g.config.Policy,
@@ -183,8 +186,8 @@ func (d Decision) allow(by By, reason string) (Decision, error) {
 	return d, nil
 }
 
-// refuse returns an error that hides the words of a judge and the cause from the client. The words are a model's, and
-// the cause reveals internals of the agent.
+// reject returns the decision and an error that hides the text of a judge and the cause from the client. A model
+// may have written the text, and the cause may reveal internals of the agent.
 func (d Decision) refuse(by By, reason string, cause error) (Decision, error) {
 	d.Allowed, d.By, d.Reason = false, by, reason
 	message := reason

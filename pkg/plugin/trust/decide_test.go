@@ -97,7 +97,7 @@ func TestGate_AcceptsASignatureOnce(t *testing.T) {
 		ahead := signedVisitAt(alice, noon.Add(trust.Window))
 		_, err := g.Decide(t.Context(), ahead)
 		require.NoError(t, err)
-		for range 12 { // as long as its time allows, and longer
+		for range 12 { // while the signature is in the window, and longer
 			decision, err := g.Decide(t.Context(), ahead)
 			require.Equal(t, failure.PolicySecurity, failure.ModeOf(err))
 			require.Equal(t, trust.BySignature, decision.By)
@@ -139,7 +139,7 @@ func TestGate_RemembersASignatureAcrossStates(t *testing.T) {
 	require.Equal(t, failure.PolicySecurity, failure.ModeOf(err))
 }
 
-// A client without proof of its identity gets no rights of another client.
+// A client that does not prove its identity gets none of the rights of the client that it claims to be.
 func TestGate_IgnoresClaimsInTheRequest(t *testing.T) {
 	g := noonGate(t, trust.GateConfig{Level: trust.Strict, Store: storeWithState(t, client(alice), trust.Whitelisted)})
 
@@ -148,7 +148,7 @@ func TestGate_IgnoresClaimsInTheRequest(t *testing.T) {
 	require.Empty(t, cmp.Diff(trust.Decision{By: trust.ByRule, State: trust.Stranger, Reason: decision.Reason}, decision))
 
 	mallory := signedVisit(key(3))
-	mallory.Client = client(alice) // the transport's word does not count for another's signature
+	mallory.Client = client(alice) // the identity from the transport does not replace the signer
 	decision, err = g.Decide(t.Context(), mallory)
 	require.Error(t, err)
 	require.Equal(t, client(key(3)), decision.Client)
@@ -251,7 +251,7 @@ func TestGate_RejectsInvalidClientNames(t *testing.T) {
 	require.Equal(t, failure.UserPermission, failure.ModeOf(err))
 }
 
-// vagueStore is a store with unknown states.
+// unknownStateStore is a store whose clients have no valid state.
 type vagueStore struct{ trust.RAMStore }
 
 func (*vagueStore) State(context.Context, string) (trust.State, error) { return "", nil }
@@ -270,7 +270,7 @@ func TestGate_InviteDoesNotUnblock(t *testing.T) {
 	require.Equal(t, failure.UserPermission, failure.ModeOf(err))
 }
 
-// blockingStore is a store in which each client is blocked between a read and a change.
+// blockingStore is a store in which every client is blocked between a read and a change.
 type blockingStore struct{ trust.RAMStore }
 
 func (*blockingStore) Change(_ context.Context, _ string, to func(trust.State) (trust.State, error)) (trust.State, error) {

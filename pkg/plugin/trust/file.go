@@ -32,9 +32,9 @@ type FileStore struct {
 
 var _ Store = (*FileStore)(nil)
 
-// OpenFile returns the store in the file of the given path, and creates the file if it is missing. A file that cannot be
-// read or written is system_disk, an invalid one agent_validation. The methods of the store have the same errors, also if
-// the file disappears later.
+// OpenFile returns the store in the file with the given path. It creates the file if it is missing. Modes:
+// system_disk for a file that cannot be read or written, agent_validation for invalid content. The methods of the
+// store return the same modes, even if the file disappears later.
 func OpenFile(path string) (*FileStore, error) {
 	s := &FileStore{path: path}
 	_, err := os.Lstat(path)
@@ -80,7 +80,8 @@ type fileForm struct {
 	Clients states `yaml:"clients"`
 }
 
-// read rejects unknown entries, because such an entry may have been meant to block a client.
+// read returns the states in the file. It rejects unknown entries, because such an entry may have been meant to
+// block a client.
 func (s *FileStore) read() (states, error) {
 	text, err := os.ReadFile(s.path)
 	if err != nil {

@@ -61,7 +61,7 @@ func storeWithState(t *testing.T, client string, state trust.State) *trust.RAMSt
 	return s
 }
 
-// fixedJudge gives the same verdict in every case.
+// fixedJudge returns the same verdict in every case, and records the cases.
 type fixedJudge struct {
 	verdict trust.Verdict
 	err     error

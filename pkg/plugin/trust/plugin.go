@@ -15,19 +15,20 @@ import (
 // Name is the name of the plugin.
 const Name = "trust"
 
-// The names of the credentials of a turn that the gate checks.
+// The names of the turn's credentials that the gate checks.
 const (
 	SignatureCredential = "signature" // a Signature of the user's message to this agent, as text
 	InviteCredential    = "invite"    // an invite code of the gate
 )
 
-// Config describes the plugin, which puts a gate in front of an agent. The gate decides once a turn, before anything else,
-// whether the client may use the agent (CO-61, CO-62). A refusal fails the turn.
+// Config holds the settings of the plugin, which puts a gate in front of an agent. The gate decides once per turn,
+// before anything else runs, whether the client may use the agent (CO-61, CO-62). If it rejects the client, the
+// turn fails.
 type Config struct {
 	Gate GateConfig // needs the name of the agent
-	// TrustActor believes that the actor of a turn is its client. Set it only if something in front of the mesh verifies
-	// callers, because the mesh passes on the actor as the caller gives it. Otherwise a client without a signature is
-	// a stranger.
+	// TrustActor treats the actor of a turn as its client. Set it only if something in front of the mesh verifies
+	// callers, because the mesh passes the actor on as the caller sends it. Otherwise a client without a signature
+	// is a stranger.
 	TrustActor bool
 	Log        *zap.Logger // for each decision (nil logs nothing)
 }
@@ -104,7 +105,8 @@ func (d *gatekeeper) visit(ctx context.Context, text string) Visit {
 	return v
 }
 
-// promptTime returns when the session received the user's message of the turn, or zero if it was not stored.
+// promptTime returns when the session received the user's message of the turn (zero if the message was not
+// stored).
 func promptTime(messages []conversation.Message) (at time.Time) {
 	for _, m := range messages {
 		if m.Role == conversation.RoleUser && m.Author == "" {
@@ -114,7 +116,8 @@ func promptTime(messages []conversation.Message) (at time.Time) {
 	return at
 }
 
-// exemptJudge marks the context of a judge, so that an agent that judges has no gate in front of it.
+// exemptJudge marks the context in which a judge runs. If the judge is an agent with this plugin, the mark makes
+// its own gate admit the turn.
 type exemptJudge struct{ Judge }
 
 type judgingKey struct{}

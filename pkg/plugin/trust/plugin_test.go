@@ -60,7 +60,7 @@ func build(t *testing.T, c trust.Config, handlers ...hook.Handler) *agent.Agent 
 	return a
 }
 
-// visit runs a turn of the agent.
+// runTurn runs a turn of the agent with the given credentials.
 func visit(ctx context.Context, a *agent.Agent, auth execution.Auth, step execution.Step) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -157,8 +157,7 @@ func TestTrust_DecidesAgainAfterARefusal(t *testing.T) {
 	}
 }
 
-// The agent that judges has the same plugin, and its own turns are not judged.
-//
+// The agent that judges has the same plugin, but its own turns are not judged.
 // Req: CO-61
 func TestTrust_DoesNotJudgeItsJudge(t *testing.T) {
 	var a *agent.Agent
@@ -188,7 +187,7 @@ func TestNew_RejectsAnInvalidGate(t *testing.T) {
 	require.ErrorContains(t, err, `Level: trust level "paranoid" is not known`)
 }
 
-// An agent for clients with an invite.
+// This agent admits clients that have an invite.
 func Example() {
 	p, err := trust.New(trust.Config{Gate: trust.GateConfig{Agent: "librarian", Invites: []string{inviteCode}}})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 func TestUsedSignatures_AreBounded(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	number := 0
-	another := func() Signature { // as a stranger makes any number of them
+	another := func() Signature { // a stranger can make any number of signatures
 		number++
 		return Signature{Time: noon.Add(time.Duration(number%300) * time.Second), Value: []byte{byte(number >> 16), byte(number >> 8), byte(number)}}
 	}

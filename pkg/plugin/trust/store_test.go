@@ -54,7 +54,7 @@ func TestStore_KeepsStates(t *testing.T) {
 	}
 }
 
-// Concurrent changes of one client each take effect once, and no reader sees half a file.
+// Concurrent changes of one client each take effect exactly once, and no reader sees an incomplete file.
 func TestStore_SerializesChanges(t *testing.T) {
 	file, err := trust.OpenFile(filepath.Join(t.TempDir(), "clients.yaml"))
 	require.NoError(t, err)
@@ -128,7 +128,7 @@ func TestFileStore_ReadsManualEdits(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A file that cannot be read closes the gate, even at level open.
+// If the file cannot be read, the gate rejects every client, even at level open.
 func TestFileStore_FailsClosed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		text string

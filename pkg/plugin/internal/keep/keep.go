@@ -1,5 +1,5 @@
-// Package keep lets a plugin remember values by name in the agent's own state (the AGENT tier), for example one
-// for each session or turn. The number of names is bounded.
+// Package keep lets a plugin store values by name in the agent's own state (the AGENT tier), for example one for
+// each session or turn. The number of names is limited.
 package keep
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Limit is how many names are kept. A new name replaces the least recently used one.
+// MaxNames is how many names are stored. A new name replaces the least recently used one.
 const Limit = 10_000
 
 // Values holds one value of a plugin for each name, such as a session or a turn, until the agent closes. It is safe for
@@ -19,11 +19,11 @@ type Values[T any] struct {
 	mu  sync.Mutex
 }
 
-// New returns the values under a key of the agent's own state, which begins with "_".
+// New returns the Values that are stored under a key of the agent's own state. The key must begin with "_".
 func New[T any](key string) *Values[T] { return &Values[T]{key: key} }
 
-// Do calls change with the value of a name, which is initially the zero T. Calls are serialized, so change must
-// not wait for anything.
+// Update calls change with the value of a name, which is initially the zero T. Calls are serialized, so change
+// must not block.
 func (v *Values[T]) Do(state *ownership.AgentState, name string, change func(*T)) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -38,7 +38,7 @@ func (v *Values[T]) Do(state *ownership.AgentState, name string, change func(*T)
 	return nil
 }
 
-// Get returns the value of a name, and whether there is one.
+// Get returns the value of a name, and whether the name has a value.
 func (v *Values[T]) Get(state *ownership.AgentState, name string) (value T, ok bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -55,9 +55,9 @@ func (v *Values[T]) listIn(state *ownership.AgentState) *recencyList[T] {
 	return kept
 }
 
-// recencyList orders values by their last use.
+// recencyList holds values in the order of their last use.
 type recencyList[T any] struct {
-	order list.List // of *entry[T]; the one used last in front
+	order list.List // elements are *entry[T]; the most recently used comes first
 	at    map[string]*list.Element
 }
 
