@@ -86,12 +86,12 @@ func TestAgent_CancelsTheRemoteTurn(t *testing.T) {
 		reason    event.Reason
 		cancelled bool
 	}{
-		"stopped":              {true, func(stop func(), _ context.CancelCauseFunc) bool { stop(); return true }, event.Stopped, true},
-		"not read":             {true, func(func(), context.CancelCauseFunc) bool { return false }, "", true},
-		"cancelled":            {true, func(_ func(), cancel context.CancelCauseFunc) bool { cancel(userCancelled); return true }, event.Interrupted, true},
-		"worker lost":          {true, func(_ func(), cancel context.CancelCauseFunc) bool { cancel(nil); return true }, event.Interrupted, false},
-		"without a successor":  {false, func(_ func(), cancel context.CancelCauseFunc) bool { cancel(nil); return true }, event.Interrupted, true},
-		"already ended":        {true, nil, event.Natural, false},
+		"stopped":             {true, func(stop func(), _ context.CancelCauseFunc) bool { stop(); return true }, event.Stopped, true},
+		"not read":            {true, func(func(), context.CancelCauseFunc) bool { return false }, "", true},
+		"cancelled":           {true, func(_ func(), cancel context.CancelCauseFunc) bool { cancel(userCancelled); return true }, event.Interrupted, true},
+		"worker lost":         {true, func(_ func(), cancel context.CancelCauseFunc) bool { cancel(nil); return true }, event.Interrupted, false},
+		"without a successor": {false, func(_ func(), cancel context.CancelCauseFunc) bool { cancel(nil); return true }, event.Interrupted, true},
+		"already ended":       {true, nil, event.Natural, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &mesh{events: researchEvents()}

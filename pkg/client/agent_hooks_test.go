@@ -24,9 +24,9 @@ func TestAgent_HandlersRunBeforeAndAfterTheRequest(t *testing.T) {
 		message string
 		fails   failure.Mode
 	}{
-		"the remote agent is called":       {func() (string, error) { return "", nil }, 1, "I found it.", "It was red.", ""},
-		"a handler answers instead":        {func() (string, error) { return "It is known.", nil }, 0, "It is known.", "It is known.", ""},
-		"a handler rejects the request":    {func() (string, error) { return "", errors.New("not this") }, 0, "", "", failure.AgentLogic},
+		"the remote agent is called":    {func() (string, error) { return "", nil }, 1, "I found it.", "It was red.", ""},
+		"a handler answers instead":     {func() (string, error) { return "It is known.", nil }, 0, "It is known.", "It is known.", ""},
+		"a handler rejects the request": {func() (string, error) { return "", errors.New("not this") }, 0, "", "", failure.AgentLogic},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &mesh{events: researchEvents()}

@@ -38,7 +38,7 @@ func TestTurn_FailsAtOnceOnRejectedCertificate(t *testing.T) {
 	for name, trust := range map[string]identity.ClientTLS{
 		"the client rejects the server": {CA: ours.CA, Cert: theirs.Cert, Key: theirs.Key},
 		"the server rejects the client": {CA: theirs.CA, Cert: ours.Cert, Key: ours.Key},
-		"the server has no TLS": {CA: ours.CA},
+		"the server has no TLS":         {CA: ours.CA},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lis, err := net.Listen("tcp", "127.0.0.1:0")

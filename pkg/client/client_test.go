@@ -232,11 +232,11 @@ func TestTurn_YieldsTheWholeTrace(t *testing.T) {
 // twice.
 func TestTurn_ResumesBrokenStream(t *testing.T) {
 	breaks := map[string]error{
-		"cut":     errCut,
-		"status":  failure.New(failure.SystemNetwork, "test", "the orchestrator is stopping"),
+		"cut":      errCut,
+		"status":   failure.New(failure.SystemNetwork, "test", "the orchestrator is stopping"),
 		"rejected": failure.New(failure.SystemNetwork, "test", "not yet"),
-		"slow":    failure.New(failure.SlowConsumer, "test", "the client is behind").With("resume_after", "3"),
-		"ended":   nil,
+		"slow":     failure.New(failure.SlowConsumer, "test", "the client is behind").With("resume_after", "3"),
+		"ended":    nil,
 	}
 	for how, with := range breaks {
 		for items := range len(allEvents()) {

@@ -22,10 +22,10 @@ func TestTurn_RetriesOverloadAfterNamedDelay(t *testing.T) {
 		tries      int
 		fails      bool
 	}{
-		"once":            {rejections: 1, tries: 2},
-		"three times":     {rejections: 3, tries: 4},
-		"too often":       {rejections: 4, tries: 4, fails: true},
-		"no time to retry": {rejections: 1, timeout: 3 * time.Second, tries: 1, fails: true},
+		"once":               {rejections: 1, tries: 2},
+		"three times":        {rejections: 3, tries: 4},
+		"too often":          {rejections: 4, tries: 4, fails: true},
+		"no time to retry":   {rejections: 1, timeout: 3 * time.Second, tries: 1, fails: true},
 		"time for one retry": {rejections: 9, timeout: 7 * time.Second, tries: 2, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {

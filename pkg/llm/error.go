@@ -31,7 +31,7 @@ const (
 // kindProperties holds the properties of each kind: its failure mode, whether the same request may succeed a
 // moment later (retryable), and whether it may succeed at another provider (failover).
 var kinds = map[Kind]struct {
-	mode             failure.Mode
+	mode                failure.Mode
 	retryable, failover bool
 }{
 	Authentication: {failure.AgentValidation, false, true},

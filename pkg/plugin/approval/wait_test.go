@@ -27,9 +27,9 @@ import (
 // Req: AD-32, OC-33, CO-64
 func TestApproval_LetsACallWait(t *testing.T) {
 	for name, tc := range map[string]struct{ timeout, want time.Duration }{
-		"by default":     {0, 5 * time.Minute},
-		"as configured":  {time.Hour, time.Hour},
-		"maximum":        {approval.MaxTimeout, 7 * 24 * time.Hour},
+		"by default":    {0, 5 * time.Minute},
+		"as configured": {time.Hour, time.Hour},
+		"maximum":       {approval.MaxTimeout, 7 * 24 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -62,11 +62,11 @@ func TestApproval_AppliesTheAnswer(t *testing.T) {
 		warnings []string
 		did      []string
 	}{
-		"approved":     {execution.Answer{Verdict: execution.Approve}, 0, "done", "did send", nil, []string{"send", "look"}},
-		"denied":       {execution.Answer{Verdict: execution.Deny, Text: "not today"}, 0, "done", "Not run: the user does not allow send: not today", nil, []string{"look"}},
-		"stopped":      {execution.Answer{Verdict: execution.Stop}, 0, "The turn was stopped: the user does not allow send.", "", nil, nil},
-		"too late":     {execution.Answer{Verdict: execution.Approve}, 5*time.Minute + 1, "done", "Not run: nobody approved it within 5m0s.", []string{"APPROVAL_TIMEOUT"}, []string{"look"}},
-		"late stop":    {execution.Answer{Verdict: execution.Stop}, 5*time.Minute + 1, "done", "Not run: nobody approved it within 5m0s.", []string{"APPROVAL_TIMEOUT"}, []string{"look"}},
+		"approved":  {execution.Answer{Verdict: execution.Approve}, 0, "done", "did send", nil, []string{"send", "look"}},
+		"denied":    {execution.Answer{Verdict: execution.Deny, Text: "not today"}, 0, "done", "Not run: the user does not allow send: not today", nil, []string{"look"}},
+		"stopped":   {execution.Answer{Verdict: execution.Stop}, 0, "The turn was stopped: the user does not allow send.", "", nil, nil},
+		"too late":  {execution.Answer{Verdict: execution.Approve}, 5*time.Minute + 1, "done", "Not run: nobody approved it within 5m0s.", []string{"APPROVAL_TIMEOUT"}, []string{"look"}},
+		"late stop": {execution.Answer{Verdict: execution.Stop}, 5*time.Minute + 1, "done", "Not run: nobody approved it within 5m0s.", []string{"APPROVAL_TIMEOUT"}, []string{"look"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

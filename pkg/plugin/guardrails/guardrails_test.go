@@ -129,10 +129,10 @@ func TestGuardrails_TripAtTheOutput(t *testing.T) {
 		want    string // the answer (empty means that the turn fails)
 		shown   string
 	}{
-		"passes":                 {[]scripted.Reply{{Deltas: []string{"I ", "see."}}}, "", "I see.", "[I see.]"},
-		"passes after a tool":    {[]scripted.Reply{scripted.Call(beside.ToolCalls...), scripted.Say("Seen.")}, "", "Seen.", "[Seen.]"},
-		"fails":                  {[]scripted.Reply{secret}, "", "", ""},
-		"is answered":            {[]scripted.Reply{secret}, refusalText, refusalText, "[" + refusalText + "]"},
+		"passes":                           {[]scripted.Reply{{Deltas: []string{"I ", "see."}}}, "", "I see.", "[I see.]"},
+		"passes after a tool":              {[]scripted.Reply{scripted.Call(beside.ToolCalls...), scripted.Say("Seen.")}, "", "Seen.", "[Seen.]"},
+		"fails":                            {[]scripted.Reply{secret}, "", "", ""},
+		"is answered":                      {[]scripted.Reply{secret}, refusalText, refusalText, "[" + refusalText + "]"},
 		"next to a tool call, fails":       {[]scripted.Reply{beside, scripted.Say("Seen.")}, "", "", ""},
 		"next to a tool call, is answered": {[]scripted.Reply{beside, scripted.Say("Seen.")}, refusalText, refusalText, "[" + refusalText + "]"},
 	} {
@@ -158,11 +158,11 @@ func TestGuardrails_AskAModelAboutTopics(t *testing.T) {
 		judgement scripted.Reply
 		passes    bool
 	}{
-		"allowed":      {scripted.Say(` {"allowed": true}`), true},
-		"not allowed":  {scripted.Say(`{"allowed": false}`), false},
-		"both":         {scripted.Say(`{"allowed": false, "allowed": true}`), false},
-		"with a word":  {scripted.Say(`Sure! {"allowed": true}`), false},
-		"silent":       {scripted.Say(""), false},
+		"allowed":       {scripted.Say(` {"allowed": true}`), true},
+		"not allowed":   {scripted.Say(`{"allowed": false}`), false},
+		"both":          {scripted.Say(`{"allowed": false, "allowed": true}`), false},
+		"with a word":   {scripted.Say(`Sure! {"allowed": true}`), false},
+		"silent":        {scripted.Say(""), false},
 		"model is down": {down, false},
 	} {
 		t.Run(name, func(t *testing.T) {
