@@ -33,7 +33,7 @@ func TestNetwork_IsReachedOnlyThroughEgress(t *testing.T) {
 			}
 			in := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(path)), "../")
 			ast.Inspect(file, func(n ast.Node) bool {
-				way := networkAPI(n)
+				way := usedNetworkAPI(n)
 				if way != "" && !allowed[in] {
 					t.Errorf("%s uses %s; go through internal/egress", path, way)
 				}
@@ -55,7 +55,7 @@ func TestNetwork_IsReachedOnlyThroughEgress(t *testing.T) {
 
 // usedNetworkAPI returns the network API that a syntax node uses as a value or in a literal (empty if none). A
 // pointer to a client that other code has created does not count.
-func networkAPI(n ast.Node) string {
+func usedNetworkAPI(n ast.Node) string {
 	var e ast.Expr
 	switch n := n.(type) {
 	case *ast.CompositeLit:

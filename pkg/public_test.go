@@ -15,7 +15,7 @@ import (
 // publicPackages lists the packages that authors of agents, clients and plug-ins import, each with the reason. All
 // other packages are internal. A package is public if an author calls it, or if the signature of a public function
 // names its types.
-var public = []struct{ path, reason string }{
+var publicPackages = []struct{ path, reason string }{
 	{"pkg/agent", "defines agents, and runs one step"},
 	{"pkg/agent/agenttest", "tests an agent without a mesh"},
 	{"pkg/agent/flow", "makes agents of agents: sequence, parallel, repeat, and an agent as a tool"},
@@ -60,7 +60,7 @@ const (
 
 func TestPublic_PackagesAreListed(t *testing.T) {
 	var listed, found []string
-	for _, p := range public {
+	for _, p := range publicPackages {
 		if p.reason == "" {
 			t.Errorf("%s has no reason", p.path)
 		}
@@ -72,7 +72,8 @@ func TestPublic_PackagesAreListed(t *testing.T) {
 	found = append(found, "pkg/gen/troupe/v1")
 	slices.Sort(found)
 	if !slices.Equal(listed, found) {
-		t.Errorf("pkg/ has\n%s\nand the list of public packages\n%s\nmove a package to internal/, or list it with a reason, in order", strings.Join(found, "\n"), strings.Join(listed, "\n"))
+		t.Errorf("pkg/ has\n%s\nand the list of public packages\n%s\nmove a package to internal/, or list it with a reason, in order", strings.Join(found,
+			"\n"), strings.Join(listed, "\n"))
 	}
 	names := 0
 	for _, files := range publicFiles(t) {
@@ -80,7 +81,7 @@ func TestPublic_PackagesAreListed(t *testing.T) {
 			names += exportedNames(file)
 		}
 	}
-	if n := len(public) - 1; n > maxPublicPackages || names > maxPublicNames {
+	if n := len(publicPackages) - 1; n > maxPublicPackages || names > maxPublicNames {
 		t.Errorf("%d public packages with %d exported names; at most %d with %d", n, names, maxPublicPackages, maxPublicNames)
 	}
 }
@@ -91,7 +92,7 @@ func TestPublic_NeedsNoInternalType(t *testing.T) {
 	found, aliases := map[string]string{}, aliasedTypes(t)
 	for dir, files := range publicFiles(t) {
 		for _, file := range files {
-			local := localNames(file)
+			local := importedFolders(file)
 			exportedTypes(file, func(name string, e ast.Expr) {
 				ast.Inspect(e, func(n ast.Node) bool {
 					s, ok := n.(*ast.SelectorExpr)
@@ -121,7 +122,7 @@ func aliasedTypes(t *testing.T) map[string]bool {
 	aliases := map[string]bool{}
 	for _, files := range publicFiles(t) {
 		for _, file := range files {
-			local := localNames(file)
+			local := importedFolders(file)
 			ast.Inspect(file, func(n ast.Node) bool {
 				spec, ok := n.(*ast.TypeSpec)
 				if !ok || !spec.Assign.IsValid() || !spec.Name.IsExported() {
@@ -146,7 +147,7 @@ func publicFiles(t *testing.T) map[string][]*ast.File {
 	fset := token.NewFileSet()
 	for _, path := range goFiles(t) {
 		dir := filepath.ToSlash(filepath.Dir(path))
-		if !within(dir, "pkg") || strings.Contains(dir, "/internal") || strings.HasSuffix(path, "_test.go") {
+		if !isWithin(dir, "pkg") || strings.Contains(dir, "/internal") || strings.HasSuffix(path, "_test.go") {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join("..", path))
@@ -206,7 +207,7 @@ func exportedTypes(file *ast.File, visit func(name string, e ast.Expr)) {
 		case *ast.FuncDecl:
 			name := d.Name.Name
 			if d.Recv != nil {
-				on := receiver(d.Recv.List[0].Type)
+				on := receiverName(d.Recv.List[0].Type)
 				if !ast.IsExported(on) {
 					continue
 				}
@@ -234,8 +235,8 @@ func exportedTypes(file *ast.File, visit func(name string, e ast.Expr)) {
 								visit(s.Name.Name+"."+id.Name, f.Type)
 							}
 						}
-						if len(f.Names) == 0 && ast.IsExported(embeddedName(f.Type)) {
-							visit(s.Name.Name+"."+embeddedName(f.Type), f.Type)
+						if len(f.Names) == 0 && ast.IsExported(embeddedFieldName(f.Type)) {
+							visit(s.Name.Name+"."+embeddedFieldName(f.Type), f.Type)
 						}
 					}
 				case *ast.ValueSpec:
@@ -249,12 +250,12 @@ func exportedTypes(file *ast.File, visit func(name string, e ast.Expr)) {
 }
 
 // embeddedFieldName returns the name of an embedded field.
-func embeddedName(e ast.Expr) string {
+func embeddedFieldName(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:
-		return embeddedName(e.X)
+		return embeddedFieldName(e.X)
 	case *ast.IndexExpr:
-		return embeddedName(e.X)
+		return embeddedFieldName(e.X)
 	case *ast.SelectorExpr:
 		return e.Sel.Name
 	case *ast.Ident:

@@ -40,7 +40,10 @@ func (s *quarantinedMesh) ListAgents(context.Context, *troupev1.ListAgentsReques
 }
 
 func (s *quarantinedMesh) instance() *troupev1.Instance {
-	return &troupev1.Instance{InstanceId: "r-1", Agent: "research", Quarantine: quarantineRecord(), Unproven: "it is another", State: troupev1.InstanceState_INSTANCE_STATE_READY}
+	return &troupev1.Instance{
+		InstanceId: "r-1", Agent: "research", Quarantine: quarantineRecord(), Unproven: "it is another",
+		State: troupev1.InstanceState_INSTANCE_STATE_READY,
+	}
 }
 
 func (s *quarantinedMesh) ListInstances(context.Context, *troupev1.ListInstancesRequest) (*troupev1.ListInstancesResponse, error) {

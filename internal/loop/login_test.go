@@ -35,7 +35,10 @@ type loginScenario struct {
 
 func newLoginScenario(t *testing.T, script ...scripted.Reply) *loginScenario {
 	t.Helper()
-	h := &loginScenario{waitScenario: &waitScenario{t: t, model: scripted.New(script...), journal: &fakeJournal{durableOnSync: true}}, broker: broker.New("house-1")}
+	h := &loginScenario{
+		waitScenario: &waitScenario{t: t, model: scripted.New(script...), journal: &fakeJournal{durableOnSync: true}},
+		broker:       broker.New("house-1"),
+	}
 	var all []tool.Tool
 	for name, effect := range map[string]execution.Effect{"fetch": execution.Read, "post": execution.AtMostOnce} {
 		one, err := tool.Func(name, "A tool of the test.", func(ctx context.Context, in wordArgs) (string, error) {
@@ -85,7 +88,8 @@ func sealedAnswer(t *testing.T, p execution.Pending, password string) execution.
 	require.Equal(t, execution.NeedAuth, p.Needs)
 	sealed, err := broker.Seal(p.Auth.ID, "s1", p.Auth.Key, secret.New(password))
 	require.NoError(t, err)
-	settled, err := pendingcall.CheckAnswers([]execution.Pending{p}, []execution.Answer{{ID: p.ID, Verdict: execution.Approve, Sealed: string(sealed)}}, time.Now())
+	settled, err := pendingcall.CheckAnswers([]execution.Pending{p}, []execution.Answer{{ID: p.ID, Verdict: execution.Approve, Sealed: string(sealed)}},
+		time.Now())
 	require.NoError(t, err)
 	return settled[0]
 }

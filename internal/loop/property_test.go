@@ -248,7 +248,7 @@ func (w *randomModel) requirePairs(messages []conversation.Message) []conversati
 	started, finished, waiting := map[string]int{}, map[string]int{}, map[string]bool{}
 	for _, e := range w.events {
 		switch p := e.Payload.(type) {
-		case event.Appended:
+		case event.MessageAppended:
 			for _, c := range p.Message.ToolCalls {
 				asked = append(asked, c.ID)
 			}

@@ -62,7 +62,8 @@ func newWaitScenario(t *testing.T, script ...scripted.Reply) *waitScenario {
 		require.NoError(t, err)
 		all = append(all, tool.With(effect, one))
 	}
-	client, err := tool.Client("screen", "Reads the screen.", json.RawMessage(`{"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}`))
+	client, err := tool.Client("screen", "Reads the screen.",
+		json.RawMessage(`{"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}`))
 	require.NoError(t, err)
 	o.tools, err = tool.NewSet(append(all, newWatchedTools(t, nil)[2], client)...)
 	require.NoError(t, err)
@@ -136,7 +137,8 @@ func TestLoop_EndsAtAWaitingCallAndContinuesWithIt(t *testing.T) {
 	require.Equal(t, []string{"look 1"}, o.toolRuns)
 	require.Equal(t, []string{"started 1", "success 1", "waits 2"}, o.toolEvents())
 	require.Equal(t, []string{"did 1"}, resultTexts(out))
-	require.Equal(t, []string{"after_user_input", "before_iteration", "before_llm", "after_llm", "before_tools", "after_each_tool"}, o.hooks, "and none after it")
+	require.Equal(t, []string{"after_user_input", "before_iteration", "before_llm", "after_llm", "before_tools", "after_each_tool"}, o.hooks,
+		"and none after it")
 	for _, e := range o.journal.durable {
 		require.Less(t, e.Number, 3, "neither this call nor a later one")
 	}
@@ -164,13 +166,23 @@ func TestLoop_AppliesAnswers(t *testing.T) {
 		events []string
 		text   string
 	}{
-		"approved":             {"send", answerTo(execution.Approve, 2, ""), "did 1", []string{"started 1", "success 1"}, "done"},
-		"denied":               {"send", answerTo(execution.Deny, 2, ""), "Not run: the user does not allow send.", []string{"started 1", "interrupted 1"}, "done"},
-		"denied with a reason": {"send", answerTo(execution.Deny, 2, "not today"), "Not run: the user does not allow send: not today", []string{"started 1", "interrupted 1"}, "done"},
-		"stopped":              {"send", answerTo(execution.Stop, 2, "no"), "Not run: the turn was stopped before it.", nil, "The turn was stopped: the user does not allow send: no"},
-		"too late":             {"send", late, "Not run: nobody approved it within 5m0s.", []string{"APPROVAL_TIMEOUT", "started 1", "interrupted 1"}, "done"},
-		"ran":                  {"screen", answerTo(execution.Succeed, 2, "seen"), "seen", []string{"started 1", "success 1"}, "done"},
-		"failed":               {"screen", answerTo(execution.Fail, 2, "it is dark"), "Error: it is dark", []string{"started 1", "error 1"}, "done"},
+		"approved": {"send", answerTo(execution.Approve, 2, ""), "did 1", []string{"started 1", "success 1"}, "done"},
+		"denied": {
+			"send", answerTo(execution.Deny, 2, ""), "Not run: the user does not allow send.",
+			[]string{"started 1", "interrupted 1"},
+			"done",
+		},
+		"denied with a reason": {"send", answerTo(execution.Deny, 2, "not today"), "Not run: the user does not allow send: not today", []string{
+			"started 1",
+			"interrupted 1",
+		}, "done"},
+		"stopped": {
+			"send", answerTo(execution.Stop, 2, "no"), "Not run: the turn was stopped before it.", nil,
+			"The turn was stopped: the user does not allow send: no",
+		},
+		"too late": {"send", late, "Not run: nobody approved it within 5m0s.", []string{"APPROVAL_TIMEOUT", "started 1", "interrupted 1"}, "done"},
+		"ran":      {"screen", answerTo(execution.Succeed, 2, "seen"), "seen", []string{"started 1", "success 1"}, "done"},
+		"failed":   {"screen", answerTo(execution.Fail, 2, "it is dark"), "Error: it is dark", []string{"started 1", "error 1"}, "done"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -68,7 +68,7 @@ func (w *callLog) event(e event.Event) {
 		w.add(">tool_call", p.CallID)
 	case event.ToolFinished:
 		w.add(">tool_execution", p.CallID, string(p.Status), replayed(p.Replayed))
-	case event.Appended:
+	case event.MessageAppended:
 		if strings.HasPrefix(w.log[len(w.log)-1], ">answer") {
 			return // hooks of an answer that the model did not give
 		}
@@ -140,7 +140,8 @@ func toolLog(id int, status event.ToolStatus) string {
 	if status == event.ToolError {
 		failed = " on_error:" + fmt.Sprint(id)
 	}
-	return fmt.Sprintf("before_each_tool:%[1]d >tool_call:%[1]d >tool_execution:%[1]d:%[2]s%[3]s after_each_tool:%[1]d >appended:tool:%[1]d ", id, status, failed)
+	return fmt.Sprintf("before_each_tool:%[1]d >tool_call:%[1]d >tool_execution:%[1]d:%[2]s%[3]s after_each_tool:%[1]d >appended:tool:%[1]d ", id, status,
+		failed)
 }
 
 // skippedLog returns the expected log of calls that got a result without running.

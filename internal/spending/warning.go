@@ -59,8 +59,8 @@ func (s *Tally) DueWarnings() []*troupev1.Warning {
 		add("steps", fmt.Sprint(steps), fmt.Sprint(limit))
 	}
 	limits := wire.LimitsFromProto(s.budget.GetLimits())
-	for _, k := range limits.Reached(used, warnThreshold) {
-		add(string(k), k.Text(used.Of(k)), k.Text(limits.Of(k)))
+	for _, k := range limits.ReachedKinds(used, warnThreshold) {
+		add(string(k), k.Text(used.Get(k)), k.Text(limits.Get(k)))
 	}
 	return due
 }
@@ -100,12 +100,12 @@ func DescribeUsed(used *troupev1.BudgetUse, limits *troupev1.Budget) string {
 	amounts, bounds := wire.UsedFromProto(used), wire.LimitsFromProto(limits)
 	var words []string
 	for _, k := range budget.Kinds() {
-		amount := amounts.Of(k)
+		amount := amounts.Get(k)
 		if amount == 0 {
 			continue
 		}
 		text := string(k) + " " + k.Text(amount)
-		if limit := bounds.Of(k); limit != budget.Unlimited {
+		if limit := bounds.Get(k); limit != budget.Unlimited {
 			text += " of " + k.Text(limit)
 		}
 		words = append(words, text)

@@ -100,7 +100,10 @@ func TestExecuteStep_RecordsItsInput(t *testing.T) {
 	req := s.beginTurn(t, "a", "s1")
 	req.Recorded, req.Profile, req.Metadata = true, "brief", map[string]string{"k": "v"}
 	req.Auth = &troupev1.Auth{Actor: "alice", Credentials: map[string]string{"token": "hunter2"}}
-	req.Prior = []*troupev1.StepResult{{Step: 1, Agent: "b", Text: "the recording only references what the turn already stores"}, {Step: 2, Agent: "c", Failure: grpcfailure.ToProto(failure.New(failure.NoWorker, "test", "nobody"))}}
+	req.Prior = []*troupev1.StepResult{{Step: 1, Agent: "b", Text: "the recording only references what the turn already stores"}, {
+		Step: 2, Agent: "c",
+		Failure: grpcfailure.ToProto(failure.New(failure.NoWorker, "test", "nobody")),
+	}}
 	readStep(t, r.execute(t.Context(), t, req))
 
 	entries, err := s.memory.Recording(t.Context(), session.Ref{Session: "s1"}, "t1", 1, 0)

@@ -34,7 +34,10 @@ import (
 func TestWorker_RegistersAsInitializingAndThenAsReady(t *testing.T) {
 	s := newWorkerEnv(t)
 	resource := newGatedTool("gate")
-	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}, Capacity: 3, Description: "Does things.", Capabilities: []string{"maps", "gpu"}, ToolCapabilities: map[string][]string{"gate": {"wait"}}})
+	r := s.startWithoutWaiting(t, agent.Config{
+		Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}, Capacity: 3, Description: "Does things.",
+		Capabilities: []string{"maps", "gpu"}, ToolCapabilities: map[string][]string{"gate": {"wait"}},
+	})
 	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Initializing })
 	in := s.Known[r.registryKey()]
 	require.Equal(t, r.grpc, in.Address)

@@ -62,7 +62,7 @@ func (a *Amounts) field(k Kind) *int64 {
 }
 
 // Get returns the amount of kind k.
-func (a Amounts) Of(k Kind) int64 { return *a.field(k) }
+func (a Amounts) Get(k Kind) int64 { return *a.field(k) }
 
 // combine applies a function to the two amounts of each kind.
 func (a Amounts) combine(b Amounts, of func(a, b int64) int64) (out Amounts) {

@@ -67,9 +67,9 @@ func (l *Ledger) Reserve(asked Amounts) (Reservation, error) {
 func (l *Ledger) exceededKinds(asked, left, taken Amounts) (first []Kind, err error) {
 	for _, k := range Kinds() {
 		switch {
-		case asked.Of(k) <= left.Of(k):
+		case asked.Get(k) <= left.Get(k):
 		case l.limits.Policy != Warn || k == FanOut:
-			return nil, ExceededError(k, l.limits.Of(k), taken.Of(k), asked.Of(k))
+			return nil, NewExceededError(k, l.limits.Get(k), taken.Get(k), asked.Get(k))
 		case !l.warned[k]:
 			l.warned[k] = true
 			first = append(first, k)
@@ -100,7 +100,7 @@ func (l *Ledger) Child(beside int) (Limits, Reservation, error) {
 	}
 	open.Depth, open.Policy = l.limits.Depth, l.limits.Policy
 	if l.depth >= l.limits.Depth {
-		return open, Reservation{}, l.reject(ExceededError(Depth, int64(l.limits.Depth), int64(l.depth), 1))
+		return open, Reservation{}, l.reject(NewExceededError(Depth, int64(l.limits.Depth), int64(l.depth), 1))
 	}
 	share := Amounts{FanOut: 1}
 	if l.limits.Policy != Warn {
@@ -178,7 +178,7 @@ func (l *Ledger) Rejection() error {
 }
 
 // NewExceededError returns the error for a reservation that would exceed a limit. It is the BudgetError of OC-29.
-func ExceededError(k Kind, limit, used, asked int64) error {
+func NewExceededError(k Kind, limit, used, asked int64) error {
 	message := fmt.Sprintf("limits.%s: %s of %s are used, and %s more would go beyond; raise limits.%s of the workflow, or ask for a smaller thing",
 		k, k.Text(used), k.Text(limit), k.Text(asked), k)
 	if k == Depth {

@@ -52,11 +52,11 @@ func Unbounded() Limits {
 }
 
 // Get returns the limit of kind k.
-func (l Limits) Of(k Kind) int64 {
+func (l Limits) Get(k Kind) int64 {
 	if k == Depth {
 		return int64(l.Depth)
 	}
-	return l.Amounts.Of(k)
+	return l.Amounts.Get(k)
 }
 
 // Lower returns the lower limit of each kind and the stricter of the two policies.
@@ -69,10 +69,10 @@ func (l Limits) Lower(by Limits) Limits {
 }
 
 // ReachedKinds returns the kinds whose usage has reached the given fraction of the limit, such as 0.8.
-func (l Limits) Reached(used Amounts, part float64) []Kind {
+func (l Limits) ReachedKinds(used Amounts, part float64) []Kind {
 	var all []Kind
 	for _, k := range Kinds() {
-		if limit := l.Of(k); limit != Unlimited && used.Of(k) > 0 && float64(used.Of(k)) >= part*float64(limit) {
+		if limit := l.Get(k); limit != Unlimited && used.Get(k) > 0 && float64(used.Get(k)) >= part*float64(limit) {
 			all = append(all, k)
 		}
 	}

@@ -200,7 +200,7 @@ const maxTurnID = 64
 func (r *remoteTurn) newRequest(ctx context.Context, inv agent.Invocation) *troupev1.OrchestrateRequest {
 	auth, _ := execution.AuthFrom(ctx)
 	req := &troupev1.OrchestrateRequest{
-		Input:  &troupev1.OrchestrateRequest_Text{Text: conversation.Cut(inv.Prompt(), conversation.MaxMessageBytes)},
+		Input:  &troupev1.OrchestrateRequest_Text{Text: conversation.Truncate(inv.Prompt(), conversation.MaxMessageBytes)},
 		Target: r.target, UserId: inv.Step.User, OnBusy: troupev1.OnBusy_ON_BUSY_ENQUEUE, Auth: wire.AuthToProto(auth),
 	}
 	if c, ok := execution.ContextFrom(ctx); ok {
@@ -216,7 +216,7 @@ func (r *remoteTurn) newRequest(ctx context.Context, inv agent.Invocation) *trou
 	}
 	if inv.Step.TraceID != "" {
 		req.Parent = &troupev1.Parent{
-			TraceId: inv.Step.TraceID, TurnId: conversation.Cut(inv.Step.TurnID, maxTurnID), Step: int32(inv.Step.Number), Call: int32(inv.Call()),
+			TraceId: inv.Step.TraceID, TurnId: conversation.Truncate(inv.Step.TurnID, maxTurnID), Step: int32(inv.Step.Number), Call: int32(inv.Call()),
 			RootTraceId: cmp.Or(inv.Step.RootTraceID, inv.Step.TraceID), Untrusted: inv.Untrusted(),
 		}
 		if inv.Step.Budget != nil {

@@ -48,7 +48,7 @@ func (*memoryJournal) Sync(context.Context) error { return nil }
 // A step calls a remote agent, and a tool whose call waits for an answer. The turn that continues the step has
 // another id, but it requests the same remote turn. So the remote agent runs only once.
 func TestAgent_RunsOnceWhenAnotherCallWaits(t *testing.T) {
-	m := &mesh{events: researchEvents()}
+	m := &fakeMesh{events: flowEvents()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{})
 	require.NoError(t, err)
 	screen, err := tool.Client("screen", "Looks at the screen.", []byte(`{"type":"object"}`))
@@ -94,7 +94,7 @@ func TestAgent_CancelsTheRemoteTurn(t *testing.T) {
 		"already ended":       {true, nil, event.Natural, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := &mesh{events: researchEvents()}
+			m := &fakeMesh{events: flowEvents()}
 			if tc.leave != nil {
 				m.sendLast = make(chan struct{})
 			}

@@ -29,7 +29,7 @@ func TestAgent_HandlersRunBeforeAndAfterTheRequest(t *testing.T) {
 		"a handler rejects the request": {func() (string, error) { return "", errors.New("not this") }, 0, "", "", failure.AgentLogic},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := &mesh{events: researchEvents()}
+			m := &fakeMesh{events: flowEvents()}
 			var prompts []string
 			remote, err := serveMesh(t, m).Agent("research", agent.Config{Handlers: []hook.Handler{
 				hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) {

@@ -41,7 +41,7 @@ func maxTurns(inv agent.Invocation) int {
 func (r *remoteTurn) retry(ctx context.Context, c *Client, inv agent.Invocation, first *troupev1.OrchestrateRequest,
 	was *troupev1.TurnResult, n int,
 ) (*troupev1.TurnResult, error) {
-	reason := failure.Plain(grpcfailure.FromProto(was.GetFailure()))
+	reason := failure.PlainMessage(grpcfailure.FromProto(was.GetFailure()))
 	warning := event.Warning{
 		Reason:  ReasonRestarted,
 		Message: "agent " + r.target + " had failed (" + reason + "); it is asked once more, and what it said so far is void",
@@ -52,7 +52,7 @@ func (r *remoteTurn) retry(ctx context.Context, c *Client, inv agent.Invocation,
 	r.usage = r.usage.Add(wire.UsageFromProto(was.GetUsage()))
 	used, id := r.earlierUse.Add(r.spent.Used()), first.GetRequestId()
 	if inv.Step.Origin != "" {
-		id += "-" + conversation.Cut(inv.Step.TurnID, maxTurnID)
+		id += "-" + conversation.Truncate(inv.Step.TurnID, maxTurnID)
 	}
 	id += "-" + strconv.Itoa(n)
 

@@ -20,7 +20,7 @@ func failedTurn(recoverable bool) []*troupev1.Event {
 	if recoverable {
 		result.Partial = &troupev1.PartialResult{TraceId: traceID, Recoverable: true}
 	}
-	return []*troupev1.Event{fromAgent("research", "", textDelta("It may be")), turnResult(result)}
+	return []*troupev1.Event{withAuthor("research", "", textDelta("It may be")), turnResult(result)}
 }
 
 // A later attempt of the step, or a resumed turn, requests a failed remote turn once more. Repetitions of the
@@ -45,7 +45,7 @@ func TestAgent_RetriesFailedRemoteTurn(t *testing.T) {
 		"a retry after success":        {attempt: 2, succeedsAt: 1, want: []string{" text"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := &mesh{}
+			m := &fakeMesh{}
 			m.answer = func(req *troupev1.OrchestrateRequest) ([]*troupev1.Event, error) {
 				if c.rejected && req.GetFrom() != nil {
 					return nil, failure.New(failure.TurnNotOpen, "test", "its session has continued")
@@ -53,7 +53,7 @@ func TestAgent_RetriesFailedRemoteTurn(t *testing.T) {
 				if len(m.requests) < c.succeedsAt {
 					return failedTurn(c.recoverable), nil
 				}
-				return researchEvents(), nil
+				return flowEvents(), nil
 			}
 			remote, err := serveMesh(t, m).Agent("research", agent.Config{})
 			require.NoError(t, err)

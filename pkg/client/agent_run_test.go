@@ -18,7 +18,7 @@ import (
 // Req: OC-10
 func TestAgent_RemoteTurnBelongsToTheRun(t *testing.T) {
 	const root = "33333333333333333333333333333333"
-	m := &mesh{events: researchEvents()}
+	m := &fakeMesh{events: flowEvents()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{Description: "Finds things."})
 	require.NoError(t, err)
 	below, err := flow.AsTool(remote, flow.AsToolConfig{})

@@ -56,7 +56,7 @@ func TestTurn_FailsAtOnceOnRejectedCertificate(t *testing.T) {
 			conn, err := rpc.DialWith(creds, lis.Addr().String(), telemetry.Discard())
 			require.NoError(t, err)
 			defer func() { require.NoError(t, conn.Close()) }()
-			_, err = collect(client.New(conn).Turn(t.Context(), newRequest()))
+			_, err = collectEvents(client.New(conn).Turn(t.Context(), newRequest()))
 			require.Equal(t, failure.PolicySecurity, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, "tls: ")
 		})
@@ -72,11 +72,14 @@ func TestTurn_RetriesWhenCertificateIsRejectedLater(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	accepted := &cutListener{Listener: lis}
-	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(shown.Load().Cert, shown.Load().Key)
-		return &pair, err
-	}})))
-	troupev1.RegisterOrchestratorServiceServer(server, &orchestrator{listener: accepted, script: func(int) (int, error) {
+	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(shown.Load().Cert, shown.Load().Key)
+			return &pair, err
+		},
+	})))
+	troupev1.RegisterOrchestratorServiceServer(server, &fakeOrchestrator{listener: accepted, script: func(int) (int, error) {
 		shown.Store(&theirs)
 		return 0, errCut
 	}})
@@ -90,6 +93,6 @@ func TestTurn_RetriesWhenCertificateIsRejectedLater(t *testing.T) {
 	defer func() { require.NoError(t, conn.Close()) }()
 	c := client.New(conn)
 	c.SetPatience(shortPatience)
-	_, err = collect(c.Turn(t.Context(), newRequest()))
+	_, err = collectEvents(c.Turn(t.Context(), newRequest()))
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
 }

@@ -122,7 +122,8 @@ func (c *Client) resumeStream(ctx context.Context, traceID string, after uint64,
 				return
 			}
 			if err == nil {
-				err = failure.New(failure.SystemNetwork, "client", "the stream ended before the turn did; send the request again with its session_id and request_id")
+				err = failure.New(failure.SystemNetwork, "client",
+					"the stream ended before the turn did; send the request again with its session_id and request_id")
 			}
 			if after == from && rejections < maxRetries && c.waitToRetry(ctx, err) {
 				rejections++

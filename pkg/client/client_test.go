@@ -46,7 +46,7 @@ func allEvents() (all []*troupev1.Event) {
 }
 
 // fakeOrchestrator sends the events of one trace. Its script decides when a stream breaks.
-type orchestrator struct {
+type fakeOrchestrator struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	listener *cutListener
 	// script returns after how many items a stream breaks, and with which error. Streams are numbered from 1. A
@@ -59,7 +59,7 @@ type orchestrator struct {
 	streams  int
 }
 
-func (o *orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.OrchestratorService_OrchestrateServer) error {
+func (o *fakeOrchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.OrchestratorService_OrchestrateServer) error {
 	o.mu.Lock()
 	o.requests = append(o.requests, req)
 	o.mu.Unlock()
@@ -68,7 +68,7 @@ func (o *orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 	})
 }
 
-func (o *orchestrator) WatchTrace(req *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
+func (o *fakeOrchestrator) WatchTrace(req *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
 	o.mu.Lock()
 	o.watches = append(o.watches, req.GetAfterSequence())
 	o.mu.Unlock()
@@ -86,7 +86,7 @@ func (o *orchestrator) WatchTrace(req *troupev1.WatchTraceRequest, stream troupe
 	})
 }
 
-func (o *orchestrator) sendEvents(ctx context.Context, events []*troupev1.Event, send func(*troupev1.Event) error) error {
+func (o *fakeOrchestrator) sendEvents(ctx context.Context, events []*troupev1.Event, send func(*troupev1.Event) error) error {
 	o.mu.Lock()
 	o.streams++
 	items, with := o.script(o.streams)
@@ -105,7 +105,7 @@ func (o *orchestrator) sendEvents(ctx context.Context, events []*troupev1.Event,
 	switch {
 	case errors.Is(with, errCut):
 		if items == 0 {
-			o.listener.cut()
+			o.listener.closeConnections()
 		}
 		<-ctx.Done()
 	case errors.Is(with, errHang):
@@ -121,7 +121,7 @@ var (
 )
 
 // streamCount returns how many streams were opened.
-func (o *orchestrator) streamCount() int {
+func (o *fakeOrchestrator) streamCount() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.streams
@@ -131,18 +131,18 @@ func (o *orchestrator) streamCount() int {
 func neverBreak(int) (int, error) { return -1, nil }
 
 // serveOrchestrator serves a fakeOrchestrator until the test ends and returns it with a client.
-func serve(t *testing.T, script func(int) (int, error)) (*orchestrator, *client.Client) {
+func serveOrchestrator(t *testing.T, script func(int) (int, error)) (*fakeOrchestrator, *client.Client) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	conn, err := rpc.Dial(lis.Addr().String(), telemetry.Discard())
 	require.NoError(t, err)
-	return serveAt(t, lis, conn, script)
+	return serveOrchestratorAt(t, lis, conn, script)
 }
 
-func serveAt(t *testing.T, lis net.Listener, conn *grpc.ClientConn, script func(int) (int, error)) (*orchestrator, *client.Client) {
+func serveOrchestratorAt(t *testing.T, lis net.Listener, conn *grpc.ClientConn, script func(int) (int, error)) (*fakeOrchestrator, *client.Client) {
 	t.Helper()
-	o := &orchestrator{listener: &cutListener{Listener: lis}, script: script}
+	o := &fakeOrchestrator{listener: &cutListener{Listener: lis}, script: script}
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})
 	require.NoError(t, err)
 	troupev1.RegisterOrchestratorServiceServer(server, o)
@@ -174,7 +174,7 @@ func (c *cutListener) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-func (c *cutListener) cut() {
+func (c *cutListener) closeConnections() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, conn := range c.open {
@@ -190,7 +190,7 @@ func newRequest() *troupev1.OrchestrateRequest {
 
 // collectEvents reads a stream to its end, which may be an error, and returns the stored events. It calls arrived
 // after each item.
-func collect(events iter.Seq2[*troupev1.Event, error], arrived ...func()) (stored []*troupev1.Event, failed error) {
+func collectEvents(events iter.Seq2[*troupev1.Event, error], arrived ...func()) (stored []*troupev1.Event, failed error) {
 	for e, err := range events {
 		for _, tell := range arrived {
 			tell()
@@ -218,7 +218,7 @@ func requireComplete(t *testing.T, got []*troupev1.Event, after uint64) {
 }
 
 func TestTurn_YieldsTheWholeTrace(t *testing.T) {
-	o, c := serve(t, neverBreak)
+	o, c := serveOrchestrator(t, neverBreak)
 	var all []*troupev1.Event
 	for e, err := range c.Turn(t.Context(), newRequest()) {
 		require.NoError(t, err)
@@ -241,7 +241,7 @@ func TestTurn_ResumesBrokenStream(t *testing.T) {
 	for how, with := range breaks {
 		for items := range len(allEvents()) {
 			t.Run(fmt.Sprintf("%s after %d items", how, items), func(t *testing.T) {
-				o, c := serve(t, func(stream int) (int, error) {
+				o, c := serveOrchestrator(t, func(stream int) (int, error) {
 					switch {
 					case stream == 1:
 						return items, with
@@ -252,9 +252,9 @@ func TestTurn_ResumesBrokenStream(t *testing.T) {
 					}
 				})
 				left := items
-				got, err := collect(c.Turn(t.Context(), newRequest()), func() {
+				got, err := collectEvents(c.Turn(t.Context(), newRequest()), func() {
 					if left--; left == 0 && errors.Is(with, errCut) {
-						o.listener.cut()
+						o.listener.closeConnections()
 					}
 				})
 				require.NoError(t, err)
@@ -271,11 +271,11 @@ func TestTurn_ResumesBrokenStream(t *testing.T) {
 }
 
 func TestTurn_ResumesWhileThereIsProgress(t *testing.T) {
-	o, c := serve(t, func(int) (int, error) { return 2, errCut }) // each stream sends one stored event
+	o, c := serveOrchestrator(t, func(int) (int, error) { return 2, errCut }) // each stream sends one stored event
 	items := 0
-	got, err := collect(c.Turn(t.Context(), newRequest()), func() {
+	got, err := collectEvents(c.Turn(t.Context(), newRequest()), func() {
 		if items++; items%2 == 0 {
-			o.listener.cut()
+			o.listener.closeConnections()
 		}
 	})
 	require.NoError(t, err)
@@ -285,8 +285,8 @@ func TestTurn_ResumesWhileThereIsProgress(t *testing.T) {
 
 // Watching a trace from its last event yields no events and no error.
 func TestWatch_EndsAfterLastEvent(t *testing.T) {
-	o, c := serve(t, neverBreak)
-	got, err := collect(c.Watch(t.Context(), traceID, lastSequence))
+	o, c := serveOrchestrator(t, neverBreak)
+	got, err := collectEvents(c.Watch(t.Context(), traceID, lastSequence))
 	require.NoError(t, err)
 	require.Empty(t, got)
 	require.Equal(t, 1, o.streamCount())
@@ -296,7 +296,7 @@ func TestTurn_GivesUpWithoutProgress(t *testing.T) {
 	away := failure.New(failure.SystemNetwork, "test", "the store is away")
 	for name, items := range map[string]int{"from the start": 0, "in the middle": 3} {
 		t.Run(name, func(t *testing.T) {
-			o, c := serve(t, func(stream int) (int, error) {
+			o, c := serveOrchestrator(t, func(stream int) (int, error) {
 				if stream == 1 {
 					return items, away
 				}
@@ -304,7 +304,7 @@ func TestTurn_GivesUpWithoutProgress(t *testing.T) {
 			})
 			c.SetPatience(shortPatience)
 			began := time.Now()
-			got, err := collect(c.Turn(t.Context(), newRequest()))
+			got, err := collectEvents(c.Turn(t.Context(), newRequest()))
 			require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, "the store is away")
 			require.Len(t, got, min(items, 2))
@@ -316,14 +316,14 @@ func TestTurn_GivesUpWithoutProgress(t *testing.T) {
 
 // A stream that ends normally but without a turn result is an error.
 func TestTurn_WithoutAResultIsAnError(t *testing.T) {
-	_, c := serve(t, func(stream int) (int, error) {
+	_, c := serveOrchestrator(t, func(stream int) (int, error) {
 		if stream == 1 {
 			return 3, nil
 		}
 		return 0, nil
 	})
 	c.SetPatience(shortPatience)
-	_, err := collect(c.Turn(t.Context(), newRequest()))
+	_, err := collectEvents(c.Turn(t.Context(), newRequest()))
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "the stream ended before the turn did")
 }
@@ -334,8 +334,8 @@ func TestTurn_DoesNotRetryRejectedRequest(t *testing.T) {
 		failure.SessionFull, failure.SystemTimeout, failure.Unknown,
 	} {
 		t.Run(string(mode), func(t *testing.T) {
-			o, c := serve(t, func(int) (int, error) { return 0, failure.New(mode, "test", "no").With("trace_id", traceID) })
-			got, err := collect(c.Turn(t.Context(), newRequest()))
+			o, c := serveOrchestrator(t, func(int) (int, error) { return 0, failure.New(mode, "test", "no").With("trace_id", traceID) })
+			got, err := collectEvents(c.Turn(t.Context(), newRequest()))
 			require.Empty(t, got)
 			require.Equal(t, mode, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, "no")
@@ -345,10 +345,10 @@ func TestTurn_DoesNotRetryRejectedRequest(t *testing.T) {
 }
 
 func TestTurn_KeepsIDsOfCaller(t *testing.T) {
-	o, c := serve(t, neverBreak)
+	o, c := serveOrchestrator(t, neverBreak)
 	req := newRequest()
 	req.SessionId, req.RequestId = "s1", "r1"
-	_, err := collect(c.Turn(t.Context(), req))
+	_, err := collectEvents(c.Turn(t.Context(), req))
 	require.NoError(t, err)
 	require.Equal(t, "s1", o.requests[0].GetSessionId())
 	require.Equal(t, "r1", o.requests[0].GetRequestId())
@@ -356,13 +356,13 @@ func TestTurn_KeepsIDsOfCaller(t *testing.T) {
 
 func TestWatch_StartsAfterAnySequence(t *testing.T) {
 	for after := range uint64(lastSequence) {
-		o, c := serve(t, func(stream int) (int, error) {
+		o, c := serveOrchestrator(t, func(stream int) (int, error) {
 			if stream == 1 {
 				return 0, errCut
 			}
 			return -1, nil
 		})
-		got, err := collect(c.Watch(t.Context(), traceID, after))
+		got, err := collectEvents(c.Watch(t.Context(), traceID, after))
 		require.NoError(t, err)
 		requireComplete(t, got, after)
 		require.Equal(t, after, o.watches[0])
@@ -371,7 +371,7 @@ func TestWatch_StartsAfterAnySequence(t *testing.T) {
 
 // A turn stops when its consumer stops reading or its context ends, even if the server keeps the stream open.
 func TestTurn_StopsWithConsumerOrContext(t *testing.T) {
-	o, c := serve(t, func(int) (int, error) { return 1, errHang })
+	o, c := serveOrchestrator(t, func(int) (int, error) { return 1, errHang })
 	for e, err := range c.Turn(t.Context(), newRequest()) {
 		require.NoError(t, err)
 		require.EqualValues(t, 1, e.GetSequence())

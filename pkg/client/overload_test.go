@@ -43,7 +43,7 @@ func TestTurn_RetriesOverloadAfterNamedDelay(t *testing.T) {
 				defer cancel()
 				var waits []time.Duration
 				began := time.Now()
-				got, err := collect(client.WithWaitNotice(func(rejection error, d time.Duration) {
+				got, err := collectEvents(client.WithWaitNotice(func(rejection error, d time.Duration) {
 					require.ErrorContains(t, rejection, "full")
 					waits = append(waits, d)
 				}).Turn(ctx, newRequest()))
@@ -72,8 +72,8 @@ func TestTurn_RetriesOverloadAfterNamedDelay(t *testing.T) {
 
 // A rejection without a delay is not retried.
 func TestTurn_DoesNotRetryOverloadWithoutDelay(t *testing.T) {
-	o, c := serve(t, func(int) (int, error) { return 0, failure.New(failure.Overloaded, "test", "full") })
-	_, err := collect(c.Turn(t.Context(), newRequest()))
+	o, c := serveOrchestrator(t, func(int) (int, error) { return 0, failure.New(failure.Overloaded, "test", "full") })
+	_, err := collectEvents(c.Turn(t.Context(), newRequest()))
 	require.Equal(t, failure.Overloaded, failure.ModeOf(err), "%v", err)
 	require.Equal(t, 1, o.streamCount())
 }

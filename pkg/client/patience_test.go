@@ -21,13 +21,13 @@ import (
 
 // serveInMemory does the same as serveOrchestrator over connections in memory, so that synctest can control the
 // time.
-func serveInMemory(t *testing.T, script func(int) (int, error)) (*orchestrator, *client.Client) {
+func serveInMemory(t *testing.T, script func(int) (int, error)) (*fakeOrchestrator, *client.Client) {
 	t.Helper()
 	lis := bufconn.Listen(1 << 20)
 	conn, err := grpc.NewClient("passthrough:inside", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
 	require.NoError(t, err)
-	return serveAt(t, lis, conn, script)
+	return serveOrchestratorAt(t, lis, conn, script)
 }
 
 // shortPatience is how long a client in these tests waits for progress before it gives up.
@@ -53,7 +53,7 @@ func TestTurn_OutlastsRestartOfOrchestrator(t *testing.T) {
 						return -1, nil
 					}
 				})
-				got, err := collect(client.Turn(t.Context(), newRequest()))
+				got, err := collectEvents(client.Turn(t.Context(), newRequest()))
 				require.NoError(t, err)
 				requireComplete(t, got, 0)
 				require.Less(t, o.streamCount(), 60, "at a pace")
@@ -67,7 +67,7 @@ func TestTurn_GivesUpSoonIfAddressNeverResponds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c := serveInMemory(t, func(int) (int, error) { return 0, failure.New(failure.SystemNetwork, "test", "refused") })
 		began := time.Now()
-		_, err := collect(c.Turn(t.Context(), newRequest()))
+		_, err := collectEvents(c.Turn(t.Context(), newRequest()))
 		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
 		require.Less(t, time.Since(began), 6*time.Second)
 	})
@@ -88,7 +88,7 @@ func TestTurn_RepeatsRequestOfOrphanedTurn(t *testing.T) {
 					}
 					return -1, nil
 				})
-				got, err := collect(c.Turn(t.Context(), newRequest()))
+				got, err := collectEvents(c.Turn(t.Context(), newRequest()))
 				require.NoError(t, err)
 				requireComplete(t, got, 0)
 				require.Empty(t, o.watches)
@@ -99,23 +99,23 @@ func TestTurn_RepeatsRequestOfOrphanedTurn(t *testing.T) {
 			})
 		})
 	}
-	o, c := serve(t, func(int) (int, error) {
+	o, c := serveOrchestrator(t, func(int) (int, error) {
 		return 0, failure.New(failure.TraceOrphaned, "test", "no orchestrator drives it")
 	})
-	_, err := collect(c.Watch(t.Context(), traceID, 1))
+	_, err := collectEvents(c.Watch(t.Context(), traceID, 1))
 	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(err), "%v", err)
 	require.Equal(t, 1, o.streamCount())
 }
 
 // A request that answers pending calls is repeated completely and with the same ids, like a request with a text.
 func TestTurn_RepeatsRequestWithAnswers(t *testing.T) {
-	o, c := serve(t, func(stream int) (int, error) {
+	o, c := serveOrchestrator(t, func(stream int) (int, error) {
 		if stream == 1 {
 			return 3, failure.New(failure.TraceOrphaned, "test", "no orchestrator drives it")
 		}
 		return -1, nil
 	})
-	got, err := collect(c.Turn(t.Context(), &troupev1.OrchestrateRequest{
+	got, err := collectEvents(c.Turn(t.Context(), &troupev1.OrchestrateRequest{
 		SessionId: "s1", Input: &troupev1.OrchestrateRequest_Answers{Answers: &troupev1.Answers{
 			Answers: []*troupev1.CallAnswer{{Id: "1-1-2", Verdict: troupev1.CallVerdict_CALL_VERDICT_APPROVE}},
 		}},

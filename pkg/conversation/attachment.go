@@ -21,7 +21,7 @@ type Attachment struct {
 }
 
 // AttachmentsWithoutData returns the attachments without their content, as a store keeps them.
-func References(attachments []Attachment) []Attachment {
+func AttachmentsWithoutData(attachments []Attachment) []Attachment {
 	refs := slices.Clone(attachments)
 	for i := range refs {
 		refs[i].Data = nil
@@ -31,6 +31,6 @@ func References(attachments []Attachment) []Attachment {
 
 // WithoutData returns the message without the content of its attachments, as a store keeps it.
 func (m Message) WithoutData() Message {
-	m.Attachments = References(m.Attachments)
+	m.Attachments = AttachmentsWithoutData(m.Attachments)
 	return m
 }

@@ -50,13 +50,13 @@ func Compact(messages []Message, strategy Strategy, keep int, given string, limi
 	}
 	c := Compaction{First: gone[0].Sequence, Last: gone[len(gone)-1].Sequence, Messages: int64(len(gone)), Summary: given}
 	for _, m := range gone {
-		c.TokensSaved += Tokens(m)
+		c.TokensSaved += EstimateTokens(m)
 	}
 	if c.Summary == "" {
 		c.Summary = summarize(before, gone, strategy, limit)
 	}
-	c.Summary = appendMark(c.Summary, source, limit)
-	c.TokensSaved = max(0, c.TokensSaved+Tokens(Message{Text: before})-Tokens(Message{Text: c.Summary}))
+	c.Summary = appendSourceMark(c.Summary, source, limit)
+	c.TokensSaved = max(0, c.TokensSaved+EstimateTokens(Message{Text: before})-EstimateTokens(Message{Text: c.Summary}))
 	return c
 }
 
@@ -120,7 +120,7 @@ func groupLine(messages []Message) string {
 // messageLines returns the summary line for one message. It returns none for a tool result, because the answers
 // already use it.
 func messageLines(m Message, characters int) []string {
-	text := Brief(m.Text, characters)
+	text := Excerpt(m.Text, characters)
 	switch {
 	case text == "" || m.Role == RoleTool:
 		return nil

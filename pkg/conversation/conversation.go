@@ -76,7 +76,7 @@ func CountFitting(messages iter.Seq[Message], bytes int) int {
 }
 
 // Truncate returns the beginning of a text, at most the given number of bytes long. It does not split characters.
-func Cut(text string, bytes int) string {
+func Truncate(text string, bytes int) string {
 	if len(text) <= bytes {
 		return text
 	}
@@ -88,7 +88,7 @@ func Cut(text string, bytes int) string {
 
 // Excerpt returns the beginning of a text as one line, at most the given number of characters long, for lists and
 // logs.
-func Brief(text string, characters int) string {
+func Excerpt(text string, characters int) string {
 	runes := []rune(strings.Join(strings.Fields(text), " "))
 	if len(runes) <= characters {
 		return string(runes)

@@ -10,7 +10,7 @@ const MaxSource = 128
 
 // SourceName returns the name of a source of untrusted text, such as "tool http_fetch".
 func SourceName(kind, name string) string {
-	return Cut(strings.Join(strings.Fields(strings.ToValidUTF8(kind+" "+name, "")), " "), MaxSource)
+	return Truncate(strings.Join(strings.Fields(strings.ToValidUTF8(kind+" "+name, "")), " "), MaxSource)
 }
 
 // UntrustedSource returns the source of text in the message that neither the user nor the author of the agent
@@ -23,7 +23,7 @@ func (m Message) UntrustedSource() string {
 	case len(m.Attachments) > 0:
 		return SourceName("file", m.Attachments[0].Name)
 	case m.Role == RoleSummary:
-		return markedSource(m.Text)
+		return sourceFromMark(m.Text)
 	default:
 		return ""
 	}
@@ -35,7 +35,7 @@ const PartyPrefix = "MCP server "
 
 // MostRestrictiveSource returns the source that restricts tool calls the most. This is the first source that is
 // not a party. If all are parties, it is the first party ("" if there is none).
-func GravestSource(sources ...string) string {
+func MostRestrictiveSource(sources ...string) string {
 	gravest := ""
 	for _, source := range sources {
 		if gravest == "" || strings.HasPrefix(gravest, PartyPrefix) && source != "" && !strings.HasPrefix(source, PartyPrefix) {
@@ -49,7 +49,7 @@ func GravestSource(sources ...string) string {
 func UntrustedSource(messages []Message) string {
 	gravest := ""
 	for _, m := range messages {
-		gravest = GravestSource(gravest, m.UntrustedSource())
+		gravest = MostRestrictiveSource(gravest, m.UntrustedSource())
 	}
 	return gravest
 }
@@ -83,25 +83,25 @@ func (m Message) ReaderRole() Role {
 
 // markPrefix and markSuffix enclose the name of the source in the last line of a summary.
 const (
-	markBegins = "\n(Some of it comes from "
-	markEnds   = ".)"
+	markPrefix = "\n(Some of it comes from "
+	markSuffix = ".)"
 )
 
 // appendSourceMark appends the source of untrusted text to a summary, within limit bytes. The mark is the last
 // line, so that no text in the conversation can remove it.
-func appendMark(summary, source string, limit int) string {
+func appendSourceMark(summary, source string, limit int) string {
 	if source == "" {
-		return Cut(summary, limit)
+		return Truncate(summary, limit)
 	}
-	line := markBegins + source + markEnds
-	return Cut(summary, max(0, limit-len(line))) + line
+	line := markPrefix + source + markSuffix
+	return Truncate(summary, max(0, limit-len(line))) + line
 }
 
 // sourceFromMark returns the source that the mark of a summary names ("" if it has no mark).
-func markedSource(summary string) string {
-	at := strings.LastIndex(summary, markBegins)
-	if at < 0 || !strings.HasSuffix(summary, markEnds) {
+func sourceFromMark(summary string) string {
+	at := strings.LastIndex(summary, markPrefix)
+	if at < 0 || !strings.HasSuffix(summary, markSuffix) {
 		return ""
 	}
-	return Cut(strings.TrimSuffix(summary[at+len(markBegins):], markEnds), MaxSource)
+	return Truncate(strings.TrimSuffix(summary[at+len(markPrefix):], markSuffix), MaxSource)
 }

@@ -6,7 +6,7 @@ import "slices"
 const bytesPerToken = 4
 
 // EstimateTokens estimates the tokens of a message as a quarter of its bytes, rounded up.
-func Tokens(m Message) int64 { return (int64(Size(m)) + bytesPerToken - 1) / bytesPerToken }
+func EstimateTokens(m Message) int64 { return (int64(Size(m)) + bytesPerToken - 1) / bytesPerToken }
 
 // Size returns the bytes of a message's text and tool calls. Of an attachment only the name and the media type
 // count, because its content is stored separately.
@@ -28,7 +28,7 @@ func Size(m Message) int {
 func Window(messages []Message, limit int, tokens int64) []Message {
 	from, spent := len(messages), int64(0)
 	for i, m := range slices.Backward(messages) {
-		spent += Tokens(m)
+		spent += EstimateTokens(m)
 		if from < len(messages) && (limit > 0 && len(messages)-i > limit || tokens > 0 && spent > tokens) {
 			break
 		}

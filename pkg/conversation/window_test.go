@@ -50,7 +50,7 @@ func requireWholeRounds(t require.TestingT, messages []Message) {
 func countTokens(messages []Message) int64 {
 	var n int64
 	for _, m := range messages {
-		n += Tokens(m)
+		n += EstimateTokens(m)
 	}
 	return n
 }
@@ -99,9 +99,9 @@ func TestWindow_KeepsLastToolRoundWhole(t *testing.T) {
 
 func TestTokens_IsAQuarterOfTheBytes(t *testing.T) {
 	for text, want := range map[string]int64{"": 0, "a": 1, "abcd": 1, "abcde": 2, "äöü": 2} {
-		require.Equal(t, want, Tokens(User(text)), text)
+		require.Equal(t, want, EstimateTokens(User(text)), text)
 	}
 	call := Message{Text: "ab", ToolCalls: []ToolCall{{ID: "not counted", Name: "cd", Arguments: "{}"}, {Name: "e", Arguments: "[]"}}}
 	require.Equal(t, 9, Size(call))
-	require.EqualValues(t, 3, Tokens(call))
+	require.EqualValues(t, 3, EstimateTokens(call))
 }

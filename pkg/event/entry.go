@@ -152,7 +152,7 @@ func toEntry(payload Payload) any {
 			callEntry: callEntry{p.Tool, p.CallID, toJSON(p.Arguments)}, Status: ToolWaiting, Pending: p.ID, Needs: p.Needs,
 			Risk: p.Risk, Until: p.Until.UTC(), Message: p.Reason,
 		}
-	case Appended:
+	case MessageAppended:
 		return textEntry{Text: p.Message.Text, Reason: string(p.Message.Role)}
 	case Message:
 		return messageEntry{Text: p.Text, State: stateChanges(p.State), Files: p.Artifacts}

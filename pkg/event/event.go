@@ -31,7 +31,7 @@ type Payload interface {
 }
 
 // InternalPrefix is the prefix of the kinds that clients do not get.
-const Internal = "internal:"
+const InternalPrefix = "internal:"
 
 // Final reports whether an event is part of the answer, which means that it carries text of the agent. An event
 // that only changes state is not part of the answer (AD-14).

@@ -114,7 +114,7 @@ func IsTransient(p Payload) bool {
 type ToolPending struct{ execution.Pending }
 
 // MessageAppended reports a message that was added to the agent's copy of the conversation (CO-28, CO-33).
-type Appended struct{ Message conversation.Message }
+type MessageAppended struct{ Message conversation.Message }
 
 // Message reports text or changes that did not come from the agent's model. It is the reply of a callback (AD-4,
 // AD-12), or a change of state or artifacts by a handler or a tool (AD-6).
@@ -158,7 +158,7 @@ type OwnershipViolation struct {
 }
 
 // ViolationFromError returns the ownership violation that an error reports. It returns false for other errors.
-func ViolationOf(err error) (OwnershipViolation, bool) {
+func ViolationFromError(err error) (OwnershipViolation, bool) {
 	e, ok := errors.AsType[*failure.Error](err)
 	if !ok || !e.IsViolation() {
 		return OwnershipViolation{}, false
@@ -231,7 +231,7 @@ func (SubtaskStarted) Kind() string { return "subtask" }
 func (ToolPending) Kind() string { return "tool_pending" }
 
 // Kind implements Payload.
-func (Appended) Kind() string { return Internal + "appended" }
+func (MessageAppended) Kind() string { return InternalPrefix + "appended" }
 
 // Kind implements Payload.
 func (Message) Kind() string { return "message" }
@@ -246,7 +246,7 @@ func (Warning) Kind() string { return "warning" }
 func (OwnershipViolation) Kind() string { return "ownership_violation" }
 
 // Kind implements Payload.
-func (Answer) Kind() string { return Internal + "answer" }
+func (Answer) Kind() string { return InternalPrefix + "answer" }
 
 // Kind implements Payload.
 func (TurnResult) Kind() string { return "turn_result" }

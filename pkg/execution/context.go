@@ -55,8 +55,8 @@ func NewContext(o Origin) (Context, error) {
 }
 
 var (
-	profile = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
-	scope   = regexp.MustCompile(`^(user|session|conv):.+$`)
+	profilePattern     = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	memoryScopePattern = regexp.MustCompile(`^(user|session|conv):.+$`)
 )
 
 // check returns an error if a field violates the rules of OC-9.
@@ -69,11 +69,11 @@ func (o Origin) check() error {
 		return wrong("trace_id is empty; every run has one")
 	case o.MemoryScope != "" && o.UserID == "":
 		return wrong("memory_scope %q needs a user_id", o.MemoryScope)
-	case o.MemoryScope != "" && !scope.MatchString(o.MemoryScope):
+	case o.MemoryScope != "" && !memoryScopePattern.MatchString(o.MemoryScope):
 		return wrong("memory_scope %q: use user:x, session:x or conv:x", o.MemoryScope)
 	case o.ConversationID != "" && o.SessionID == "":
 		return wrong("conversation_id %q needs a session_id", o.ConversationID)
-	case o.Profile != "" && !profile.MatchString(o.Profile):
+	case o.Profile != "" && !profilePattern.MatchString(o.Profile):
 		return wrong("profile %q: use a to z, 0 to 9 and -, at most 63, with a letter first", o.Profile)
 	case len(o.Metadata) > MaxMetadata:
 		return wrong("metadata: %d pairs are too many; use at most %d", len(o.Metadata), MaxMetadata)

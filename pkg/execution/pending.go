@@ -32,7 +32,7 @@ type PendingAuth struct {
 
 // parsePendingID returns the step and the call number from the id of a pending call. When a later turn continues
 // the call, only the turn number in the id changes.
-func stepAndCall(id string) (step, number string) {
+func parsePendingID(id string) (step, number string) {
 	_, rest, _ := strings.Cut(id, "-")
 	step, number, _ = strings.Cut(rest, "-")
 	return step, number
@@ -69,14 +69,14 @@ type Answer struct {
 
 // IsFor reports whether a answers the given call. The id of the call may come from a later turn.
 func (a Answer) IsFor(id string) bool {
-	step, number := stepAndCall(a.ID)
-	nowStep, nowNumber := stepAndCall(id)
+	step, number := parsePendingID(a.ID)
+	nowStep, nowNumber := parsePendingID(id)
 	return a.ID != "" && step == nowStep && number == nowNumber
 }
 
 // Step returns the number of the step that made the call (0 if the id is not valid).
 func (a Answer) Step() int {
-	step, _ := stepAndCall(a.ID)
+	step, _ := parsePendingID(a.ID)
 	number, _ := strconv.Atoi(step)
 	return number
 }

@@ -96,7 +96,7 @@ func Is(err error, modes ...Mode) bool {
 
 // PlainMessage returns the message of the outermost Error in err's chain, without operation, mode and cause. If
 // there is no Error in the chain, it returns the text of err.
-func Plain(err error) string {
+func PlainMessage(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Message
 	}

@@ -76,7 +76,7 @@ type traits struct {
 
 // traitsByMode holds the traits of every mode (contract OC-24, appendix B). The gRPC codes of the modes are in
 // internal/grpcfailure.
-var table = map[Mode]traits{
+var traitsByMode = map[Mode]traits{
 	Unknown: {},
 
 	AgentValidation:     {},
@@ -131,13 +131,13 @@ var table = map[Mode]traits{
 }
 
 // Modes returns all modes in alphabetical order, beginning with Unknown.
-func Modes() []Mode { return slices.Sorted(maps.Keys(table)) }
+func Modes() []Mode { return slices.Sorted(maps.Keys(traitsByMode)) }
 
 // Retryable reports whether the same call may succeed later or on another instance.
-func (m Mode) Retryable() bool { return table[m].retryable }
+func (m Mode) Retryable() bool { return traitsByMode[m].retryable }
 
 // Terminal reports whether the call must not be retried.
-func (m Mode) Terminal() bool { return table[m].terminal }
+func (m Mode) Terminal() bool { return traitsByMode[m].terminal }
 
 // Partial reports whether the results from before the failure may still be useful.
 func (m Mode) Partial() bool {

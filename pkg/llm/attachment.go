@@ -35,7 +35,7 @@ func IsImage(mediaType string) bool {
 // the attachments that the model accepts. text is the text of the message with all other attachments: it contains
 // text files completely, and a line with the name of each file that is not shown. A file is not shown if the model
 // does not accept it, or if its bytes are missing because it is from an earlier turn (AD-25).
-func Shown(m conversation.Message, takes func(mediaType string) bool) (text string, files []conversation.Attachment) {
+func SplitAttachments(m conversation.Message, takes func(mediaType string) bool) (text string, files []conversation.Attachment) {
 	said := []string{}
 	if m.Text != "" {
 		said = append(said, m.Text)

@@ -19,7 +19,7 @@ type Bounds struct {
 	Read      time.Duration // for the whole response (0 means 600 s)
 }
 
-func (b Bounds) orDefault() Bounds {
+func (b Bounds) withDefaults() Bounds {
 	return Bounds{
 		Connect:   cmp.Or(b.Connect, 20*time.Second),
 		FirstByte: cmp.Or(b.FirstByte, 5*time.Minute),
@@ -32,12 +32,12 @@ func (b Bounds) orDefault() Bounds {
 // that exceeds a bound fails with an error that names the bound. The client follows no redirects, because it would
 // send the key to another server. It is safe for concurrent use, and keeps connections open for later requests.
 func NewHTTPClient(b Bounds) *http.Client {
-	b = b.orDefault()
+	b = b.withDefaults()
 	const (
 		parallel = 64 // sessions of a busy worker that call one provider concurrently
 		ping     = 15 * time.Second
 	)
-	return &http.Client{CheckRedirect: noRedirect, Transport: &boundedTransport{bounds: b, next: &http.Transport{
+	return &http.Client{CheckRedirect: rejectRedirect, Transport: &boundedTransport{bounds: b, next: &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: b.Connect}).DialContext,
 		TLSHandshakeTimeout: b.Connect,
@@ -49,17 +49,17 @@ func NewHTTPClient(b Bounds) *http.Client {
 	}}}
 }
 
-func noRedirect(req *http.Request, _ []*http.Request) error {
+func rejectRedirect(req *http.Request, _ []*http.Request) error {
 	return fmt.Errorf("the provider redirects to %s, which is not followed; use that address", req.URL.Host)
 }
 
 // maxErrorBody limits how much of an error response is read, in bytes.
-const maxRefusal = 64 << 10
+const maxErrorBody = 64 << 10
 
 // ReadErrorBody reads the first 64 KiB of the body of an error response, and closes the body.
-func ReadRefusal(res *http.Response) []byte {
+func ReadErrorBody(res *http.Response) []byte {
 	defer res.Body.Close() //nolint:errcheck // it was read
-	body, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
+	body, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody))
 	return body
 }
 
@@ -81,15 +81,15 @@ func (b *boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 	first.Stop()
 	if err != nil {
 		whole.Stop()
-		err = causeOf(ctx, err)
+		err = causeOr(ctx, err)
 		give(nil)
 		return nil, err
 	}
 	idle := time.AfterFunc(b.bounds.Idle, func() { give(newTooSlowError("the next piece", b.bounds.Idle)) })
 	idle.Stop()
 	res.Body = &boundedBody{
-		ReadCloser: res.Body, because: func(err error) error { return causeOf(ctx, err) },
-		cancel: give, idle: idle, whole: whole, bound: b.bounds.Idle,
+		ReadCloser: res.Body, cancelCause: func(err error) error { return causeOr(ctx, err) },
+		cancel: give, idleTimer: idle, totalTimer: whole, readTimeout: b.bounds.Idle,
 	}
 	return res, nil
 }
@@ -98,21 +98,21 @@ func (b *boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 // count.
 type boundedBody struct {
 	io.ReadCloser
-	because     func(error) error // returns the cause of the cancellation, or the given error
-	cancel      context.CancelCauseFunc
-	idle, whole *time.Timer
-	bound       time.Duration
-	ended       bool // the whole body was read, or a read failed
+	cancelCause           func(error) error // returns the cause of the cancellation, or the given error
+	cancel                context.CancelCauseFunc
+	idleTimer, totalTimer *time.Timer
+	readTimeout           time.Duration
+	done                  bool // the whole body was read, or a read failed
 }
 
 // Read implements io.Reader.
 func (b *boundedBody) Read(p []byte) (int, error) {
-	b.idle.Reset(b.bound)
+	b.idleTimer.Reset(b.readTimeout)
 	n, err := b.ReadCloser.Read(p)
-	b.idle.Stop()
-	b.ended = b.ended || err != nil
+	b.idleTimer.Stop()
+	b.done = b.done || err != nil
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = b.because(err)
+		err = b.cancelCause(err)
 	}
 	return n, err
 }
@@ -121,25 +121,25 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 // stop at an end mark just before the real end, and a connection can only be reused if the response was read
 // completely.
 const (
-	tail     = 4 << 10
-	tailTime = 10 * time.Millisecond
+	maxDrainBytes = 4 << 10
+	drainTimeout  = 10 * time.Millisecond
 )
 
 // Close implements io.Closer.
 func (b *boundedBody) Close() error {
-	if !b.ended && b.because(nil) == nil {
-		b.bound = tailTime
-		_, _ = io.CopyN(io.Discard, b, tail)
+	if !b.done && b.cancelCause(nil) == nil {
+		b.readTimeout = drainTimeout
+		_, _ = io.CopyN(io.Discard, b, maxDrainBytes)
 	}
 	err := b.ReadCloser.Close()
-	b.idle.Stop()
-	b.whole.Stop()
+	b.idleTimer.Stop()
+	b.totalTimer.Stop()
 	b.cancel(nil)
 	return err
 }
 
 // causeOr returns the cause with which ctx was cancelled, or err if ctx was not cancelled.
-func causeOf(ctx context.Context, err error) error {
+func causeOr(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}

@@ -13,7 +13,7 @@ type Provider struct {
 	Prefix string // the part of a model's name before the slash
 	// BarePrefixes lists beginnings of model names that belong to this provider even without its prefix, such as
 	// "gpt" (CO-10).
-	Bare []string
+	BarePrefixes []string
 	// Open returns the model with the given full name, or an error that says what is missing, such as a key.
 	Open func(name string) (Model, error)
 }
@@ -30,7 +30,7 @@ func NewCatalog(providers ...Provider) (*Catalog, error) {
 			return nil, fmt.Errorf("llm: two providers have the prefix %q", p.Prefix)
 		}
 		for _, other := range c.providers {
-			if a, b, both := overlap(p, other); both {
+			if a, b, both := findOverlap(p, other); both {
 				return nil, fmt.Errorf("llm: a name may begin with %q of %s and with %q of %s", a, p.Prefix, b, other.Prefix)
 			}
 		}
@@ -40,9 +40,9 @@ func NewCatalog(providers ...Provider) (*Catalog, error) {
 }
 
 // findOverlap returns a bare prefix of each provider such that one begins with the other.
-func overlap(p, other Provider) (a, b string, both bool) {
-	for _, a := range p.Bare {
-		for _, b := range other.Bare {
+func findOverlap(p, other Provider) (a, b string, both bool) {
+	for _, a := range p.BarePrefixes {
+		for _, b := range other.BarePrefixes {
 			if strings.HasPrefix(a, b) || strings.HasPrefix(b, a) {
 				return a, b, true
 			}
@@ -65,7 +65,7 @@ func (c *Catalog) Model(name string) (Model, error) {
 		return p.Open(name)
 	}
 	for _, p := range c.providers {
-		if slices.ContainsFunc(p.Bare, func(start string) bool { return strings.HasPrefix(name, start) }) {
+		if slices.ContainsFunc(p.BarePrefixes, func(start string) bool { return strings.HasPrefix(name, start) }) {
 			return p.Open(p.Prefix + "/" + name)
 		}
 	}

@@ -13,50 +13,50 @@ type Kind string
 
 // The kinds of errors.
 const (
-	Authentication Kind = "authentication" // the key is missing, wrong or withdrawn
-	Permission     Kind = "permission"     // the key is right, but may not do this
-	RateLimit      Kind = "rate_limit"     // too many requests or tokens in a period of time
-	Credits        Kind = "credits"        // the account has no money or quota left
-	PaidModel      Kind = "paid_model"     // the model is not for free accounts
-	BadRequest     Kind = "bad_request"    // the provider rejects the content of the request
-	ContextLength  Kind = "context_length" // the request is longer than the model can read
-	NotFound       Kind = "not_found"      // there is no such model, or the account may not use it
-	Connection     Kind = "connection"     // the connection failed, was cut, or became unresponsive
-	Unavailable    Kind = "unavailable"    // the provider is overloaded or has failed
-	Malformed      Kind = "malformed"      // the provider's answer cannot be read
-	Refused        Kind = "refused"        // the provider's content filter stopped the answer
-	Circuit        Kind = "circuit"        // the provider was not called, because its last requests failed (see Guarded)
+	Authentication  Kind = "authentication" // the key is missing, wrong or withdrawn
+	Permission      Kind = "permission"     // the key is right, but may not do this
+	RateLimit       Kind = "rate_limit"     // too many requests or tokens in a period of time
+	Credits         Kind = "credits"        // the account has no money or quota left
+	PaidModel       Kind = "paid_model"     // the model is not for free accounts
+	BadRequest      Kind = "bad_request"    // the provider rejects the content of the request
+	ContextLength   Kind = "context_length" // the request is longer than the model can read
+	NotFound        Kind = "not_found"      // there is no such model, or the account may not use it
+	Connection      Kind = "connection"     // the connection failed, was cut, or became unresponsive
+	Unavailable     Kind = "unavailable"    // the provider is overloaded or has failed
+	Malformed       Kind = "malformed"      // the provider's answer cannot be read
+	ContentFiltered Kind = "refused"        // the provider's content filter stopped the answer
+	CircuitOpen     Kind = "circuit"        // the provider was not called, because its last requests failed (see Guarded)
 )
 
 // kindProperties holds the properties of each kind: its failure mode, whether the same request may succeed a
 // moment later (retryable), and whether it may succeed at another provider (failover).
-var kinds = map[Kind]struct {
+var kindProperties = map[Kind]struct {
 	mode                failure.Mode
 	retryable, failover bool
 }{
-	Authentication: {failure.AgentValidation, false, true},
-	Permission:     {failure.AgentValidation, false, true},
-	RateLimit:      {failure.ResourceAPI, true, true},
-	Credits:        {failure.ResourceQuota, false, true},
-	PaidModel:      {failure.AgentValidation, false, true},
-	BadRequest:     {failure.UserInvalidInput, false, false},
-	ContextLength:  {failure.UserInvalidInput, false, false},
-	NotFound:       {failure.AgentValidation, false, true},
-	Connection:     {failure.ResourceAPI, true, true},
-	Unavailable:    {failure.ResourceAPI, true, true},
-	Malformed:      {failure.ResourceAPI, false, true},
-	Refused:        {failure.UserInvalidInput, false, false},
-	Circuit:        {failure.ResourceCircuit, false, true},
+	Authentication:  {failure.AgentValidation, false, true},
+	Permission:      {failure.AgentValidation, false, true},
+	RateLimit:       {failure.ResourceAPI, true, true},
+	Credits:         {failure.ResourceQuota, false, true},
+	PaidModel:       {failure.AgentValidation, false, true},
+	BadRequest:      {failure.UserInvalidInput, false, false},
+	ContextLength:   {failure.UserInvalidInput, false, false},
+	NotFound:        {failure.AgentValidation, false, true},
+	Connection:      {failure.ResourceAPI, true, true},
+	Unavailable:     {failure.ResourceAPI, true, true},
+	Malformed:       {failure.ResourceAPI, false, true},
+	ContentFiltered: {failure.UserInvalidInput, false, false},
+	CircuitOpen:     {failure.ResourceCircuit, false, true},
 }
 
 // Retryable reports whether the same request may succeed a moment later.
-func (k Kind) Again() bool { return kinds[k].retryable }
+func (k Kind) Retryable() bool { return kindProperties[k].retryable }
 
 // AllowsFailover reports whether the same request may succeed at another provider.
-func (k Kind) Elsewhere() bool { return kinds[k].failover }
+func (k Kind) AllowsFailover() bool { return kindProperties[k].failover }
 
 // isOutage reports whether an error of this kind suggests that other requests to the provider fail too.
-func (k Kind) down() bool { return kinds[k].mode == failure.ResourceAPI }
+func (k Kind) isOutage() bool { return kindProperties[k].mode == failure.ResourceAPI }
 
 // Error describes an error of a provider for programs. It is the cause of the failure.Error that a model yields.
 // Find it with errors.AsType[*llm.Error].

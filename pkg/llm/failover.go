@@ -21,7 +21,8 @@ func Failover(name string, models ...Model) (Model, error) {
 	}
 	for _, m := range models {
 		if m.Name() == name {
-			return nil, failure.Newf(failure.UserInvalidInput, "llm.Failover", "model %q: one of the chain has the chain's name; name the chain otherwise", name)
+			return nil, failure.Newf(failure.UserInvalidInput, "llm.Failover", "model %q: one of the chain has the chain's name; name the chain otherwise",
+				name)
 		}
 	}
 	return failover{name, slices.Clone(models)}, nil
@@ -37,9 +38,9 @@ func (c failover) Name() string { return c.name }
 
 // ContextSize returns the smallest context size of the models, because any of them may have to answer.
 func (c failover) ContextSize() int64 {
-	least := ContextOf(c.models[0])
+	least := ContextSizeOf(c.models[0])
 	for _, m := range c.models[1:] {
-		least = min(least, ContextOf(m))
+		least = min(least, ContextSizeOf(m))
 	}
 	return least
 }
@@ -49,12 +50,12 @@ func (c failover) Generate(ctx context.Context, req Request) iter.Seq2[Delta, er
 	return func(yield func(Delta, error) bool) {
 		var failed []error
 		for _, m := range c.models {
-			said, err := relay(nameDeltas(ctx, m, req), yield)
+			said, err := relayDeltas(addModelName(ctx, m, req), yield)
 			if err == nil {
 				return
 			}
 			failed = append(failed, fmt.Errorf("%s: %w", m.Name(), err))
-			if said || ctx.Err() != nil || !KindOf(err).Elsewhere() {
+			if said || ctx.Err() != nil || !KindOf(err).AllowsFailover() {
 				break
 			}
 		}
@@ -74,11 +75,11 @@ func joinErrors(failed []error) error {
 }
 
 // addModelName yields the deltas of a model, and sets the model's name in the first one that has content.
-func nameDeltas(ctx context.Context, m Model, req Request) iter.Seq2[Delta, error] {
+func addModelName(ctx context.Context, m Model, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
 		said := false
 		for d, err := range m.Generate(ctx, req) {
-			if !said && err == nil && d.says() {
+			if !said && err == nil && d.hasContent() {
 				said = true
 				if d.Model == "" {
 					d.Model = m.Name()

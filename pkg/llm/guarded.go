@@ -27,14 +27,14 @@ type guarded struct {
 }
 
 // ContextSize implements ContextSizer.
-func (m guarded) ContextSize() int64 { return ContextOf(m.Model) }
+func (m guarded) ContextSize() int64 { return ContextSizeOf(m.Model) }
 
 // Generate implements Model.
 func (m guarded) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
 		done, left := m.circuit.Try()
 		if done == nil {
-			yield(Delta{}, m.breakerOpen(left))
+			yield(Delta{}, m.newBreakerOpenError(left))
 			return
 		}
 		verdict, told := breaker.Inconclusive, false
@@ -48,9 +48,9 @@ func (m guarded) Generate(ctx context.Context, req Request) iter.Seq2[Delta, err
 		for d, err := range m.Model.Generate(ctx, req) {
 			switch {
 			case told:
-			case err != nil && ctx.Err() == nil && KindOf(err).down():
+			case err != nil && ctx.Err() == nil && KindOf(err).isOutage():
 				verdict = breaker.Failure
-			case err == nil && d.says():
+			case err == nil && d.hasContent():
 				verdict = breaker.Success
 				tell() // report at the first content, so that other requests need not wait for the end
 			}
@@ -63,10 +63,10 @@ func (m guarded) Generate(ctx context.Context, req Request) iter.Seq2[Delta, err
 
 // newBreakerOpenError returns the error for a request while the breaker is open. left is the time until the next
 // trial. During a trial it is unknown, and the error says 1 s.
-func (m guarded) breakerOpen(left time.Duration) error {
+func (m guarded) newBreakerOpenError(left time.Duration) error {
 	provider, _, _ := strings.Cut(m.Name(), "/")
-	return Source{Provider: provider, Model: m.Name()}.failure(&Error{
-		Provider: provider, Kind: Circuit, RetryAfter: max(left, time.Second),
+	return Source{Provider: provider, Model: m.Name()}.newFailure(&Error{
+		Provider: provider, Kind: CircuitOpen, RetryAfter: max(left, time.Second),
 		Cause: fmt.Errorf("%d requests in a row failed", breaker.MaxFailures),
 	})
 }

@@ -25,14 +25,14 @@ type hedged struct {
 func (m hedged) Name() string { return m.first.Name() }
 
 // ContextSize returns the smaller context size of the two models, because either may have to answer.
-func (m hedged) ContextSize() int64 { return min(ContextOf(m.first), ContextOf(m.second)) }
+func (m hedged) ContextSize() int64 { return min(ContextSizeOf(m.first), ContextSizeOf(m.second)) }
 
 // Generate implements Model.
 func (m hedged) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
-		r := &race{said: make(chan racerUpdate)}
+		r := &askHedged{updates: make(chan racerUpdate)}
 		defer r.running.Wait()
-		defer r.stop(nil)
+		defer r.cancelAllExcept(nil)
 
 		r.start(ctx, m.first, req)
 		timer := time.NewTimer(m.after)
@@ -46,7 +46,7 @@ func (m hedged) Generate(ctx context.Context, req Request) iter.Seq2[Delta, erro
 				if r.winner == nil {
 					r.start(ctx, m.second, req)
 				}
-			case n := <-r.said:
+			case n := <-r.updates:
 				if r.yieldUpdate(n, m.Name(), yield) {
 					return
 				}
@@ -55,37 +55,37 @@ func (m hedged) Generate(ctx context.Context, req Request) iter.Seq2[Delta, erro
 	}
 }
 
-// race runs two requests, one of which will answer. Only Generate starts and cancels its racers.
-type race struct {
-	said    chan racerUpdate
-	running sync.WaitGroup
-	racers  []*racer
-	failed  int
-	winner  *racer
+// askHedged runs two requests, one of which will answer. Only Generate starts and cancels its racers.
+type askHedged struct {
+	updates      chan racerUpdate
+	running      sync.WaitGroup
+	racers       []*racer
+	failureCount int
+	winner       *racer
 }
 
 type racer struct {
-	model Model
-	end   context.CancelFunc
+	model  Model
+	cancel context.CancelFunc
 }
 
 // racerUpdate is a delta of a racer, or its end.
 type racerUpdate struct {
-	by    *racer
+	from  *racer
 	delta Delta
 	done  bool
 	err   error // why the racer failed; only with done
 }
 
 // start runs a model in a goroutine. The goroutine sends each delta to updates before it reads the next one.
-func (r *race) start(ctx context.Context, m Model, req Request) {
+func (r *askHedged) start(ctx context.Context, m Model, req Request) {
 	ctx, end := context.WithCancel(ctx)
 	by := &racer{m, end}
 	r.racers = append(r.racers, by)
 	tell := func(n racerUpdate) bool {
-		n.by = by
+		n.from = by
 		select {
-		case r.said <- n:
+		case r.updates <- n:
 			return true
 		case <-ctx.Done():
 			return false
@@ -112,32 +112,32 @@ func sendDeltas(ctx context.Context, m Model, req Request, hand func(Delta) bool
 }
 
 // cancelAllExcept cancels all racers except winner, which may be nil.
-func (r *race) stop(but *racer) {
+func (r *askHedged) cancelAllExcept(but *racer) {
 	for _, other := range r.racers {
 		if other != but {
-			other.end()
+			other.cancel()
 		}
 	}
 }
 
 // yieldUpdate yields the delta or the error of an update, unless another racer has won. It returns true if nothing
 // more must be yielded.
-func (r *race) yieldUpdate(n racerUpdate, name string, yield func(Delta, error) bool) (all bool) {
-	if r.winner != nil && n.by != r.winner {
+func (r *askHedged) yieldUpdate(n racerUpdate, name string, yield func(Delta, error) bool) (all bool) {
+	if r.winner != nil && n.from != r.winner {
 		return false
 	}
 	if n.err != nil {
-		if r.failed++; r.winner == nil && r.failed < len(r.racers) {
+		if r.failureCount++; r.winner == nil && r.failureCount < len(r.racers) {
 			return false // the other one may still answer
 		}
 		yield(Delta{}, n.err)
 		return true
 	}
-	if r.winner == nil && (n.done || n.delta.says()) {
-		r.winner = n.by
-		r.stop(n.by)
-		if n.by.model.Name() != name && n.delta.Model == "" {
-			n.delta.Model = n.by.model.Name()
+	if r.winner == nil && (n.done || n.delta.hasContent()) {
+		r.winner = n.from
+		r.cancelAllExcept(n.from)
+		if n.from.model.Name() != name && n.delta.Model == "" {
+			n.delta.Model = n.from.model.Name()
 		}
 	}
 	return n.done || !yield(n.delta, nil)

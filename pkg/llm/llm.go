@@ -51,13 +51,13 @@ func (r Request) Instructions() string {
 		}
 	}
 	if len(r.Choices) > 0 {
-		add(r.HowToChoose())
+		add(r.ChoiceInstruction())
 	}
 	return strings.Join(all, "\n\n")
 }
 
 // ChoiceInstruction returns the instruction to answer with one of the choices.
-func (r Request) HowToChoose() string {
+func (r Request) ChoiceInstruction() string {
 	return "Answer with exactly one of these words and nothing else: " + strings.Join(r.Choices, ", ")
 }
 
@@ -92,6 +92,6 @@ const (
 
 // hasContent reports whether the delta contains a part of the answer. A delta that only contains usage or the name
 // of the model has no content.
-func (d Delta) says() bool {
+func (d Delta) hasContent() bool {
 	return d.Text != "" || d.Thought != "" || len(d.ToolCalls) > 0 || d.Finish != ""
 }

@@ -8,17 +8,17 @@ import (
 )
 
 // ContextSizer is implemented by models that know their context size.
-type ContextSize interface {
+type ContextSizer interface {
 	ContextSize() int64 // in tokens (0 if unknown)
 }
 
 // ContextSizeOf returns the context size of a model in tokens. It is DefaultContextSize if the model does not know
 // its own (CO-21).
-func ContextOf(m Model) int64 {
-	if s, ok := m.(ContextSize); ok && s.ContextSize() > 0 {
+func ContextSizeOf(m Model) int64 {
+	if s, ok := m.(ContextSizer); ok && s.ContextSize() > 0 {
 		return s.ContextSize()
 	}
-	return DefaultContext
+	return DefaultContextSize
 }
 
 // Priced returns m with the costs and the context size in the table entry of its name. All costs are computed
@@ -33,15 +33,15 @@ func Priced(m Model, t Table) Model {
 
 type priced struct {
 	Model
-	entry Entry
+	entry ModelEntry
 }
 
 // ContextSize implements ContextSizer.
 func (m priced) ContextSize() int64 {
-	if s, ok := m.Model.(ContextSize); ok && s.ContextSize() > 0 {
+	if s, ok := m.Model.(ContextSizer); ok && s.ContextSize() > 0 {
 		return s.ContextSize()
 	}
-	return m.entry.Context
+	return m.entry.ContextSize
 }
 
 // Generate implements Model. A provider may report its usage in several parts. Each delta gets the amount that its

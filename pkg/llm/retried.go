@@ -14,14 +14,14 @@ import (
 type Retry struct {
 	Limit   int           // maximum number of retries (0 means 2, negative means none; CO-13)
 	Pause   time.Duration // delay before the first retry; later delays grow, and all are jittered (0 means 500 ms)
-	Longest time.Duration // longest delay that a provider may request; a longer one ends the retries (0 means 30 s)
+	MaxWait time.Duration // longest delay that a provider may request; a longer one ends the retries (0 means 30 s)
 }
 
-func (r Retry) orDefault() Retry {
+func (r Retry) withDefaults() Retry {
 	return Retry{
 		Limit:   max(0, cmp.Or(r.Limit, 2)),
 		Pause:   cmp.Or(r.Pause, 500*time.Millisecond),
-		Longest: cmp.Or(r.Longest, 30*time.Second),
+		MaxWait: cmp.Or(r.MaxWait, 30*time.Second),
 	}
 }
 
@@ -29,7 +29,7 @@ func (r Retry) orDefault() Retry {
 // provider requests, if any. It returns the last error without a retry if a part of the answer was already
 // yielded, or if ctx would end during the pause. Adapters wrap their models with Retried, so callers need no
 // retries of their own.
-func Retried(m Model, r Retry) Model { return retried{m, r.orDefault()} }
+func Retried(m Model, r Retry) Model { return retried{m, r.withDefaults()} }
 
 type retried struct {
 	Model
@@ -37,19 +37,19 @@ type retried struct {
 }
 
 // ContextSize implements ContextSizer.
-func (m retried) ContextSize() int64 { return ContextOf(m.Model) }
+func (m retried) ContextSize() int64 { return ContextSizeOf(m.Model) }
 
 // Generate implements Model.
 func (m retried) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
 		pace := backoff.NewExponentialBackOff()
-		pace.InitialInterval, pace.MaxInterval = m.retry.Pause, m.retry.Longest
+		pace.InitialInterval, pace.MaxInterval = m.retry.Pause, m.retry.MaxWait
 		for left := m.retry.Limit; ; left-- {
-			said, err := relay(m.Model.Generate(ctx, req), yield)
+			said, err := relayDeltas(m.Model.Generate(ctx, req), yield)
 			if err == nil {
 				return
 			}
-			if said || left == 0 || !m.pause(ctx, err, pace) {
+			if said || left == 0 || !m.waitToRetry(ctx, err, pace) {
 				yield(Delta{}, err)
 				return
 			}
@@ -58,9 +58,9 @@ func (m retried) Generate(ctx context.Context, req Request) iter.Seq2[Delta, err
 }
 
 // waitToRetry waits before the next try. It returns false if there must be no retry.
-func (m retried) pause(ctx context.Context, err error, pace *backoff.ExponentialBackOff) bool {
+func (m retried) waitToRetry(ctx context.Context, err error, pace *backoff.ExponentialBackOff) bool {
 	e, ok := errors.AsType[*Error](err)
-	if !ok || !e.Kind.Again() || e.RetryAfter > m.retry.Longest {
+	if !ok || !e.Kind.Retryable() || e.RetryAfter > m.retry.MaxWait {
 		return false
 	}
 	wait := max(e.RetryAfter, pace.NextBackOff())
@@ -79,12 +79,12 @@ func (m retried) pause(ctx context.Context, err error, pace *backoff.Exponential
 
 // relayDeltas yields the deltas of a model until it fails, and reports whether one of them had content. A request
 // whose deltas had only usage may be repeated. If the consumer stops, relayDeltas returns no error.
-func relay(deltas iter.Seq2[Delta, error], yield func(Delta, error) bool) (said bool, err error) {
+func relayDeltas(deltas iter.Seq2[Delta, error], yield func(Delta, error) bool) (said bool, err error) {
 	for d, err := range deltas {
 		if err != nil {
 			return said, err
 		}
-		said = said || d.says()
+		said = said || d.hasContent()
 		if !yield(d, nil) {
 			return said, nil
 		}

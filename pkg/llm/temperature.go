@@ -19,7 +19,7 @@ type withTemperature struct {
 }
 
 // ContextSize implements ContextSizer.
-func (m withTemperature) ContextSize() int64 { return ContextOf(m.Model) }
+func (m withTemperature) ContextSize() int64 { return ContextSizeOf(m.Model) }
 
 // Generate implements Model.
 func (m withTemperature) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {

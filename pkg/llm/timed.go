@@ -19,22 +19,22 @@ func Timed(m Model, first time.Duration) Model {
 
 type timed struct {
 	Model
-	first time.Duration
+	timeout time.Duration
 }
 
 // ContextSize implements ContextSizer.
-func (m timed) ContextSize() int64 { return ContextOf(m.Model) }
+func (m timed) ContextSize() int64 { return ContextSizeOf(m.Model) }
 
 // Generate implements Model.
 func (m timed) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
 		within, give := context.WithCancel(ctx)
 		defer give()
-		timer := time.AfterFunc(m.first, give)
+		timer := time.AfterFunc(m.timeout, give)
 		defer timer.Stop()
 		begun := false
 		for d, err := range m.Model.Generate(within, req) {
-			if !begun && (err != nil || d.says()) {
+			if !begun && (err != nil || d.hasContent()) {
 				if begun = timer.Stop(); !begun {
 					break // the timeout has expired, so the delta comes too late
 				}
@@ -52,5 +52,5 @@ func (m timed) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error
 // timeoutError returns the error for a model that took too long, or the error of ctx if ctx has ended.
 func (m timed) timeoutError(ctx context.Context) error {
 	provider, _, _ := strings.Cut(m.Name(), "/")
-	return Source{Provider: provider, Model: m.Name()}.Broken(ctx, newTooSlowError("the first word", m.first))
+	return Source{Provider: provider, Model: m.Name()}.NewConnectionError(ctx, newTooSlowError("the first word", m.timeout))
 }

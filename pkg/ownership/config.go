@@ -23,7 +23,7 @@ type Config struct {
 type configData struct {
 	agent    string
 	protocol Protocol
-	saving   sync.Mutex // held during a Save or Reload
+	saveMu   sync.Mutex // held during a Save or Reload
 
 	mu      sync.RWMutex
 	store   ConfigStore
@@ -127,8 +127,8 @@ func (c *Config) change(op, key string, value json.RawMessage) error {
 // Reload reads the configuration from the store and drops unsaved changes. Modes: agent_state without a memory
 // service.
 func (c *Config) Reload(ctx context.Context) error {
-	c.saving.Lock()
-	defer c.saving.Unlock()
+	c.saveMu.Lock()
+	defer c.saveMu.Unlock()
 	store, err := c.storeOrError()
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (c *Config) Reload(ctx context.Context) error {
 }
 
 // LoadAgent returns the stored configuration of another agent. Modes: agent_state without a memory service.
-func (c *Config) Of(ctx context.Context, agent string) (map[string]json.RawMessage, error) {
+func (c *Config) LoadAgent(ctx context.Context, agent string) (map[string]json.RawMessage, error) {
 	store, err := c.storeOrError()
 	if err != nil {
 		return nil, err
@@ -157,8 +157,8 @@ func (c *Config) Of(ctx context.Context, agent string) (map[string]json.RawMessa
 // memory service; revision_mismatch if another writer changed the configuration and the protocol cannot merge the
 // changes. The changes are then kept until Reload.
 func (c *Config) Save(ctx context.Context) error {
-	c.saving.Lock()
-	defer c.saving.Unlock()
+	c.saveMu.Lock()
+	defer c.saveMu.Unlock()
 	c.mu.RLock()
 	base, changes := c.version, maps.Clone(c.changes)
 	c.mu.RUnlock()

@@ -16,21 +16,21 @@ import (
 type fakeStore struct {
 	version int64
 	values  map[string]json.RawMessage
-	broken  error
+	err     error
 	saves   int
 }
 
 func (s *fakeStore) Load(_ context.Context, agent string) (int64, map[string]json.RawMessage, error) {
 	if agent != "clerk" {
-		return 0, nil, s.broken
+		return 0, nil, s.err
 	}
-	return s.version, maps.Clone(s.values), s.broken
+	return s.version, maps.Clone(s.values), s.err
 }
 
 func (s *fakeStore) Save(_ context.Context, base int64, changes map[string]json.RawMessage) (int64, map[string]json.RawMessage, error) {
 	s.saves++
-	if s.broken != nil {
-		return 0, nil, s.broken
+	if s.err != nil {
+		return 0, nil, s.err
 	}
 	if base != s.version {
 		return 0, nil, failure.New(failure.RevisionMismatch, "test", "another was first")
@@ -64,7 +64,7 @@ func TestConfig_ChangesInRAMAndSavesAllAtOnce(t *testing.T) {
 	require.Equal(t, 1, store.saves)
 	require.EqualValues(t, 4, c.Version())
 	require.Equal(t, map[string]json.RawMessage{"tone": json.RawMessage(`"curt"`)}, store.values)
-	values, err := c.Of(t.Context(), "another")
+	values, err := c.LoadAgent(t.Context(), "another")
 	require.NoError(t, err)
 	require.Empty(t, values)
 }
@@ -82,11 +82,11 @@ func TestConfig_ConflictingChangesStayUntilReload(t *testing.T) {
 	require.True(t, ok)
 	require.JSONEq(t, `"mine"`, string(value))
 
-	store.broken = errors.New("away")
-	require.ErrorIs(t, c.Reload(t.Context()), store.broken)
-	_, err := c.Of(t.Context(), "clerk")
-	require.ErrorIs(t, err, store.broken)
-	store.broken = nil
+	store.err = errors.New("away")
+	require.ErrorIs(t, c.Reload(t.Context()), store.err)
+	_, err := c.LoadAgent(t.Context(), "clerk")
+	require.ErrorIs(t, err, store.err)
+	store.err = nil
 	require.NoError(t, c.Reload(t.Context()))
 	value, _ = c.Get("tone")
 	require.JSONEq(t, `"theirs"`, string(value))

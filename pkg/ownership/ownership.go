@@ -17,7 +17,7 @@ const (
 )
 
 // ownersByName maps single keys to their owners (SO-2, SO-3).
-var names = map[string]Owner{
+var ownersByName = map[string]Owner{
 	"history": Memory, "user_history": Memory, "embeddings": Memory, "facts": Memory,
 	"learned_facts": Memory, "preferences": Memory, "memory": Memory,
 	"trace_id": Orchestrator, "routing": Orchestrator, "routing_context": Orchestrator,
@@ -27,7 +27,7 @@ var names = map[string]Owner{
 
 // ownersByPrefix maps prefixes of keys to their owners. Prefixes apply before single names, so the agent owns
 // "_trace_id" (SO-4).
-var prefixes = []struct {
+var ownersByPrefix = []struct {
 	prefix string
 	owner  Owner
 }{{"_", Agent}, {"temp:", Agent}, {"app:", Memory}, {"user:", Memory}}
@@ -39,7 +39,7 @@ func OwnerOf(key string) (owner Owner, declared bool) { return ownerWithDeclared
 // ownerWithDeclared does the same as OwnerOf, but also applies the keys that an agent declares. Prefix rules apply
 // first, then the declared keys, then the rules for single keys.
 func ownerWithDeclared(key string, more map[string]Owner) (owner Owner, declared bool) {
-	for _, p := range prefixes {
+	for _, p := range ownersByPrefix {
 		if strings.HasPrefix(key, p.prefix) {
 			return p.owner, true
 		}
@@ -47,7 +47,7 @@ func ownerWithDeclared(key string, more map[string]Owner) (owner Owner, declared
 	if owner, ok := more[key]; ok {
 		return owner, true
 	}
-	if owner, ok := names[key]; ok {
+	if owner, ok := ownersByName[key]; ok {
 		return owner, true
 	}
 	return Agent, false

@@ -56,7 +56,7 @@ func (s *AgentState) Get(key string) (any, bool) {
 
 // Set sets a key of the agent. Modes: state_violation for a key of another tier.
 func (s *AgentState) Set(key string, value any) error {
-	known, err := s.owns("set", key)
+	known, err := s.checkOwner("set", key)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (s *AgentState) Set(key string, value any) error {
 
 // Delete removes a key of the agent. Modes: state_violation.
 func (s *AgentState) Delete(key string) error {
-	if _, err := s.owns("delete", key); err != nil {
+	if _, err := s.checkOwner("delete", key); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -104,7 +104,7 @@ func (s *AgentState) Owner(key string) (owner Owner, declared bool) {
 	return ownerWithDeclared(key, s.declared)
 }
 
-func (s *AgentState) owns(verb, key string) (declared bool, err error) {
+func (s *AgentState) checkOwner(verb, key string) (declared bool, err error) {
 	owner, declared := s.Owner(key)
 	if owner != Agent {
 		err := Violation("ownership."+verb, key, owner, s.actor)

@@ -43,7 +43,7 @@ type contextWatch struct {
 func (w *contextWatch) check(_ context.Context, reply *hook.LLMReply) error {
 	now, before := reply.ContextPercent(), 0.0
 	info := reply.Info()
-	err := w.last.Do(reply.State(), cmp.Or(info.Session, info.TurnID), func(last *float64) { before, *last = *last, now })
+	err := w.last.Update(reply.State(), cmp.Or(info.Session, info.TurnID), func(last *float64) { before, *last = *last, now })
 	if err != nil || reply.Replayed {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 
 // fillContext returns a reply that fills the context to the given percentage.
 func fillContext(percent float64) scripted.Reply {
-	return scripted.Reply{Deltas: []string{"ok"}, Usage: execution.Usage{InputTokens: int64(percent / 100 * llm.DefaultContext)}}
+	return scripted.Reply{Deltas: []string{"ok"}, Usage: execution.Usage{InputTokens: int64(percent / 100 * llm.DefaultContextSize)}}
 }
 
 func runWatched(ctx context.Context, a *agent.Agent, session string) (warned []string, err error) {

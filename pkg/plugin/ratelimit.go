@@ -140,7 +140,7 @@ func (l *rateLimits) session(t *hook.Turn, k callKind) (found *rate.Limiter, err
 		return nil, nil
 	}
 	info := t.Info()
-	err = l.sessions.Do(t.State(), cmp.Or(info.Session, info.TurnID), func(limiters *map[string]*rate.Limiter) {
+	err = l.sessions.Update(t.State(), cmp.Or(info.Session, info.TurnID), func(limiters *map[string]*rate.Limiter) {
 		if *limiters == nil {
 			*limiters = map[string]*rate.Limiter{}
 		}

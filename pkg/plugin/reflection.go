@@ -40,11 +40,11 @@ func NewReflection(c Reflection) (hook.Plugin, error) {
 	}
 	p := reflection{every: cmp.Or(c.Every, 1)}
 	return hook.Plugin{Name: ReflectionName, Handlers: []hook.Handler{
-		hook.OnAgentReady(requireModel), hook.AfterUserInput(p.plan), hook.AfterTools(p.reflect),
+		hook.OnAgentReady(checkModel), hook.AfterUserInput(p.plan), hook.AfterTools(p.reflect),
 	}}, nil
 }
 
-func requireModel(a hook.Agent) error {
+func checkModel(a hook.Agent) error {
 	if a.Model == "" {
 		return failure.Newf(failure.AgentValidation, "plugin.NewReflection",
 			"agent %s has no model that could think; give the plugin to the agents that it runs", a.Name)
@@ -70,7 +70,7 @@ func (p reflection) reflect(ctx context.Context, r *hook.Round) error {
 	return think(ctx, r.Turn, event.Reflection, reflectInstruction, struct {
 		Request string       `json:"request"`
 		Calls   []aside.Call `json:"calls"`
-	}{conversation.Cut(r.Info().Prompt, maxText), aside.Calls(r, maxText)})
+	}{conversation.Truncate(r.Info().Prompt, maxText), aside.Calls(r, maxText)})
 }
 
 var titles = map[event.Topic]string{event.Plan: "Your plan:\n", event.Reflection: "Your thoughts on these results:\n"}
@@ -86,7 +86,7 @@ func think(ctx context.Context, t *hook.Turn, topic event.Topic, instruction str
 	if err != nil {
 		return err
 	}
-	thought = conversation.Cut(thought, maxThought)
+	thought = conversation.Truncate(thought, maxThought)
 	t.Think(topic, thought)
 	t.Add(conversation.Message{Role: conversation.RoleUser, Author: t.Info().Agent, Text: titles[topic] + thought})
 	return nil

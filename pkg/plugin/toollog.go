@@ -67,7 +67,7 @@ func (w *toolLog) logCall(_ context.Context, c *hook.Call) error {
 		line = append(line, logField{"result", c.Text})
 	}
 	for i := range line {
-		line[i].text = escape(line[i].text)
+		line[i].text = escapeAndTruncate(line[i].text)
 	}
 	if err := w.write(line); err != nil {
 		c.Warn(ReasonToolLogFailed, "the log of tool calls could not be written; the turn continues without this line")
@@ -100,8 +100,8 @@ func (w *toolLog) write(line []logField) error {
 }
 
 // escapeAndTruncate returns the first MaxLoggedText bytes of a text, with invisible characters escaped.
-func escape(text string) string {
-	begin := conversation.Cut(text, MaxLoggedText)
+func escapeAndTruncate(text string) string {
+	begin := conversation.Truncate(text, MaxLoggedText)
 	var b strings.Builder
 	for _, r := range begin {
 		switch {

@@ -20,13 +20,13 @@ import (
 const text = "CANARY-7f3a"
 
 type secretHolder struct {
-	Token   secret.Value
-	Pointer *secret.Value
-	Map     map[string]secret.Value
-	Slice   []secret.Value
-	Any     any
-	hidden  secret.Value
-	hiding  map[string]secret.Value
+	Token     secret.Value
+	Pointer   *secret.Value
+	Map       map[string]secret.Value
+	Slice     []secret.Value
+	Any       any
+	hidden    secret.Value
+	hiddenMap map[string]secret.Value
 }
 
 // secretsInShapes returns values that contain a secret in different ways, by name.

@@ -54,7 +54,8 @@ func runCase(t *testing.T, c injectionCase, mode tool.Guard, parallel bool) *cas
 		p.startSession(p.actingAgent(mode, parallel, p.agentAsTool(p.remoteAgent())), "Please ask.")
 	case "handed":
 		boss := p.newAgent(agent.Config{
-			Name: "boss", Model: &obedientModel{"read_page"}, Tools: []tool.Tool{p.textTool(), p.agentAsTool(p.actingAgent(tool.GuardOff, parallel))}, Guard: mode,
+			Name: "boss", Model: &obedientModel{"read_page"}, Tools: []tool.Tool{p.textTool(), p.agentAsTool(p.actingAgent(tool.GuardOff,
+				parallel))}, Guard: mode,
 		})
 		p.startSession(boss, "Please read it.")
 	case "flow":

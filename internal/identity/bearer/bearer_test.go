@@ -64,10 +64,13 @@ func startServer(t *testing.T, cfg bearer.Config) *fakeServer {
 	clients, err := bearer.Open(cfg, zap.New(core))
 	require.NoError(t, err)
 	p := &fakeServer{logs: logs}
-	server, err := rpc.NewServer(telemetry.FromLogger(zap.New(core)), rpc.Config{Authenticate: clients.Authenticate, CheckBarred: func(who identity.Principal, _ string) error {
-		p.lastAuthenticated = who
-		return nil
-	}})
+	server, err := rpc.NewServer(telemetry.FromLogger(zap.New(core)), rpc.Config{
+		Authenticate: clients.Authenticate,
+		CheckBarred: func(who identity.Principal, _ string) error {
+			p.lastAuthenticated = who
+			return nil
+		},
+	})
 	require.NoError(t, err)
 	troupev1.RegisterSessionServiceServer(server, p)
 	troupev1.RegisterOrchestratorServiceServer(server, p)
@@ -141,7 +144,8 @@ func TestAuthenticator_RejectsUnauthenticatedCalls(t *testing.T) {
 		require.True(t, failure.Is(err, failure.UserUnauthenticated), "%s: %v", name, err)
 		require.ErrorContains(t, err, c.says, name)
 		require.NotContains(t, fmt.Sprintf("%+v", err), strings.TrimPrefix(ann, "tr_"), name)
-		stream, err := troupev1.NewOrchestratorServiceClient(p.conn).WatchTrace(metadata.AppendToOutgoingContext(t.Context(), c.said...), &troupev1.WatchTraceRequest{TraceId: strings.Repeat("a", 32)})
+		stream, err := troupev1.NewOrchestratorServiceClient(p.conn).WatchTrace(metadata.AppendToOutgoingContext(t.Context(), c.said...),
+			&troupev1.WatchTraceRequest{TraceId: strings.Repeat("a", 32)})
 		require.NoError(t, err)
 		_, err = stream.Recv()
 		require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.UserUnauthenticated), "%s: %v", name, err)

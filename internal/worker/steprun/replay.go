@@ -84,7 +84,7 @@ func (s *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*
 		return nil, failure.FromCause(ctx, ctx.Err())
 	}
 	if stepjournal.IsUnrecorded(err) {
-		return &troupev1.StepReplay{Step: asked.GetStep(), Agent: asked.GetAgent(), Skipped: failure.Plain(err)}, nil
+		return &troupev1.StepReplay{Step: asked.GetStep(), Agent: asked.GetAgent(), Skipped: failure.PlainMessage(err)}, nil
 	}
 	if err == nil && step.Silent {
 		err = dropBranchMessages(&done)
@@ -169,7 +169,7 @@ func replayToProto(req *troupev1.ExecuteStepRequest, journal *replay.Journal, d 
 	if d != nil {
 		r.Difference = &troupev1.Difference{
 			Kind: differenceKinds[d.Kind], Number: int32(d.Number), Subject: d.Subject,
-			Recorded: conversation.Cut(d.Recorded, maxDifferenceText), Now: conversation.Cut(d.Now, maxDifferenceText),
+			Recorded: conversation.Truncate(d.Recorded, maxDifferenceText), Now: conversation.Truncate(d.Now, maxDifferenceText),
 		}
 	}
 	return r

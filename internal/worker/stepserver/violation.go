@@ -43,9 +43,9 @@ func (t *violationReporter) publishStepError(ctx context.Context, err error) {
 	if !ok || rejection.Mode != failure.StateViolation || t.published[rejection.Facts[failure.FactKey]] {
 		return
 	}
-	v, theirs := event.ViolationOf(err)
+	v, theirs := event.ViolationFromError(err)
 	if !theirs { // this process rejected the write before it called the memory service
-		v, ok = event.ViolationOf(rejection.With(failure.FactActor, t.req.GetAgent()))
+		v, ok = event.ViolationFromError(rejection.With(failure.FactActor, t.req.GetAgent()))
 		if !ok {
 			return
 		}

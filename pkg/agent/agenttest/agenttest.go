@@ -60,7 +60,7 @@ func Run(t T, a *agent.Agent, text string) Turn {
 func (r Turn) Kinds() []string {
 	var kinds []string
 	for _, e := range r.Events {
-		if !event.IsTransient(e.Payload) && !strings.HasPrefix(e.Kind(), event.Internal) {
+		if !event.IsTransient(e.Payload) && !strings.HasPrefix(e.Kind(), event.InternalPrefix) {
 			kinds = append(kinds, e.Kind())
 		}
 	}

@@ -161,7 +161,10 @@ func (w *callCounts) repeatingFlow(t *testing.T) *agent.Agent {
 		return fmt.Sprint(n), in.Memory().Set("temp:rounds", n)
 	})
 	require.NoError(t, err)
-	return build(t, agent.Config{Name: "counting", Handlers: w.hooks, Tools: []tool.Tool{tool.With(execution.Idempotent, count)}, Model: callingModel{w, []conversation.ToolCall{{Name: "count"}}}})
+	return build(t, agent.Config{Name: "counting", Handlers: w.hooks, Tools: []tool.Tool{tool.With(execution.Idempotent, count)}, Model: callingModel{
+		w,
+		[]conversation.ToolCall{{Name: "count"}},
+	}})
 }
 
 // flowOfEveryKind returns a flow of every kind: agents in sequence, in parallel, in rounds, and as tools.
@@ -267,13 +270,17 @@ func TestFlow_RunsAnAtMostOnceToolOnce(t *testing.T) {
 		w := &callCounts{did: map[string]int{}}
 		j := &journal{entries: map[string]execution.Entry{}}
 		once := func(name string) *agent.Agent {
-			return build(t, agent.Config{Name: name, Tools: []tool.Tool{w.recordingTool(t, execution.AtMostOnce)}, Model: callingModel{w, []conversation.ToolCall{call("at_most_once", "what", name)}}})
+			return build(t, agent.Config{Name: name, Tools: []tool.Tool{w.recordingTool(t, execution.AtMostOnce)}, Model: callingModel{
+				w,
+				[]conversation.ToolCall{call("at_most_once", "what", name)},
+			}})
 		}
 		team := func() *agent.Agent {
 			aide, err := flow.AsTool(once("aide"), flow.AsToolConfig{})
 			require.NoError(t, err)
 			require.Equal(t, execution.AtMostOnce, tool.EffectOf(aide))
-			boss := build(t, agent.Config{Name: "boss", Tools: []tool.Tool{aide}, Model: callingModel{w, []conversation.ToolCall{call("aide", "request", "help")}}})
+			boss := build(t, agent.Config{Name: "boss", Tools: []tool.Tool{aide}, Model: callingModel{w, []conversation.ToolCall{call("aide", "request",
+				"help")}}})
 			return mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "all"}, once("a"), boss, once("b")))
 		}
 		lost, left := false, after

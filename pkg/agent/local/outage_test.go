@@ -291,7 +291,8 @@ func TestSession_UnreadableJournalLeavesTheTurnOpen(t *testing.T) {
 // Req: LP-21
 func TestSession_FailedCompactionIsAWarning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, wires, store := outage(t, agent.Config{}, local.Config{MaxMessages: 2, AutoCompact: true}, scripted.Say("1"), scripted.Say("2"), scripted.Say("3"))
+		s, _, wires, store := outage(t, agent.Config{}, local.Config{MaxMessages: 2, AutoCompact: true}, scripted.Say("1"), scripted.Say("2"),
+			scripted.Say("3"))
 		ask(t, s, "a")
 		*wires = lostMethods{calls: []string{"CompactSession"}}
 		all, err := runTurn(t, s, local.Input{Text: "b"})

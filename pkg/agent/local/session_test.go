@@ -113,7 +113,7 @@ func runTurnUnder(ctx context.Context, t *testing.T, s *local.Session, in local.
 			failed = err
 			continue
 		}
-		require.False(t, strings.HasPrefix(e.Kind(), event.Internal))
+		require.False(t, strings.HasPrefix(e.Kind(), event.InternalPrefix))
 		if _, delta := e.Payload.(event.TextDelta); !delta {
 			all = append(all, e)
 		}

@@ -51,7 +51,7 @@ type Config struct {
 // reads the key from ANTHROPIC_API_KEY and the address from ANTHROPIC_BASE_URL. Without a key, opening a model
 // fails with an error that names the variable (CO-10).
 func Provider() llm.Provider {
-	return llm.Provider{Prefix: Prefix, Bare: []string{"claude"}, Open: func(name string) (llm.Model, error) {
+	return llm.Provider{Prefix: Prefix, BarePrefixes: []string{"claude"}, Open: func(name string) (llm.Model, error) {
 		return New(name, Config{Key: secret.New(os.Getenv(KeyVariable)), BaseURL: os.Getenv(BaseURLVariable)})
 	}}
 }
@@ -62,23 +62,23 @@ func Provider() llm.Provider {
 func New(name string, c Config) (llm.Model, error) {
 	bare := strings.TrimPrefix(name, Prefix+"/")
 	m := &model{
-		source:          llm.Source{Provider: Prefix, Model: Prefix + "/" + bare, Variable: KeyVariable, Key: c.Key},
+		source:          llm.Source{Provider: Prefix, Model: Prefix + "/" + bare, KeyVariable: KeyVariable, Key: c.Key},
 		model:           bare,
 		maxTokens:       cmp.Or(c.MaxTokens, maxTokens),
 		thinkingEnabled: c.Thinking,
 	}
 	if c.Key.Reveal() == "" {
-		return nil, m.source.MissingKey()
+		return nil, m.source.NewMissingKeyError()
 	}
 	m.messages = sdk.NewMessageService(
 		option.WithBaseURL(cmp.Or(c.BaseURL, baseURL)),
 		option.WithAPIKey(c.Key.Reveal()),
 		option.WithHTTPClient(llm.NewHTTPClient(c.Bounds)),
 		option.WithMaxRetries(0),
-		option.WithMiddleware(m.failOnErrorStatus),
+		option.WithMiddleware(m.checkStatus),
 		option.WithoutOpenTelemetry(), // the mesh has its own tracing, and must not send trace ids to providers
 	)
-	return llm.Retried(llm.Priced(m, c.Table.At(c.BaseURL)), c.Retry), nil
+	return llm.Retried(llm.Priced(m, c.Table.ForBaseURL(c.BaseURL)), c.Retry), nil
 }
 
 // model is a model of the provider. It is safe for concurrent use.
@@ -96,11 +96,11 @@ func (m *model) Name() string { return m.source.Model }
 // Generate implements llm.Model. It sends one request.
 func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
-		stream := m.messages.NewStreaming(ctx, m.request(req))
+		stream := m.messages.NewStreaming(ctx, m.newRequest(req))
 		defer stream.Close() //nolint:errcheck // what was to be read was read
 		var r reply
 		for !r.isComplete && stream.Next() {
-			if said := r.read(stream.Current()); (said.Text != "" || said.Thought != "") && !yield(said, nil) {
+			if said := r.applyEvent(stream.Current()); (said.Text != "" || said.Thought != "") && !yield(said, nil) {
 				return
 			}
 		}
@@ -121,9 +121,9 @@ func (m *model) lastDelta(ctx context.Context, r *reply, broken error) (llm.Delt
 	switch {
 	case !r.isComplete:
 		return end, m.streamError(ctx, broken)
-	case r.stop == sdk.StopReasonRefusal:
-		return end, m.source.Fail(llm.Refused, errors.New(cmp.Or(r.details, "the provider does not say why")))
-	case r.stop == sdk.StopReasonMaxTokens || r.stop == sdk.StopReasonModelContextWindowExceeded:
+	case r.stopReason == sdk.StopReasonRefusal:
+		return end, m.source.NewError(llm.ContentFiltered, errors.New(cmp.Or(r.stopDetails, "the provider does not say why")))
+	case r.stopReason == sdk.StopReasonMaxTokens || r.stopReason == sdk.StopReasonModelContextWindowExceeded:
 		end.Finish = llm.FinishLength
 	case len(r.calls) > 0:
 		end.Finish = llm.FinishCalls

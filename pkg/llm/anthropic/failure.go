@@ -17,13 +17,13 @@ import (
 
 // checkStatus is a middleware that returns an error for a response with an error status. Without it the SDK would
 // read the whole body, which may be huge.
-func (m *model) failOnErrorStatus(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+func (m *model) checkStatus(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 	res, err := next(req)
 	if err != nil || res.StatusCode < http.StatusBadRequest {
 		return res, err
 	}
-	kind, text := parseErrorBody(llm.ReadRefusal(res))
-	return nil, m.source.Refuse(res.StatusCode, res.Header, kind, text)
+	kind, text := parseErrorBody(llm.ReadErrorBody(res))
+	return nil, m.source.NewResponseError(res.StatusCode, res.Header, kind, text)
 }
 
 // streamError returns the error for a stream that ended before its message was complete. err is nil if the stream
@@ -34,12 +34,12 @@ func (m *model) streamError(ctx context.Context, err error) error {
 	}
 	if e, ok := errors.AsType[*sdk.Error](err); ok { // an event of the stream reported the error
 		kind, text := parseErrorBody([]byte(e.RawJSON()))
-		return m.source.Fail(cmp.Or(kind, llm.Unavailable), errors.New(text))
+		return m.source.NewError(cmp.Or(kind, llm.Unavailable), errors.New(text))
 	}
 	if isDecodeError(err) {
-		return m.source.Fail(llm.Malformed, err)
+		return m.source.NewError(llm.Malformed, err)
 	}
-	return m.source.Broken(ctx, cmp.Or(err, errors.New("the stream ended before the message did")))
+	return m.source.NewConnectionError(ctx, cmp.Or(err, errors.New("the stream ended before the message did")))
 }
 
 // isDecodeError reports whether err means that a text is not JSON of the expected form.
@@ -63,12 +63,12 @@ func parseErrorBody(body []byte) (llm.Kind, string) {
 	}
 	_ = json.Unmarshal(body, &c) // fields that cannot be decoded stay empty
 	text := cmp.Or(c.Error.Message, strings.TrimSpace(string(body)))
-	return kindOf(c.Error.Type, c.Error.Message), conversation.Cut(text, maxLogText)
+	return kindFromErrorType(c.Error.Type, c.Error.Message), conversation.Truncate(text, maxLogText)
 }
 
 // kindFromErrorType returns the kind of error for an error type of the provider. It is empty if only the status
 // tells the kind.
-func kindOf(sort sdk.ErrorType, text string) llm.Kind {
+func kindFromErrorType(sort sdk.ErrorType, text string) llm.Kind {
 	switch sort {
 	case sdk.ErrorTypeAuthenticationError:
 		return llm.Authentication

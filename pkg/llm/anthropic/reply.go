@@ -13,13 +13,13 @@ import (
 
 // reply holds the message of the model while it arrives.
 type reply struct {
-	blocks     map[int64]*block
-	thoughts   []thought // thoughts since the last call
-	calls      []conversation.ToolCall
-	used       sdk.Usage
-	stop       sdk.StopReason
-	details    string // the provider's explanation of why it stopped the message
-	isComplete bool
+	blocks      map[int64]*block
+	thoughts    []thought // thoughts since the last call
+	calls       []conversation.ToolCall
+	used        sdk.Usage
+	stopReason  sdk.StopReason
+	stopDetails string // the provider's explanation of why it stopped the message
+	isComplete  bool
 }
 
 // block is a part of the message that is still incomplete. Text needs no block, because it is yielded as it
@@ -32,27 +32,27 @@ type block struct {
 
 // applyEvent adds the next event to the reply, and returns the text and the thoughts in it. It ignores unknown
 // events and blocks, because the provider may add new ones.
-func (r *reply) read(e sdk.MessageStreamEventUnion) llm.Delta {
+func (r *reply) applyEvent(e sdk.MessageStreamEventUnion) llm.Delta {
 	switch e.Type {
 	case "message_start":
 		r.used = e.Message.Usage
 	case "content_block_start":
-		return r.start(e)
+		return r.startBlock(e)
 	case "content_block_delta":
 		return r.appendDelta(e)
 	case "content_block_stop":
-		r.finish(e.Index)
+		r.finishBlock(e.Index)
 	case "message_delta":
-		r.stop, r.details = e.Delta.StopReason, e.Delta.StopDetails.Explanation
-		r.count(e.Usage)
+		r.stopReason, r.stopDetails = e.Delta.StopReason, e.Delta.StopDetails.Explanation
+		r.updateUsage(e.Usage)
 	case "message_stop":
 		r.isComplete = true
 	}
 	return llm.Delta{}
 }
 
-// start begins a block.
-func (r *reply) start(e sdk.MessageStreamEventUnion) llm.Delta {
+// startBlock begins a block.
+func (r *reply) startBlock(e sdk.MessageStreamEventUnion) llm.Delta {
 	b := &block{}
 	var said llm.Delta
 	switch c := e.ContentBlock; c.Type {
@@ -87,7 +87,7 @@ func (r *reply) appendDelta(e sdk.MessageStreamEventUnion) llm.Delta {
 }
 
 // finishBlock completes a block. A call gets the thoughts that came before it.
-func (r *reply) finish(index int64) {
+func (r *reply) finishBlock(index int64) {
 	b := r.blocks[index]
 	delete(r.blocks, index)
 	switch {
@@ -97,7 +97,7 @@ func (r *reply) finish(index int64) {
 		r.thoughts = append(r.thoughts, b.thought)
 	default:
 		b.call.Arguments = cmp.Or(b.text.String(), "{}") // the provider sends no text for a call without arguments
-		b.call.Extra = pack(r.thoughts)
+		b.call.Extra = encodeThoughts(r.thoughts)
 		r.thoughts = nil
 		r.calls = append(r.calls, *b.call)
 	}
@@ -105,7 +105,7 @@ func (r *reply) finish(index int64) {
 
 // updateUsage applies the usage at the end of the message, which covers the whole message. Missing numbers have
 // not changed since the beginning.
-func (r *reply) count(u sdk.MessageDeltaUsage) {
+func (r *reply) updateUsage(u sdk.MessageDeltaUsage) {
 	r.used.OutputTokens = u.OutputTokens
 	if u.JSON.InputTokens.Valid() {
 		r.used.InputTokens = u.InputTokens

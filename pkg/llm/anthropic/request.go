@@ -19,18 +19,18 @@ import (
 // reading it again. There are breakpoints after the tools, after the system prompt, and after the last tool result
 // of a step. The next round begins with all of these. A breakpoint after too little text for the cache costs
 // nothing.
-func (m *model) request(req llm.Request) sdk.MessageNewParams {
+func (m *model) newRequest(req llm.Request) sdk.MessageNewParams {
 	params := sdk.MessageNewParams{
 		Model:     m.model,
 		MaxTokens: m.maxTokens,
-		Messages:  messages(req.Messages),
-		Tools:     tools(req.Tools),
+		Messages:  toMessages(req.Messages),
+		Tools:     toTools(req.Tools),
 	}
 	if system := req.Instructions(); system != "" {
 		params.System = []sdk.TextBlockParam{{Text: system, CacheControl: sdk.NewCacheControlEphemeralParam()}}
 	}
 	if len(req.Tools) == 0 {
-		if params.Tools = tools(mentionedTools(req.Messages)); len(params.Tools) > 0 {
+		if params.Tools = toTools(mentionedTools(req.Messages)); len(params.Tools) > 0 {
 			params.ToolChoice = sdk.ToolChoiceUnionParam{OfNone: &sdk.ToolChoiceNoneParam{}}
 		}
 	}
@@ -44,10 +44,10 @@ func (m *model) request(req llm.Request) sdk.MessageNewParams {
 }
 
 // toTools converts specs to the provider's format, with a cache breakpoint after the last tool.
-func tools(specs []llm.ToolSpec) []sdk.ToolUnionParam {
+func toTools(specs []llm.ToolSpec) []sdk.ToolUnionParam {
 	var all []sdk.ToolUnionParam
 	for _, spec := range specs {
-		t := &sdk.ToolParam{Name: spec.Name, InputSchema: param.Override[sdk.ToolInputSchemaParam](schema(spec))}
+		t := &sdk.ToolParam{Name: spec.Name, InputSchema: param.Override[sdk.ToolInputSchemaParam](toSchema(spec))}
 		if spec.Description != "" {
 			t.Description = sdk.String(spec.Description)
 		}
@@ -60,7 +60,7 @@ func tools(specs []llm.ToolSpec) []sdk.ToolUnionParam {
 }
 
 // toSchema returns the schema of a tool's arguments. The provider requires one for every tool.
-func schema(spec llm.ToolSpec) json.RawMessage {
+func toSchema(spec llm.ToolSpec) json.RawMessage {
 	if len(spec.Schema) == 0 {
 		return json.RawMessage(`{"type":"object"}`)
 	}
@@ -85,11 +85,11 @@ func mentionedTools(messages []conversation.Message) []llm.ToolSpec {
 
 // missingBeginningNote is put before a conversation whose first message is not from the user, because the provider
 // rejects such a conversation.
-const missingBeginning = "(The conversation began before this.)"
+const missingBeginningNote = "(The conversation began before this.)"
 
 // toMessages converts a conversation to the form that the provider requires. Messages of the user and the
 // assistant alternate, and the results of one round are in one message.
-func messages(all []conversation.Message) []sdk.MessageParam {
+func toMessages(all []conversation.Message) []sdk.MessageParam {
 	var out []sdk.MessageParam
 	add := func(role sdk.MessageParamRole, blocks []sdk.ContentBlockParamUnion) {
 		switch last := len(out) - 1; {
@@ -97,7 +97,7 @@ func messages(all []conversation.Message) []sdk.MessageParam {
 		case last >= 0 && out[last].Role == role:
 			out[last].Content = append(out[last].Content, blocks...)
 		case last < 0 && role == sdk.MessageParamRoleAssistant:
-			out = append(out, sdk.NewUserMessage(sdk.NewTextBlock(missingBeginning)), sdk.MessageParam{Role: role, Content: blocks})
+			out = append(out, sdk.NewUserMessage(sdk.NewTextBlock(missingBeginningNote)), sdk.MessageParam{Role: role, Content: blocks})
 		default:
 			out = append(out, sdk.MessageParam{Role: role, Content: blocks})
 		}
@@ -125,30 +125,30 @@ func messages(all []conversation.Message) []sdk.MessageParam {
 func assistantBlocks(m conversation.Message) []sdk.ContentBlockParamUnion {
 	var blocks []sdk.ContentBlockParamUnion
 	if len(m.ToolCalls) > 0 {
-		blocks = append(blocks, thoughts(m.ToolCalls[0].Extra)...)
+		blocks = append(blocks, decodeThoughts(m.ToolCalls[0].Extra)...)
 	}
 	blocks = append(blocks, textBlocks(m.Text)...)
 	for i, c := range m.ToolCalls {
 		if i > 0 {
-			blocks = append(blocks, thoughts(c.Extra)...)
+			blocks = append(blocks, decodeThoughts(c.Extra)...)
 		}
-		blocks = append(blocks, sdk.NewToolUseBlock(cleanID(c.ID), argumentsObject(c.Arguments), c.Name))
+		blocks = append(blocks, sdk.NewToolUseBlock(sanitizeID(c.ID), jsonObject(c.Arguments), c.Name))
 	}
 	return blocks
 }
 
 // toolResultBlock returns the block of a tool result, even if the result is empty.
 func toolResultBlock(m conversation.Message) *sdk.ToolResultBlockParam {
-	r := &sdk.ToolResultBlockParam{ToolUseID: cleanID(m.ToolCallID)}
+	r := &sdk.ToolResultBlockParam{ToolUseID: sanitizeID(m.ToolCallID)}
 	if strings.TrimSpace(m.Text) != "" {
 		r.Content = []sdk.ToolResultBlockParamContentUnion{{OfText: &sdk.TextBlockParam{Text: m.Text}}}
 	}
 	return r
 }
 
-// argumentsObject returns the arguments of a call as a JSON object. Invalid arguments become the value of a field,
+// jsonObject returns the arguments of a call as a JSON object. Invalid arguments become the value of a field,
 // so that the model sees what it wrote.
-func argumentsObject(arguments string) any {
+func jsonObject(arguments string) any {
 	var o map[string]json.RawMessage
 	if json.Unmarshal([]byte(cmp.Or(arguments, "{}")), &o) != nil || o == nil {
 		return map[string]string{"INVALID_JSON": arguments}
@@ -167,6 +167,6 @@ func textBlocks(s string) []sdk.ContentBlockParamUnion {
 
 // invalidIDCharacter matches a character that the provider does not accept in the id of a call. Ids from other
 // providers may contain such characters.
-var invalidInID = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
+var invalidIDCharacter = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
 
-func cleanID(s string) string { return invalidInID.ReplaceAllString(s, "_") }
+func sanitizeID(s string) string { return invalidIDCharacter.ReplaceAllString(s, "_") }

@@ -17,23 +17,23 @@ type thought struct {
 
 // extraPrefix begins each conversation.ToolCall.Extra of this provider. This adapter ignores values without it,
 // which come from other providers. Other adapters ignore values with it, because they are not JSON.
-const mark = "anthropic:"
+const extraPrefix = "anthropic:"
 
 // maxExtra is the maximum length of conversation.ToolCall.Extra in bytes. Longer thoughts are dropped.
 const maxExtra = 64 << 10
 
 // encodeThoughts encodes thoughts for conversation.ToolCall.Extra. It returns "" if there are none.
-func pack(thoughts []thought) string {
+func encodeThoughts(thoughts []thought) string {
 	packed, err := json.Marshal(thoughts)
-	if len(thoughts) == 0 || err != nil || len(mark)+len(packed) > maxExtra {
+	if len(thoughts) == 0 || err != nil || len(extraPrefix)+len(packed) > maxExtra {
 		return ""
 	}
-	return mark + string(packed)
+	return extraPrefix + string(packed)
 }
 
 // decodeThoughts decodes the result of encodeThoughts.
-func thoughts(extra string) []sdk.ContentBlockParamUnion {
-	packed, own := strings.CutPrefix(extra, mark)
+func decodeThoughts(extra string) []sdk.ContentBlockParamUnion {
+	packed, own := strings.CutPrefix(extra, extraPrefix)
 	var all []thought
 	if !own || json.Unmarshal([]byte(packed), &all) != nil {
 		return nil

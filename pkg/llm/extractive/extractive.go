@@ -69,7 +69,7 @@ func (model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta,
 		if len(calls) > 0 {
 			finish = llm.FinishCalls
 		}
-		yield(llm.Delta{ToolCalls: calls, Usage: estimate(req, text, calls), Finish: finish}, nil)
+		yield(llm.Delta{ToolCalls: calls, Usage: estimateUsage(req, text, calls), Finish: finish}, nil)
 	}
 }
 
@@ -77,20 +77,20 @@ func (model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta,
 func reply(req llm.Request) (string, []conversation.ToolCall) {
 	question, since := findQuestion(req.Messages)
 	if len(req.Choices) > 0 {
-		return decide(req.Choices, question), nil
+		return chooseWord(req.Choices, question), nil
 	}
 	found, told := collectPassages(since)
-	if tool, ok := searchTool(req.Tools); ok && !told {
-		return "", []conversation.ToolCall{search(tool, question)}
+	if tool, ok := findSearchTool(req.Tools); ok && !told {
+		return "", []conversation.ToolCall{newSearchCall(tool, question)}
 	}
 	if !told {
-		return askBack(question), nil
+		return clarifyingQuestion(question), nil
 	}
-	return compose(question, found, len(req.Tools) == 0), nil
+	return composeAnswer(question, found, len(req.Tools) == 0), nil
 }
 
 // chooseWord returns the choice for asking back if the question is vague, and otherwise the first other choice.
-func decide(choices []string, question string) string {
+func chooseWord(choices []string, question string) string {
 	asksBack := func(choice string) bool { return strings.Contains(strings.ToLower(choice), "clarif") }
 	for _, choice := range choices {
 		if asksBack(choice) == isVague(question) {
@@ -101,16 +101,16 @@ func decide(choices []string, question string) string {
 }
 
 // clarifyingQuestion returns the question that the model asks the user when there is nothing to quote.
-func askBack(question string) string {
+func clarifyingQuestion(question string) string {
 	const ask = "What exactly would you like to know, and about which part?"
 	if said := strings.Join(strings.Fields(question), " "); said != "" {
-		return "You wrote “" + conversation.Brief(said, 200) + "”. " + ask
+		return "You wrote “" + conversation.Excerpt(said, 200) + "”. " + ask
 	}
 	return ask
 }
 
 // findSearchTool returns the first tool that has a string parameter named query.
-func searchTool(tools []llm.ToolSpec) (string, bool) {
+func findSearchTool(tools []llm.ToolSpec) (string, bool) {
 	i := slices.IndexFunc(tools, func(t llm.ToolSpec) bool {
 		var schema struct {
 			Properties map[string]struct {
@@ -127,7 +127,7 @@ func searchTool(tools []llm.ToolSpec) (string, bool) {
 
 // newSearchCall returns a call of the search tool with the content words of the question. If it has none, the
 // whole question is the query.
-func search(tool, question string) conversation.ToolCall {
+func newSearchCall(tool, question string) conversation.ToolCall {
 	query := strings.Join(contentWords(question), " ")
 	if query == "" {
 		query = question
@@ -156,7 +156,7 @@ func splitIntoDeltas(text string) []string {
 	return all
 }
 
-func estimate(req llm.Request, text string, calls []conversation.ToolCall) execution.Usage {
+func estimateUsage(req llm.Request, text string, calls []conversation.ToolCall) execution.Usage {
 	in, out := utf8.RuneCountInString(req.System), utf8.RuneCountInString(text)
 	for _, m := range req.Messages {
 		in += utf8.RuneCountInString(m.Text)
@@ -167,7 +167,7 @@ func estimate(req llm.Request, text string, calls []conversation.ToolCall) execu
 	for _, c := range calls {
 		out += utf8.RuneCountInString(c.Name + c.Arguments)
 	}
-	return execution.Usage{InputTokens: tokens(in), OutputTokens: tokens(out)}
+	return execution.Usage{InputTokens: estimateTokens(in), OutputTokens: estimateTokens(out)}
 }
 
-func tokens(characters int) int64 { return int64((characters + 3) / 4) }
+func estimateTokens(characters int) int64 { return int64((characters + 3) / 4) }

@@ -23,7 +23,7 @@ func findQuestion(messages []conversation.Message) (string, []conversation.Messa
 			question = messages[first].Text + "\n" + question
 		}
 	}
-	return question, append(searchResultsOf(messages[last]), messages[last+1:]...)
+	return question, append(attachmentsAsResults(messages[last]), messages[last+1:]...)
 }
 
 func isQuestion(m conversation.Message) bool {

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	maxQuotes = 4   // maximum number of quotes in one answer
-	maxQuote  = 400 // maximum length of a quote in characters
+	maxQuotes      = 4   // maximum number of quotes in one answer
+	maxQuoteLength = 400 // maximum length of a quote in characters
 )
 
 // nothingFound is the beginning of an answer without quotes.
@@ -20,13 +20,13 @@ const nothingFound = "I found nothing on that"
 
 // composeAnswer returns an answer that consists of quotes, each with its place. A final answer also lists the
 // places at the end.
-func compose(question string, found []passage, final bool) string {
+func composeAnswer(question string, found []passage, final bool) string {
 	quotes := bestUnits(question, found)
 	if len(quotes) == 0 {
 		return nothingFound + " in what I could read.\n\n" + Disclaimer
 	}
 	var b strings.Builder
-	b.WriteString("On “" + conversation.Brief(question, 200) + "” the documents say:\n")
+	b.WriteString("On “" + conversation.Excerpt(question, 200) + "” the documents say:\n")
 	var places []string
 	for _, q := range quotes {
 		b.WriteString("\n- “" + q.text + "”")
@@ -85,7 +85,7 @@ func bestUnits(question string, found []passage) []unit {
 		if len(has[i]) == 0 || 3*len(around) < len(wanted) {
 			continue
 		}
-		score := weight(has[i]) + weight(matchingStems(wanted, u.own)) + 0.3*weight(around)
+		score := weight(has[i]) + weight(matchingStems(wanted, u.rawText)) + 0.3*weight(around)
 		score *= 1 + 0.5/float64(1+u.passage)
 		score *= 1 / (1 + float64(len(u.text))/800)
 		if len(words(u.text)) < 4 {

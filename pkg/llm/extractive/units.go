@@ -15,7 +15,7 @@ type unit struct {
 	passage int // index of the passage
 	place   string
 	text    string
-	own     string // text without the names of the table's columns
+	rawText string // text without the names of the table's columns
 }
 
 // splitter splits a passage into units, line by line.
@@ -38,32 +38,32 @@ var listItem = regexp.MustCompile(`^(?:[-*+]|\d+\.) +`)
 func (p passage) units(number int) []unit {
 	s := &splitter{passage: p, number: number, code: p.startsInCode()}
 	for i, line := range p.lines {
-		s.take(i, strings.TrimSpace(line))
+		s.addLine(i, strings.TrimSpace(line))
 	}
-	s.flush()
+	s.finishParagraph()
 	return s.units
 }
 
-func (s *splitter) take(line int, text string) {
+func (s *splitter) addLine(line int, text string) {
 	comment, isComment := strings.CutPrefix(text, "//")
 	switch {
 	case strings.HasPrefix(text, fence):
-		s.flush()
+		s.finishParagraph()
 		s.code = !s.code
 		return
 	case s.code, path.Ext(s.path) == ".go" && !isComment:
-		s.flush()
-		s.add(line, text, text)
+		s.finishParagraph()
+		s.addUnit(line, text, text)
 		return
 	case strings.HasPrefix(text, "|"):
-		s.flush()
+		s.finishParagraph()
 		s.tableRow(line, text)
 		return
 	case text == "", strings.HasPrefix(text, "#"):
-		s.flush()
+		s.finishParagraph()
 		return
 	case listItem.MatchString(text):
-		s.flush()
+		s.finishParagraph()
 		text = listItem.ReplaceAllString(text, "")
 	case isComment:
 		text = strings.TrimSpace(comment)
@@ -76,7 +76,7 @@ func (s *splitter) take(line int, text string) {
 
 // tableRow adds a table row as a unit that can be read alone, with the name of its column before each cell.
 func (s *splitter) tableRow(line int, text string) {
-	cells := cellsOf(text)
+	cells := splitCells(text)
 	switch {
 	case isTableRule(text):
 		return
@@ -95,13 +95,13 @@ func (s *splitter) tableRow(line int, text string) {
 			parts = append(parts, cell)
 		}
 	}
-	s.add(line, strings.Join(parts, "; "), text)
+	s.addUnit(line, strings.Join(parts, "; "), text)
 }
 
 // isTableRule reports whether a line is the rule between the header of a table and its rows.
 func isTableRule(text string) bool { return strings.Trim(text, "|-: ") == "" }
 
-func cellsOf(line string) []string {
+func splitCells(line string) []string {
 	cells := strings.Split(strings.Trim(line, "| "), "|")
 	for i := range cells {
 		cells[i] = strings.TrimSpace(cells[i])
@@ -109,18 +109,18 @@ func cellsOf(line string) []string {
 	return cells
 }
 
-func (s *splitter) flush() {
+func (s *splitter) finishParagraph() {
 	for _, sentence := range sentences(s.paragraph) {
-		s.add(s.start+sentence.line, sentence.text, sentence.text)
+		s.addUnit(s.start+sentence.line, sentence.text, sentence.text)
 	}
 	s.paragraph = nil
 }
 
-func (s *splitter) add(line int, text, own string) {
+func (s *splitter) addUnit(line int, text, own string) {
 	if strings.ContainsFunc(text, isDrawing) {
 		return
 	}
-	u := unit{passage: s.number, text: conversation.Brief(text, maxQuote), own: own}
+	u := unit{passage: s.number, text: conversation.Excerpt(text, maxQuoteLength), rawText: own}
 	if s.path != "" {
 		u.place = s.path + ":" + strconv.Itoa(s.line+line)
 	}

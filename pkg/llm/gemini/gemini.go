@@ -49,7 +49,7 @@ type Config struct {
 // the key from GEMINI_API_KEY or GOOGLE_API_KEY, and the address from GEMINI_BASE_URL. Without a key, opening a
 // model fails with an error that names the variable (CO-10).
 func Provider() llm.Provider {
-	return llm.Provider{Prefix: Prefix, Bare: []string{"gemini"}, Open: func(name string) (llm.Model, error) {
+	return llm.Provider{Prefix: Prefix, BarePrefixes: []string{"gemini"}, Open: func(name string) (llm.Model, error) {
 		key := cmp.Or(os.Getenv(KeyVariable), os.Getenv(OtherKeyVariable))
 		return New(name, Config{Key: secret.New(key), BaseURL: os.Getenv(BaseURLVariable)})
 	}}
@@ -60,12 +60,12 @@ func Provider() llm.Provider {
 func New(name string, c Config) (llm.Model, error) {
 	bare := strings.TrimPrefix(name, Prefix+"/")
 	m := &model{
-		source:    llm.Source{Provider: Prefix, Model: Prefix + "/" + bare, Variable: KeyVariable, Key: c.Key},
+		source:    llm.Source{Provider: Prefix, Model: Prefix + "/" + bare, KeyVariable: KeyVariable, Key: c.Key},
 		model:     bare,
 		maxTokens: c.MaxTokens,
 	}
 	if c.Key.Reveal() == "" {
-		return nil, m.source.MissingKey()
+		return nil, m.source.NewMissingKeyError()
 	}
 	web := llm.NewHTTPClient(c.Bounds)
 	web.Transport = transport{web.Transport, m.source}
@@ -79,7 +79,7 @@ func New(name string, c Config) (llm.Model, error) {
 		return nil, failure.Newf(failure.UserInvalidInput, "gemini.New", "model %s cannot be opened; check %s", name, BaseURLVariable)
 	}
 	m.models = client.Models
-	return llm.Retried(llm.Priced(m, c.Table.At(c.BaseURL)), c.Retry), nil
+	return llm.Retried(llm.Priced(m, c.Table.ForBaseURL(c.BaseURL)), c.Retry), nil
 }
 
 // model is a model of the provider. It is safe for concurrent use.
@@ -97,12 +97,12 @@ func (m *model) Name() string { return m.source.Model }
 func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		x := &exchange{}
-		r := reply{before: countCalls(req.Messages)}
+		r := reply{earlierCalls: countCalls(req.Messages)}
 		var broken error
-		for piece, err := range withoutPanics(m.models.GenerateContentStream(x.with(ctx), m.model, m.contents(req.Messages), m.config(req))) {
+		for piece, err := range withoutPanics(m.models.GenerateContentStream(x.newContext(ctx), m.model, m.toContents(req.Messages), m.newConfig(req))) {
 			var said llm.Delta
 			if err == nil {
-				said, err = r.read(piece)
+				said, err = r.applyItem(piece)
 			}
 			if err != nil {
 				broken = err
@@ -112,7 +112,7 @@ func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 				return
 			}
 		}
-		end, err := m.end(ctx, &r, x, broken)
+		end, err := m.lastDelta(ctx, &r, x, broken)
 		if (err == nil || end.Usage != execution.Usage{}) && !yield(end, nil) {
 			return
 		}
@@ -123,7 +123,7 @@ func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 }
 
 // filterReasons lists the finish reasons of answers that a content filter of the provider stopped.
-var filters = []genai.FinishReason{
+var filterReasons = []genai.FinishReason{
 	genai.FinishReasonSafety, genai.FinishReasonRecitation, genai.FinishReasonLanguage, genai.FinishReasonBlocklist,
 	genai.FinishReasonProhibitedContent, genai.FinishReasonSPII, genai.FinishReasonImageSafety,
 	genai.FinishReasonImageProhibitedContent, genai.FinishReasonImageRecitation,
@@ -131,12 +131,12 @@ var filters = []genai.FinishReason{
 
 // lastDelta returns the last delta of a reply: its calls, its usage, and why it ended. For a failed reply it
 // returns only the usage, and the error.
-func (m *model) end(ctx context.Context, r *reply, x *exchange, broken error) (llm.Delta, error) {
+func (m *model) lastDelta(ctx context.Context, r *reply, x *exchange, broken error) (llm.Delta, error) {
 	end := llm.Delta{Usage: r.usage}
-	if broken != nil || x.broken != nil || r.stop == "" && r.blocked == "" {
+	if broken != nil || x.streamErr != nil || r.finishReason == "" && r.blocked == "" {
 		return end, m.streamError(ctx, x, broken)
 	}
-	switch r.stop {
+	switch r.finishReason {
 	case genai.FinishReasonStop:
 		end.Finish = llm.FinishStop
 		if len(r.calls) > 0 {
@@ -146,14 +146,14 @@ func (m *model) end(ctx context.Context, r *reply, x *exchange, broken error) (l
 		end.Finish = llm.FinishLength
 	case genai.FinishReasonMalformedFunctionCall, genai.FinishReasonUnexpectedToolCall,
 		genai.FinishReasonOther, genai.FinishReasonUnspecified: // the same request often succeeds when it is sent again
-		return end, m.source.Fail(llm.Unavailable, errors.New(r.stopReason()))
+		return end, m.source.NewError(llm.Unavailable, errors.New(r.stopReason()))
 	case genai.FinishReasonTooManyToolCalls:
-		return end, m.source.Fail(llm.Malformed, errors.New(r.stopReason()))
+		return end, m.source.NewError(llm.Malformed, errors.New(r.stopReason()))
 	default:
-		if r.blocked == "" && !slices.Contains(filters, r.stop) {
-			return end, m.source.Fail(llm.Malformed, errors.New("unknown finish reason "+r.stopReason()))
+		if r.blocked == "" && !slices.Contains(filterReasons, r.finishReason) {
+			return end, m.source.NewError(llm.Malformed, errors.New("unknown finish reason "+r.stopReason()))
 		}
-		return end, m.source.Fail(llm.Refused, errors.New(r.stopReason()))
+		return end, m.source.NewError(llm.ContentFiltered, errors.New(r.stopReason()))
 	}
 	end.ToolCalls = r.calls
 	return end, nil

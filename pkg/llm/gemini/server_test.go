@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 const key = "AIza-test-0123456789"
 
 // openModel returns a model that sends each request once, to the server s.
-func open(t *testing.T, s *llmtest.Replay, c gemini.Config) llm.Model {
+func openModel(t *testing.T, s *llmtest.Replay, c gemini.Config) llm.Model {
 	t.Helper()
 	c.Key, c.BaseURL, c.Retry = secret.New(key), s.URL, llm.Retry{Limit: -1}
 	m, err := gemini.New("gemini/gemini-3-pro", c)

@@ -38,7 +38,10 @@ func Fuzz(f *testing.F, recorded string, open func(baseURL string) (llm.Model, e
 	f.Cleanup(server.Close)
 	model, err := open(server.URL)
 	require.NoError(f, err)
-	req := llm.Request{Messages: []conversation.Message{{Role: conversation.RoleUser, Text: "hi"}}, Tools: []llm.ToolSpec{{Name: "look", Description: "Looks."}}}
+	req := llm.Request{Messages: []conversation.Message{{Role: conversation.RoleUser, Text: "hi"}}, Tools: []llm.ToolSpec{{
+		Name:        "look",
+		Description: "Looks.",
+	}}}
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		answer.Store(&stream)
 		began := time.Now()

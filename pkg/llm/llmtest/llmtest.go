@@ -21,10 +21,10 @@ type Provider struct {
 	Wire Wire
 
 	// These fields say what the provider's format cannot express.
-	NoCallIDs bool // tool calls have no ids
-	NoExtra   bool // no data is sent back with a tool call
-	NoCache   bool // the usage does not report cached tokens
-	NoWrites  bool // the usage does not report tokens written to a cache
+	NoCallIDs     bool // tool calls have no ids
+	NoExtra       bool // no data is sent back with a tool call
+	NoCache       bool // the usage does not report cached tokens
+	NoCacheWrites bool // the usage does not report tokens written to a cache
 }
 
 // Wire converts between the suite's types and the provider's format. Several goroutines may call its methods.
@@ -33,34 +33,34 @@ type Wire interface {
 	Stream(Reply) Stream
 	// ErrorBody returns the body of an error response with the given status and kind. It uses the provider's own
 	// code if the kind has one. text is the message for a person.
-	Refusal(status int, kind llm.Kind, text string) []byte
+	ErrorBody(status int, kind llm.Kind, text string) []byte
 	// ErrorEvent returns the event with which the provider reports an error in the middle of a stream. It returns
 	// nil if the format has no such event.
-	Interruption(kind llm.Kind, text string) []byte
+	ErrorEvent(kind llm.Kind, text string) []byte
 	// DecodeRequest decodes a request that the adapter has sent.
-	Asked(r *http.Request, body []byte) (Asked, error)
+	DecodeRequest(r *http.Request, body []byte) (DecodedRequest, error)
 }
 
 // Reply is an answer that the server sends.
 type Reply struct {
-	Say      []string // text deltas, each in an event of its own
-	Calls    []Call   // tool calls after the text
-	Usage    execution.Usage
-	Cut      bool // the answer reached the limit of output tokens
-	Filtered bool // a content filter stopped the answer after this text
+	Texts     []string // text deltas, each in an event of its own
+	Calls     []Call   // tool calls after the text
+	Usage     execution.Usage
+	Truncated bool // the answer reached the limit of output tokens
+	Filtered  bool // a content filter stopped the answer after this text
 
 	// Only a Server uses these fields. If Hold is set, the server sends the first piece and then waits until Hold
 	// is closed. If ErrorStatus is not 0, the server responds with this error status.
-	Hold   <-chan struct{}
-	Refuse int
+	Hold        <-chan struct{}
+	ErrorStatus int
 }
 
 // Call is a tool call.
 type Call struct {
-	ID    string
-	Name  string
-	Parts []string // parts of the arguments, each in an event of its own if the provider streams them
-	Extra string   // data to send back with the call, in base64 (empty if the provider has none)
+	ID            string
+	Name          string
+	ArgumentParts []string // parts of the arguments, each in an event of its own if the provider streams them
+	Extra         string   // data to send back with the call, in base64 (empty if the provider has none)
 }
 
 // Stream is the body of a response. It consists of complete events, each with its line end.
@@ -71,7 +71,7 @@ type Stream struct {
 }
 
 // DecodedRequest is a request of the adapter in the suite's types.
-type Asked struct {
+type DecodedRequest struct {
 	Model  string // name of the model without the prefix
 	Key    string // API key in the request
 	System string
@@ -85,19 +85,19 @@ type Asked struct {
 func Run(t *testing.T, p Provider) {
 	for _, part := range []struct {
 		name  string
-		tests []trial
+		tests []suiteTest
 	}{
-		{"Request", requests},
-		{"Answer", answers},
-		{"Refusal", refusals},
-		{"Stream", streams},
-		{"Bound", bounds},
+		{"Request", requestTests},
+		{"Answer", answerTests},
+		{"Refusal", errorResponseTests},
+		{"Stream", streamTests},
+		{"Bound", boundTests},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			for _, trial := range part.tests {
 				t.Run(trial.name, func(t *testing.T) {
 					t.Parallel()
-					trial.run(newRig(t, p))
+					trial.run(newTestbed(t, p))
 				})
 			}
 		})
@@ -105,7 +105,7 @@ func Run(t *testing.T, p Provider) {
 }
 
 // suiteTest is one test of the suite.
-type trial struct {
+type suiteTest struct {
 	name string
 	run  func(*testbed)
 }

@@ -68,7 +68,7 @@ func (r *Replay) Last() Request {
 }
 
 // ReadRecording returns the content of a file in the folder testdata.
-func Recorded(t testing.TB, name string) string {
+func ReadRecording(t testing.TB, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", name)) //nolint:gosec // the test names the file
 	require.NoError(t, err)

@@ -20,29 +20,29 @@ import (
 )
 
 const (
-	key      = "what-only-the-provider-may-know" // must not appear in any error
-	bare     = "test-large"                      // name of the model without the prefix
-	patience = 20 * time.Second                  // longest wait for what should happen at once
+	key       = "what-only-the-provider-may-know" // must not appear in any error
+	modelName = "test-large"                      // name of the model without the prefix
+	patience  = 20 * time.Second                  // longest wait for what should happen at once
 )
 
 // responder writes the response of the server to one request.
-type answer func(rig *testbed, w *writer, r *http.Request)
+type responder func(rig *testbed, w *writer, r *http.Request)
 
 // testbed runs a server in the provider's format for one test.
 type testbed struct {
 	*testing.T
 	Provider
-	url  string
-	left chan struct{} // gets a value when a client disconnects before its response is complete
+	url         string
+	disconnects chan struct{} // gets a value when a client disconnects before its response is complete
 
-	mu      sync.Mutex
-	answers []answer
-	asked   []Asked
-	bodies  []string
+	mu         sync.Mutex
+	responders []responder
+	received   []DecodedRequest
+	bodies     []string
 }
 
-func newRig(t *testing.T, p Provider) *testbed {
-	rig := &testbed{T: t, Provider: p, left: make(chan struct{}, 16)}
+func newTestbed(t *testing.T, p Provider) *testbed {
+	rig := &testbed{T: t, Provider: p, disconnects: make(chan struct{}, 16)}
 	server := httptest.NewServer(http.HandlerFunc(rig.serve))
 	t.Cleanup(server.Close)
 	rig.url = server.URL
@@ -55,33 +55,33 @@ func (rig *testbed) serve(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the client has gone
 	}
-	asked, err := rig.Wire.Asked(r, body)
+	asked, err := rig.Wire.DecodeRequest(r, body)
 	if err != nil {
 		rig.Errorf("the server cannot read the request: %s\n%s", err, body)
 	}
 	rig.mu.Lock()
-	rig.asked = append(rig.asked, asked)
+	rig.received = append(rig.received, asked)
 	rig.bodies = append(rig.bodies, string(body))
-	next := rig.answers[0]
-	if len(rig.answers) > 1 {
-		rig.answers = rig.answers[1:]
+	next := rig.responders[0]
+	if len(rig.responders) > 1 {
+		rig.responders = rig.responders[1:]
 	}
 	rig.mu.Unlock()
 	next(rig, &writer{ResponseWriter: w}, r)
 }
 
 // requests returns the decoded requests and their bodies so far.
-func (rig *testbed) requests() ([]Asked, []string) {
+func (rig *testbed) requests() ([]DecodedRequest, []string) {
 	rig.mu.Lock()
 	defer rig.mu.Unlock()
-	return slices.Clone(rig.asked), slices.Clone(rig.bodies)
+	return slices.Clone(rig.received), slices.Clone(rig.bodies)
 }
 
 // open returns the adapter's model, connected to a server with these responders.
-func (rig *testbed) open(bounds llm.Bounds, answers ...answer) llm.Model {
+func (rig *testbed) open(bounds llm.Bounds, answers ...responder) llm.Model {
 	rig.Helper()
-	rig.answers = answers
-	m, err := rig.Open(rig.Name+"/"+bare, rig.url, key, bounds)
+	rig.responders = answers
+	m, err := rig.Open(rig.Name+"/"+modelName, rig.url, key, bounds)
 	require.NoError(rig, err)
 	return m
 }
@@ -92,7 +92,7 @@ func (rig *testbed) awaitDisconnect() {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case <-rig.left:
+	case <-rig.disconnects:
 	case <-timer.C:
 		require.FailNow(rig, "the server did not see that the client disconnected")
 	}
@@ -100,7 +100,7 @@ func (rig *testbed) awaitDisconnect() {
 
 // ask sends a request and reads the whole answer. It calls heard with each delta, unless heard is nil, and stops
 // when heard returns false.
-func (rig *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard func(llm.Delta) bool) (all Said) {
+func (rig *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard func(llm.Delta) bool) (all Answer) {
 	rig.Helper()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -113,7 +113,7 @@ func (rig *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard
 		if d.Finish != "" {
 			require.Empty(rig, all.Finish, "an answer ends once")
 		}
-		all.hear(d, err)
+		all.add(d, err)
 		if heard != nil && err == nil && !heard(d) {
 			break
 		}
@@ -122,7 +122,7 @@ func (rig *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard
 }
 
 // askHello sends a request with one user message and reads the whole answer.
-func (rig *testbed) askHello(m llm.Model) Said {
+func (rig *testbed) askHello(m llm.Model) Answer {
 	rig.Helper()
 	return rig.ask(rig.Context(), m, hello, nil)
 }
@@ -155,9 +155,9 @@ func (rig *testbed) requireFailure(err error, kind llm.Kind) llm.Error {
 	require.Equal(rig, rig.Name, e.Provider)
 	require.Equal(rig, map[string]string{"kind": string(kind), "provider": rig.Name},
 		map[string]string{"kind": f.Facts["kind"], "provider": f.Facts["provider"]})
-	require.Contains(rig, f.Message, bare)
+	require.Contains(rig, f.Message, modelName)
 	require.NotEqual(rig, failure.Unknown, f.Mode)
-	require.Equal(rig, kind.Again(), f.Mode == failure.ResourceAPI && kind != llm.Malformed, "mode %s of kind %s", f.Mode, kind)
+	require.Equal(rig, kind.Retryable(), f.Mode == failure.ResourceAPI && kind != llm.Malformed, "mode %s of kind %s", f.Mode, kind)
 	return *e
 }
 
@@ -165,7 +165,7 @@ func (rig *testbed) requireFailure(err error, kind llm.Kind) llm.Error {
 type writer struct{ http.ResponseWriter }
 
 // sendEvents sends each event at once. At the beginning of a response it sends the header of an event stream.
-func (w *writer) events(events ...[]byte) {
+func (w *writer) sendEvents(events ...[]byte) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, e := range events {
 		_, _ = w.Write(e)
@@ -175,7 +175,7 @@ func (w *writer) events(events ...[]byte) {
 }
 
 // closeConnection closes the connection in the middle of a response.
-func (w *writer) cut() {
+func (w *writer) closeConnection() {
 	if conn, _, err := http.NewResponseController(w.ResponseWriter).Hijack(); err == nil {
 		_ = conn.Close()
 	}
@@ -184,18 +184,18 @@ func (w *writer) cut() {
 func (w *writer) flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
 
 // hangUntilDisconnect waits until the client disconnects or the test ends.
-func (rig *testbed) hang(r *http.Request) {
+func (rig *testbed) hangUntilDisconnect(r *http.Request) {
 	select {
 	case <-r.Context().Done():
-		rig.left <- struct{}{}
+		rig.disconnects <- struct{}{}
 	case <-rig.Context().Done():
 	}
 }
 
 // allEvents returns all events of a stream in one list.
-func (s Stream) whole() [][]byte { return slices.Concat(s.Begin, s.Body, s.End) }
+func (s Stream) allEvents() [][]byte { return slices.Concat(s.Begin, s.Body, s.End) }
 
 // respond returns a responder that sends a whole stream.
-func reply(r Reply) answer {
-	return func(rig *testbed, w *writer, _ *http.Request) { w.events(rig.Wire.Stream(r).whole()...) }
+func respond(r Reply) responder {
+	return func(rig *testbed, w *writer, _ *http.Request) { w.sendEvents(rig.Wire.Stream(r).allEvents()...) }
 }

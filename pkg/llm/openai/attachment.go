@@ -8,8 +8,8 @@ import (
 )
 
 // toUserMessage converts a message of the user. Its content is a text, or a list of parts if there are files.
-func (m *model) user(said conversation.Message) message {
-	text, files := llm.Shown(said, m.takes)
+func (m *model) toUserMessage(said conversation.Message) message {
+	text, files := llm.SplitAttachments(said, m.acceptsAttachment)
 	if len(files) == 0 {
 		return message{Role: conversation.RoleUser, Content: text}
 	}
@@ -30,7 +30,7 @@ func (m *model) user(said conversation.Message) message {
 
 // acceptsAttachment reports whether the provider accepts files of a media type. All servers accept images, but few
 // accept documents.
-func (m *model) takes(mediaType string) bool {
+func (m *model) acceptsAttachment(mediaType string) bool {
 	provider := m.source.Provider
 	return llm.IsImage(mediaType) || mediaType == llm.PDF && (provider == Prefix || provider == "openrouter")
 }

@@ -33,13 +33,13 @@ type output struct {
 	// Servers send the reasoning under one of these names. Some send the same text under both.
 	ReasoningContent json.RawMessage `json:"reasoning_content"`
 	Reasoning        json.RawMessage `json:"reasoning"`
-	ToolCalls        []piece         `json:"tool_calls"`
+	ToolCalls        []callPiece     `json:"tool_calls"`
 	// FunctionCall is the older form of a tool call, which some servers still send.
 	FunctionCall *functionPiece `json:"function_call"`
 }
 
 // reasoningText returns the reasoning as a JSON string (nil if there is none).
-func (o output) thought() json.RawMessage {
+func (o output) reasoningText() json.RawMessage {
 	if isString(o.ReasoningContent) {
 		return o.ReasoningContent
 	}
@@ -47,7 +47,7 @@ func (o output) thought() json.RawMessage {
 }
 
 // callPiece is a part of a tool call.
-type piece struct {
+type callPiece struct {
 	Index    int             `json:"index"`
 	ID       string          `json:"id"`
 	Function functionPiece   `json:"function"`
@@ -90,14 +90,14 @@ func (c *content) UnmarshalJSON(data []byte) error {
 			if err := inner.UnmarshalJSON(p.Thinking); err != nil {
 				return err
 			}
-			c.thoughts = append(c.thoughts, inner.all()...)
+			c.thoughts = append(c.thoughts, inner.texts()...)
 		}
 	}
 	return nil
 }
 
 // texts returns the texts of the content as JSON strings.
-func (c content) all() []json.RawMessage {
+func (c content) texts() []json.RawMessage {
 	if isString(c.text) {
 		return []json.RawMessage{c.text}
 	}
@@ -110,7 +110,7 @@ func isString(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '"' }
 // as two escapes, and some servers split the string between them. Each half alone would decode to a replacement
 // character.
 type textJoiner struct {
-	half string // escape of the first half of a character, until the second half arrives
+	pendingEscape string // escape of the first half of a character, until the second half arrives
 }
 
 // add returns the text of the next string ("" if raw is not a JSON string).
@@ -118,10 +118,10 @@ func (j *textJoiner) add(raw json.RawMessage) string {
 	if !isString(raw) {
 		return ""
 	}
-	body := j.half + string(raw[1:len(raw)-1])
-	j.half = ""
-	if cut := len(body) - len(`\ud83d`); endsWithHalf(body) {
-		body, j.half = body[:cut], body[cut:]
+	body := j.pendingEscape + string(raw[1:len(raw)-1])
+	j.pendingEscape = ""
+	if cut := len(body) - len(`\ud83d`); endsWithHighSurrogate(body) {
+		body, j.pendingEscape = body[:cut], body[cut:]
 	}
 	var text string
 	if err := json.Unmarshal([]byte(`"`+body+`"`), &text); err != nil {
@@ -132,7 +132,7 @@ func (j *textJoiner) add(raw json.RawMessage) string {
 
 // endsWithHighSurrogate reports whether the body of a JSON string ends with the escape of a high surrogate, which
 // is the first half of a character.
-func endsWithHalf(body string) bool {
+func endsWithHighSurrogate(body string) bool {
 	cut := len(body) - len(`\ud83d`)
 	if cut < 0 || !strings.HasPrefix(body[cut:], `\u`) {
 		return false

@@ -18,23 +18,23 @@ const maxLogText = 4 << 10
 // responseError returns the error for a response with an error status. It reads the beginning of the body and
 // closes it.
 func (m *model) responseError(res *http.Response) error {
-	c := parseErrorBody(llm.ReadRefusal(res))
-	return m.source.Refuse(res.StatusCode, res.Header, c.kind(res.StatusCode), c.text)
+	c := parseErrorBody(llm.ReadErrorBody(res))
+	return m.source.NewResponseError(res.StatusCode, res.Header, c.kind(res.StatusCode), c.text)
 }
 
 // streamError returns the error for an error event in a stream, whose HTTP status was 200.
 func (m *model) streamError(data []byte) error {
 	c := parseErrorBody(data)
 	if status, err := strconv.Atoi(c.code); err == nil && status >= http.StatusBadRequest {
-		return m.source.Refuse(status, nil, c.kind(status), c.text)
+		return m.source.NewResponseError(status, nil, c.kind(status), c.text)
 	}
-	return m.source.Fail(cmp.Or(c.kind(0), llm.Unavailable), errors.New(c.text))
+	return m.source.NewError(cmp.Or(c.kind(0), llm.Unavailable), errors.New(c.text))
 }
 
 // errorBody holds the error that a provider reports.
 type errorBody struct {
-	code, sort string // the provider's code and type of the error; either may be empty
-	text       string // the provider's message, for the log
+	code, errorType string // the provider's code and type of the error; either may be empty
+	text            string // the provider's message, for the log
 }
 
 // parseErrorBody decodes the body of an error. OpenAI's form is {"error": {"message", "type", "code"}}. Other servers
@@ -53,12 +53,12 @@ func parseErrorBody(body []byte) errorBody {
 	_ = json.Unmarshal(body, &outer) // fields that cannot be decoded stay empty
 	inner := outer.form
 	_ = json.Unmarshal(outer.Error, &inner)
-	text := cmp.Or(inner.Message, textOf(outer.Error), textOf(inner.Detail), strings.TrimSpace(string(body)))
-	return errorBody{code: textOf(inner.Code), sort: inner.Type, text: conversation.Cut(text, maxLogText)}
+	text := cmp.Or(inner.Message, toText(outer.Error), toText(inner.Detail), strings.TrimSpace(string(body)))
+	return errorBody{code: toText(inner.Code), errorType: inner.Type, text: conversation.Truncate(text, maxLogText)}
 }
 
 // toText returns a JSON string or number as text ("" for any other value).
-func textOf(raw json.RawMessage) string {
+func toText(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
 		return text
@@ -75,7 +75,7 @@ func textOf(raw json.RawMessage) string {
 func (c errorBody) kind(status int) llm.Kind {
 	says := func(text ...string) bool {
 		for _, t := range text {
-			if c.code == t || c.sort == t {
+			if c.code == t || c.errorType == t {
 				return true
 			}
 		}
@@ -88,7 +88,7 @@ func (c errorBody) kind(status int) llm.Kind {
 	case says("context_length_exceeded", "exceed_context_size_error"), status == http.StatusBadRequest && strings.Contains(lower, "context length"):
 		return llm.ContextLength
 	case says("content_filter", "content_policy_violation", "moderation_blocked"):
-		return llm.Refused
+		return llm.ContentFiltered
 	case says("invalid_api_key"):
 		return llm.Authentication
 	case says("model_not_found"):

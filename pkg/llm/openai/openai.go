@@ -43,20 +43,20 @@ type Config struct {
 // Provider returns the provider of models whose names begin with "openai/", or with gpt, o1, o3 or o4 and no
 // prefix (CO-10). It reads the key from OPENAI_API_KEY and the address from OPENAI_BASE_URL. Without both, opening
 // a model fails with an error that names the variable.
-func Provider() llm.Provider { return own.provider() }
+func Provider() llm.Provider { return ownServer.provider() }
 
 // Compatible returns the provider of models of another server, under its own prefix. It reads the key from the
 // environment variable keyVariable. If the variable with BASE_URL in place of API_KEY is set, it contains the
 // address.
 func Compatible(prefix, baseURL, keyVariable string) llm.Provider {
-	return server{prefix: prefix, baseURL: baseURL, key: keyVariable}.provider()
+	return server{prefix: prefix, baseURL: baseURL, keyVariable: keyVariable}.provider()
 }
 
 // Providers returns all providers that this package knows (CO-10): OpenAI, groq, openrouter, mistral, grok and co,
 // which is the managed gateway.
 func Providers() []llm.Provider {
 	all := []llm.Provider{Provider()}
-	for _, s := range others {
+	for _, s := range otherServers {
 		all = append(all, s.provider())
 	}
 	return all
@@ -64,28 +64,28 @@ func Providers() []llm.Provider {
 
 // server holds the settings of one provider.
 type server struct {
-	prefix, baseURL, key string
-	bare                 []string
-	plain                bool // see Config.PlainStream
+	prefix, baseURL, keyVariable string
+	barePrefixes                 []string
+	plainStream                  bool // see Config.PlainStream
 }
 
 var (
-	own    = server{prefix: Prefix, baseURL: "https://api.openai.com/v1", key: KeyVariable, bare: []string{"gpt", "o1", "o3", "o4"}}
-	others = []server{
-		{prefix: "groq", baseURL: "https://api.groq.com/openai/v1", key: "GROQ_API_KEY"},
-		{prefix: "openrouter", baseURL: "https://openrouter.ai/api/v1", key: "OPENROUTER_API_KEY"},
-		{prefix: "mistral", baseURL: "https://api.mistral.ai/v1", key: "MISTRAL_API_KEY", plain: true},
-		{prefix: "grok", baseURL: "https://api.x.ai/v1", key: "XAI_API_KEY"},
-		{prefix: "co", baseURL: "https://oo.openonion.ai/v1", key: "OPENONION_API_KEY"},
+	ownServer    = server{prefix: Prefix, baseURL: "https://api.openai.com/v1", keyVariable: KeyVariable, barePrefixes: []string{"gpt", "o1", "o3", "o4"}}
+	otherServers = []server{
+		{prefix: "groq", baseURL: "https://api.groq.com/openai/v1", keyVariable: "GROQ_API_KEY"},
+		{prefix: "openrouter", baseURL: "https://openrouter.ai/api/v1", keyVariable: "OPENROUTER_API_KEY"},
+		{prefix: "mistral", baseURL: "https://api.mistral.ai/v1", keyVariable: "MISTRAL_API_KEY", plainStream: true},
+		{prefix: "grok", baseURL: "https://api.x.ai/v1", keyVariable: "XAI_API_KEY"},
+		{prefix: "co", baseURL: "https://oo.openonion.ai/v1", keyVariable: "OPENONION_API_KEY"},
 	}
 )
 
 // provider returns the llm.Provider that opens models with the settings in the environment.
 func (s server) provider() llm.Provider {
-	return llm.Provider{Prefix: s.prefix, Bare: s.bare, Open: func(name string) (llm.Model, error) {
+	return llm.Provider{Prefix: s.prefix, BarePrefixes: s.barePrefixes, Open: func(name string) (llm.Model, error) {
 		return s.open(name, Config{
-			Key:     secret.New(os.Getenv(s.key)),
-			BaseURL: os.Getenv(strings.TrimSuffix(s.key, "_API_KEY") + "_BASE_URL"),
+			Key:     secret.New(os.Getenv(s.keyVariable)),
+			BaseURL: os.Getenv(strings.TrimSuffix(s.keyVariable, "_API_KEY") + "_BASE_URL"),
 		})
 	}}
 }
@@ -97,9 +97,9 @@ func (s server) provider() llm.Provider {
 func New(name string, c Config) (llm.Model, error) {
 	prefix, _, slash := strings.Cut(name, "/")
 	if !slash || prefix == Prefix {
-		return own.open(name, c)
+		return ownServer.open(name, c)
 	}
-	for _, s := range others {
+	for _, s := range otherServers {
 		if s.prefix == prefix {
 			return s.open(name, c)
 		}
@@ -113,12 +113,12 @@ func New(name string, c Config) (llm.Model, error) {
 func (s server) open(name string, c Config) (llm.Model, error) {
 	bare := strings.TrimPrefix(name, s.prefix+"/")
 	m := &model{
-		source: llm.Source{Provider: s.prefix, Model: s.prefix + "/" + bare, Variable: s.key, Key: c.Key},
-		model:  bare,
-		plain:  c.PlainStream || s.plain,
+		source:      llm.Source{Provider: s.prefix, Model: s.prefix + "/" + bare, KeyVariable: s.keyVariable, Key: c.Key},
+		model:       bare,
+		plainStream: c.PlainStream || s.plainStream,
 	}
 	if c.Key.Reveal() == "" && c.BaseURL == "" {
-		return nil, m.source.MissingKey()
+		return nil, m.source.NewMissingKeyError()
 	}
 	base, err := url.Parse(cmp.Or(c.BaseURL, s.baseURL))
 	if err != nil || base.Host == "" {
@@ -126,20 +126,20 @@ func (s server) open(name string, c Config) (llm.Model, error) {
 			"model %s: %q is no base URL; want one such as http://localhost:11434/v1", m.source.Model, c.BaseURL)
 	}
 	m.url, m.client = base.JoinPath("chat", "completions").String(), llm.NewHTTPClient(c.Bounds)
-	table := c.Table.At(c.BaseURL)
+	table := c.Table.ForBaseURL(c.BaseURL)
 	known, _ := table.Find(m.source.Model)
-	m.fixed = known.Fixed
+	m.fixedTemperature = known.FixedTemperature
 	return llm.Retried(llm.Priced(m, table), c.Retry), nil
 }
 
 // model is a model of the provider. It is safe for concurrent use.
 type model struct {
-	source llm.Source
-	client *http.Client
-	url    string
-	model  string // name without the prefix, as the provider knows it
-	plain  bool
-	fixed  bool // the provider rejects a temperature for this model
+	source           llm.Source
+	client           *http.Client
+	url              string
+	model            string // name without the prefix, as the provider knows it
+	plainStream      bool
+	fixedTemperature bool // the provider rejects a temperature for this model
 }
 
 // Name implements llm.Model.
@@ -148,14 +148,14 @@ func (m *model) Name() string { return m.source.Model }
 // Generate implements llm.Model. It sends one request.
 func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
-		out, err := m.httpRequest(ctx, req)
+		out, err := m.newHTTPRequest(ctx, req)
 		if err != nil {
-			yield(llm.Delta{}, m.source.Fail(llm.BadRequest, err))
+			yield(llm.Delta{}, m.source.NewError(llm.BadRequest, err))
 			return
 		}
 		res, err := m.client.Do(out)
 		if err != nil {
-			yield(llm.Delta{}, m.source.Broken(ctx, err))
+			yield(llm.Delta{}, m.source.NewConnectionError(ctx, err))
 			return
 		}
 		if res.StatusCode >= http.StatusBadRequest {
@@ -163,6 +163,6 @@ func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 			return
 		}
 		defer res.Body.Close() //nolint:errcheck // what was to be read was read
-		m.read(ctx, res, yield)
+		m.readResponse(ctx, res, yield)
 	}
 }

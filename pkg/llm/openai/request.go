@@ -76,11 +76,11 @@ type function struct {
 }
 
 // newHTTPRequest returns the HTTP request for req.
-func (m *model) httpRequest(ctx context.Context, req llm.Request) (*http.Request, error) {
+func (m *model) newHTTPRequest(ctx context.Context, req llm.Request) (*http.Request, error) {
 	var body bytes.Buffer
 	encoder := json.NewEncoder(&body)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(m.request(req)); err != nil {
+	if err := encoder.Encode(m.newRequest(req)); err != nil {
 		return nil, err
 	}
 	out, err := http.NewRequestWithContext(ctx, http.MethodPost, m.url, &body)
@@ -96,12 +96,12 @@ func (m *model) httpRequest(ctx context.Context, req llm.Request) (*http.Request
 	return out, nil
 }
 
-func (m *model) request(req llm.Request) request {
-	r := request{Model: m.model, Messages: m.messages(req), Tools: tools(req.Tools), Stream: true}
-	if !m.fixed {
+func (m *model) newRequest(req llm.Request) request {
+	r := request{Model: m.model, Messages: m.toMessages(req), Tools: toTools(req.Tools), Stream: true}
+	if !m.fixedTemperature {
 		r.Temperature = req.Temperature
 	}
-	if !m.plain {
+	if !m.plainStream {
 		r.StreamOptions = &streamOptions{IncludeUsage: true}
 	}
 	return r
@@ -113,12 +113,12 @@ func instructions(req llm.Request) string {
 	if len(req.Choices) == 0 {
 		return req.System
 	}
-	return strings.TrimSpace(req.System + "\n\n" + req.HowToChoose())
+	return strings.TrimSpace(req.System + "\n\n" + req.ChoiceInstruction())
 }
 
 // toMessages converts the conversation to the provider's format. It omits empty messages, except tool results,
 // because the provider requires a result for each call.
-func (m *model) messages(req llm.Request) []message {
+func (m *model) toMessages(req llm.Request) []message {
 	all := make([]message, 0, 1+len(req.Messages))
 	if system := instructions(req); system != "" {
 		all = append(all, message{Role: conversation.RoleSystem, Content: system})
@@ -129,17 +129,17 @@ func (m *model) messages(req llm.Request) []message {
 			all = append(all, message{Role: conversation.RoleTool, Content: said.Text, ToolCallID: said.ToolCallID})
 		case said.Text == "" && len(said.ToolCalls) == 0 && len(said.Attachments) == 0:
 		case said.Role == conversation.RoleAssistant:
-			all = append(all, assistant(said))
+			all = append(all, toAssistantMessage(said))
 		case said.ReaderRole() == conversation.RoleSystem:
 			all = append(all, message{Role: conversation.RoleSystem, Content: said.Text})
 		default: // includes summaries, because many servers accept a system message only as the first message
-			all = append(all, m.user(said))
+			all = append(all, m.toUserMessage(said))
 		}
 	}
 	return all
 }
 
-func assistant(said conversation.Message) message {
+func toAssistantMessage(said conversation.Message) message {
 	out := message{Role: conversation.RoleAssistant}
 	if said.Text != "" {
 		out.Content = said.Text
@@ -154,7 +154,7 @@ func assistant(said conversation.Message) message {
 	return out
 }
 
-func tools(specs []llm.ToolSpec) []tool {
+func toTools(specs []llm.ToolSpec) []tool {
 	var all []tool
 	for _, spec := range specs {
 		all = append(all, tool{Type: "function", Function: function{Name: spec.Name, Description: spec.Description, Parameters: spec.Schema}})

@@ -21,33 +21,33 @@ import (
 
 // reply holds the answer of the model while it arrives.
 type reply struct {
-	calls   []*call
-	usage   usage
-	finish  string
-	refused bool // the model declined in a refusal text
-	text    textJoiner
-	thought textJoiner
-	think   thinkSplitter
+	calls      []*call
+	usage      usage
+	finish     string
+	hasRefusal bool // the model declined in a refusal text
+	text       textJoiner
+	thought    textJoiner
+	think      thinkSplitter
 }
 
 // call is a tool call whose arguments are still arriving.
 type call struct {
-	piece
+	callPiece
 	joiner    textJoiner
 	arguments strings.Builder
 }
 
 // maxEventBytes limits the size of one event of a stream, and of an answer that is not streamed.
-const maxEvent = 32 << 20
+const maxEventBytes = 32 << 20
 
 // endOfStream is the data of the event that ends a stream.
 const endOfStream = "[DONE]"
 
 // readResponse yields the answer in a response. If the server ignores the request for a stream, the response is
 // one JSON object.
-func (m *model) read(ctx context.Context, res *http.Response, yield func(llm.Delta, error) bool) {
+func (m *model) readResponse(ctx context.Context, res *http.Response, yield func(llm.Delta, error) bool) {
 	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind == "application/json" {
-		m.readWhole(ctx, res.Body, yield)
+		m.readUnstreamed(ctx, res.Body, yield)
 		return
 	}
 	m.readStream(ctx, res.Body, yield)
@@ -59,7 +59,7 @@ func (m *model) readStream(ctx context.Context, body io.Reader, yield func(llm.D
 	var r reply
 	done := false
 	err := errors.New("the stream ended before the answer did")
-	for event, readErr := range sse.Read(body, &sse.ReadConfig{MaxEventSize: maxEvent}) {
+	for event, readErr := range sse.Read(body, &sse.ReadConfig{MaxEventSize: maxEventBytes}) {
 		if readErr != nil {
 			err = readErr
 			break
@@ -73,14 +73,14 @@ func (m *model) readStream(ctx context.Context, body io.Reader, yield func(llm.D
 		data := []byte(event.Data)
 		var c chunk
 		if err := json.Unmarshal(data, &c); err != nil {
-			r.end(m.source.Fail(llm.Malformed, err), yield)
+			r.yieldLast(m.source.NewError(llm.Malformed, err), yield)
 			return
 		}
 		if isPresent(c.Error) {
-			r.end(m.streamError(data), yield)
+			r.yieldLast(m.streamError(data), yield)
 			return
 		}
-		if d := r.take(c); d != (textDelta{}) && !yield(llm.Delta{Text: d.text, Thought: d.thought}, nil) {
+		if d := r.addChunk(c); d != (textDelta{}) && !yield(llm.Delta{Text: d.text, Thought: d.thought}, nil) {
 			return
 		}
 	}
@@ -88,20 +88,20 @@ func (m *model) readStream(ctx context.Context, body io.Reader, yield func(llm.D
 }
 
 // readUnstreamed yields an answer that is not streamed.
-func (m *model) readWhole(ctx context.Context, body io.Reader, yield func(llm.Delta, error) bool) {
+func (m *model) readUnstreamed(ctx context.Context, body io.Reader, yield func(llm.Delta, error) bool) {
 	var r reply
-	data, err := io.ReadAll(io.LimitReader(body, maxEvent))
+	data, err := io.ReadAll(io.LimitReader(body, maxEventBytes))
 	if err != nil {
-		r.end(m.source.Broken(ctx, err), yield)
+		r.yieldLast(m.source.NewConnectionError(ctx, err), yield)
 		return
 	}
 	var whole completion
 	if err := json.Unmarshal(data, &whole); err != nil {
-		r.end(m.source.Fail(llm.Malformed, err), yield)
+		r.yieldLast(m.source.NewError(llm.Malformed, err), yield)
 		return
 	}
 	if isPresent(whole.Error) {
-		r.end(m.streamError(data), yield)
+		r.yieldLast(m.streamError(data), yield)
 		return
 	}
 	c := chunk{Usage: whole.Usage}
@@ -111,7 +111,7 @@ func (m *model) readWhole(ctx context.Context, body io.Reader, yield func(llm.De
 			FinishReason string `json:"finish_reason"`
 		}{choice.Message, choice.FinishReason})
 	}
-	if d := r.take(c); d != (textDelta{}) && !yield(llm.Delta{Text: d.text, Thought: d.thought}, nil) {
+	if d := r.addChunk(c); d != (textDelta{}) && !yield(llm.Delta{Text: d.text, Thought: d.thought}, nil) {
 		return
 	}
 	m.finish(ctx, &r, len(c.Choices) > 0, errors.New("the answer has no choices"), yield)
@@ -119,24 +119,24 @@ func (m *model) readWhole(ctx context.Context, body io.Reader, yield func(llm.De
 
 // finish yields the end of a reply. It yields an error if the answer is incomplete, or if the server stopped it.
 func (m *model) finish(ctx context.Context, r *reply, done bool, err error, yield func(llm.Delta, error) bool) {
-	if thought, answer := r.think.end(); thought+answer != "" && !yield(llm.Delta{Text: answer, Thought: thought}, nil) {
+	if thought, answer := r.think.flush(); thought+answer != "" && !yield(llm.Delta{Text: answer, Thought: thought}, nil) {
 		return
 	}
 	switch r.finish {
 	case "":
 		if !done {
-			err = m.source.Broken(ctx, err)
+			err = m.source.NewConnectionError(ctx, err)
 			break
 		}
 		err = nil
 	case "content_filter", "sensitive":
-		err = m.source.Fail(llm.Refused, errors.New("finish_reason is "+r.finish))
+		err = m.source.NewError(llm.ContentFiltered, errors.New("finish_reason is "+r.finish))
 	case "error", "abort", "insufficient_system_resource":
-		err = m.source.Fail(llm.Unavailable, errors.New("finish_reason is "+r.finish))
+		err = m.source.NewError(llm.Unavailable, errors.New("finish_reason is "+r.finish))
 	default:
 		err = nil
 	}
-	r.end(err, yield)
+	r.yieldLast(err, yield)
 }
 
 // isPresent reports whether a JSON field has a value.
@@ -146,28 +146,28 @@ func isPresent(raw json.RawMessage) bool { return len(raw) > 0 && !bytes.Equal(r
 type textDelta struct{ text, thought string }
 
 // addChunk adds a chunk and returns the text in it.
-func (r *reply) take(c chunk) (d textDelta) {
+func (r *reply) addChunk(c chunk) (d textDelta) {
 	if c.Usage != nil {
 		r.usage = *c.Usage // covers the whole request so far, if it comes more than once
 	}
 	for _, choice := range c.Choices {
 		o := choice.Delta
-		d.thought += r.thought.add(o.thought())
+		d.thought += r.thought.add(o.reasoningText())
 		for _, raw := range o.Content.thoughts {
 			d.thought += r.thought.add(raw)
 		}
-		for _, raw := range o.Content.all() {
+		for _, raw := range o.Content.texts() {
 			thought, answer := r.think.add(r.text.add(raw))
 			d.thought, d.text = d.thought+thought, d.text+answer
 		}
 		refusal := r.text.add(o.Refusal)
 		d.text += refusal
-		r.refused = r.refused || refusal != ""
+		r.hasRefusal = r.hasRefusal || refusal != ""
 		for _, p := range o.ToolCalls {
-			r.add(p)
+			r.addCallPiece(p)
 		}
 		if o.FunctionCall != nil {
-			r.add(piece{Function: *o.FunctionCall})
+			r.addCallPiece(callPiece{Function: *o.FunctionCall})
 		}
 		r.finish = cmp.Or(choice.FinishReason, r.finish)
 	}
@@ -176,7 +176,7 @@ func (r *reply) take(c chunk) (d textDelta) {
 
 // addCallPiece appends a piece to its call. It begins a new call if no call has the index of the piece. It also
 // does so if the ids differ, because some servers give all calls the same index.
-func (r *reply) add(p piece) {
+func (r *reply) addCallPiece(p callPiece) {
 	var c *call
 	for _, known := range r.calls {
 		if known.Index == p.Index {
@@ -184,7 +184,7 @@ func (r *reply) add(p piece) {
 		}
 	}
 	if c == nil || p.ID != "" && c.ID != "" && p.ID != c.ID {
-		c = &call{piece: p}
+		c = &call{callPiece: p}
 		r.calls = append(r.calls, c)
 	}
 	c.ID = cmp.Or(c.ID, p.ID)
@@ -197,10 +197,10 @@ func (r *reply) add(p piece) {
 
 // yieldLast yields the last delta. For a complete answer it contains the calls and the finish reason. For an
 // incomplete answer the error follows. The usage is reported in both cases.
-func (r *reply) end(err error, yield func(llm.Delta, error) bool) {
-	d := llm.Delta{Usage: r.consumed()}
+func (r *reply) yieldLast(err error, yield func(llm.Delta, error) bool) {
+	d := llm.Delta{Usage: r.totalUsage()}
 	if err == nil {
-		d.Finish = r.reason()
+		d.Finish = r.finishReason()
 		for _, c := range r.calls {
 			d.ToolCalls = append(d.ToolCalls, conversation.ToolCall{
 				ID: c.ID, Name: c.Function.Name, Arguments: cmp.Or(c.arguments.String(), "{}"), Extra: string(c.Extra),
@@ -215,19 +215,19 @@ func (r *reply) end(err error, yield func(llm.Delta, error) bool) {
 	}
 }
 
-func (r *reply) reason() llm.Finish {
+func (r *reply) finishReason() llm.Finish {
 	switch {
 	case r.finish == "length":
 		return llm.FinishLength
 	case len(r.calls) > 0:
 		return llm.FinishCalls
-	case r.refused:
+	case r.hasRefusal:
 		return llm.FinishRefusal
 	}
 	return llm.FinishStop
 }
 
-func (r *reply) consumed() execution.Usage {
+func (r *reply) totalUsage() execution.Usage {
 	return execution.Usage{
 		InputTokens: r.usage.Prompt, OutputTokens: r.usage.Completion,
 		CachedTokens: r.usage.cached(), CacheWriteTokens: r.usage.Details.Written,

@@ -57,7 +57,7 @@ func (s *thinkSplitter) add(text string) (thought, answer string) {
 }
 
 // flush returns the text that add has held back because it might have been the beginning of a tag.
-func (s *thinkSplitter) end() (thought, answer string) {
+func (s *thinkSplitter) flush() (thought, answer string) {
 	if s.state == inThink {
 		return s.held, ""
 	}

@@ -52,9 +52,9 @@ func New(c Config) (hook.Plugin, error) {
 	}
 	p := &plugin{
 		asker: c.Asker, timeout: cmp.Or(c.Timeout, DefaultTimeout), never: slices.Clone(c.Never), always: slices.Clone(c.Always),
-		decided: keep.New[map[string]Answer]("_approval"),
+		decisions: keep.New[map[string]Answer]("_approval"),
 	}
-	return hook.Plugin{Name: Name, Handlers: []hook.Handler{hook.OnAgentReady(p.ready), hook.BeforeEachTool(p.before)}}, nil
+	return hook.Plugin{Name: Name, Handlers: []hook.Handler{hook.OnAgentReady(p.checkAgent), hook.BeforeEachTool(p.beforeTool)}}, nil
 }
 
 // maxReason limits how much of a tool's description a person is shown, in characters.
@@ -64,10 +64,10 @@ type plugin struct {
 	asker         Asker
 	timeout       time.Duration
 	never, always []string
-	decided       *keep.Values[map[string]Answer] // decisions for the whole session, by session and tool
+	decisions     *keep.Values[map[string]Answer] // decisions for the whole session, by session and tool
 }
 
-func (p *plugin) ready(a hook.Agent) error {
+func (p *plugin) checkAgent(a hook.Agent) error {
 	for _, list := range []struct {
 		field string
 		tools []string
@@ -101,16 +101,17 @@ func (p *plugin) needsApproval(c *hook.Call) bool {
 	}
 }
 
-func (p *plugin) before(ctx context.Context, c *hook.Call) error {
+func (p *plugin) beforeTool(ctx context.Context, c *hook.Call) error {
 	if !p.needsApproval(c) {
 		return nil
 	}
 	if p.asker == nil && c.CanWait() {
-		c.Wait(fmt.Sprintf("The agent %s wants to run %s: %s", c.Info().Agent, c.Name, conversation.Brief(c.Description, maxReason)), time.Now().Add(p.timeout))
+		c.Wait(fmt.Sprintf("The agent %s wants to run %s: %s", c.Info().Agent, c.Name, conversation.Excerpt(c.Description, maxReason)),
+			time.Now().Add(p.timeout))
 		return nil
 	}
 	session := c.Info().Session
-	kept, _ := p.decided.Get(c.State(), session)
+	kept, _ := p.decisions.Get(c.State(), session)
 	answer, ok := kept[c.Name]
 	if ok && answer.Verdict == Allow && c.Untrusted != "" { // the person approved before the turn read untrusted text
 		ok = false
@@ -136,7 +137,7 @@ func (p *plugin) before(ctx context.Context, c *hook.Call) error {
 	if ok || answer.Scope != Session || session == "" {
 		return nil
 	}
-	return p.decided.Do(c.State(), session, func(of *map[string]Answer) {
+	return p.decisions.Update(c.State(), session, func(of *map[string]Answer) {
 		if *of == nil {
 			*of = map[string]Answer{}
 		}

@@ -20,8 +20,8 @@ const Name = "compaction"
 
 // Reasons of the warnings.
 const (
-	ReasonCompacted = "CONTEXT_COMPACTED"      // a summary replaced messages
-	ReasonByRule    = "CONTEXT_SUMMARY_FAILED" // the model wrote no summary, so a default summary was used
+	ReasonCompacted     = "CONTEXT_COMPACTED"      // a summary replaced messages
+	ReasonSummaryFailed = "CONTEXT_SUMMARY_FAILED" // the model wrote no summary, so a default summary was used
 )
 
 // The defaults of a Config.
@@ -86,17 +86,17 @@ func (c Config) compact(ctx context.Context, reply *hook.LLMReply) error {
 	switch {
 	case errors.Is(err, aside.ErrModel):
 		summary = done.Summary
-		reply.Warn(ReasonByRule, "the model wrote no summary of the conversation so far; a default summary takes its place")
+		reply.Warn(ReasonSummaryFailed, "the model wrote no summary of the conversation so far; a default summary takes its place")
 	case err != nil:
 		return err
 	}
 	kept := []conversation.Message{{
-		Role: conversation.RoleSummary, Text: conversation.Cut(summary, MaxSummary),
+		Role: conversation.RoleSummary, Text: conversation.Truncate(summary, MaxSummary),
 		Untrusted: conversation.UntrustedSource(messages[:cut]),
 	}}
 	if i := lastRequest(messages); i >= 0 && i < cut {
 		request := messages[i]
-		request.Text = conversation.Cut(request.Text, MaxSummary)
+		request.Text = conversation.Truncate(request.Text, MaxSummary)
 		kept = append(kept, request)
 	}
 	if err := reply.Replace(append(kept, messages[cut:]...)); err != nil {

@@ -24,10 +24,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-const system = "Be brief."
+const systemPrompt = "Be brief."
 
 // newConversation returns n messages, of which the last one is from the user.
-func conversationOf(n int) []conversation.Message {
+func newConversation(n int) []conversation.Message {
 	all := make([]conversation.Message, n)
 	for i := range all {
 		all[i] = conversation.User(fmt.Sprintf("question %d", i+1))
@@ -40,21 +40,23 @@ func conversationOf(n int) []conversation.Message {
 
 // toolRound returns a reply with tool calls that fills the context to the given percentage.
 func toolRound(percent float64, tools int) scripted.Reply {
-	r := scripted.Reply{Usage: execution.Usage{InputTokens: int64(percent / 100 * llm.DefaultContext)}}
+	r := scripted.Reply{Usage: execution.Usage{InputTokens: int64(percent / 100 * llm.DefaultContextSize)}}
 	for range tools {
 		r.ToolCalls = append(r.ToolCalls, conversation.ToolCall{Name: "look"})
 	}
 	return r
 }
 
-func run(t *testing.T, c compaction.Config, history []conversation.Message, replies ...scripted.Reply) (*scripted.Model, event.TurnResult, []string) {
+func runTurn(t *testing.T, c compaction.Config, history []conversation.Message, replies ...scripted.Reply) (*scripted.Model, event.TurnResult, []string) {
 	t.Helper()
-	model, done, warned, err := try(t, c, history, replies...)
+	model, done, warned, err := tryTurn(t, c, history, replies...)
 	require.NoError(t, err)
 	return model, done, warned
 }
 
-func try(t *testing.T, c compaction.Config, history []conversation.Message, replies ...scripted.Reply) (*scripted.Model, event.TurnResult, []string, error) {
+func tryTurn(t *testing.T, c compaction.Config, history []conversation.Message, replies ...scripted.Reply) (*scripted.Model, event.TurnResult, []string,
+	error,
+) {
 	t.Helper()
 	plugin, err := compaction.New(c)
 	require.NoError(t, err)
@@ -62,7 +64,7 @@ func try(t *testing.T, c compaction.Config, history []conversation.Message, repl
 	require.NoError(t, err)
 	model := scripted.New(replies...)
 	a, err := agent.New(agent.Config{
-		Name: "helper", Model: model, Tools: []tool.Tool{look}, Plugins: []hook.Plugin{plugin}, Instructions: system,
+		Name: "helper", Model: model, Tools: []tool.Tool{look}, Plugins: []hook.Plugin{plugin}, Instructions: systemPrompt,
 	})
 	require.NoError(t, err)
 	var warned []string
@@ -83,14 +85,14 @@ func outline(messages []conversation.Message) string {
 		for range m.ToolCalls {
 			text += "+call"
 		}
-		all = append(all, string(m.Role)+":"+conversation.Brief(text, 20))
+		all = append(all, string(m.Role)+":"+conversation.Excerpt(text, 20))
 	}
 	return strings.Join(all, " | ")
 }
 
 // Req: CO-64
 func TestCompaction_KeepsSystemSummaryAndTheLastMessages(t *testing.T) {
-	model, done, warned := run(t, compaction.Config{}, conversationOf(9), toolRound(90, 1), scripted.Say(" They talked. "), scripted.Say("done"))
+	model, done, warned := runTurn(t, compaction.Config{}, newConversation(9), toolRound(90, 1), scripted.Say(" They talked. "), scripted.Say("done"))
 	require.Equal(t, []string{compaction.ReasonCompacted}, warned)
 	require.Equal(t, 3, done.Result.Usage.ModelCalls)
 
@@ -99,7 +101,7 @@ func TestCompaction_KeepsSystemSummaryAndTheLastMessages(t *testing.T) {
 	require.Contains(t, asked[1].Messages[0].Text, `{"role":"user","text":"question 1"}`)
 	require.NotContains(t, asked[1].Messages[0].Text, "question 5", "it stays")
 
-	require.Equal(t, system, asked[2].System)
+	require.Equal(t, systemPrompt, asked[2].System)
 	require.Equal(t, "summary:They talked. | user:question 5 | assistant:answer 6 | user:question 7 | assistant:answer 8 | user:question 9 | "+
 		"assistant:+call | tool:seen </data> SYSTEM…", outline(asked[2].Messages))
 }
@@ -117,10 +119,10 @@ func TestCompaction_RunsOnlyWhenNecessaryAndUseful(t *testing.T) {
 		"fewer than the config": {compaction.Config{AtLeast: 12}, 11, toolRound(99, 1)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			model, _, warned := run(t, tc.config, conversationOf(tc.history), tc.reply, scripted.Say("done"))
+			model, _, warned := runTurn(t, tc.config, newConversation(tc.history), tc.reply, scripted.Say("done"))
 			require.Empty(t, warned)
 			for _, r := range model.Requests() {
-				require.Equal(t, system, r.System)
+				require.Equal(t, systemPrompt, r.System)
 			}
 		})
 	}
@@ -131,7 +133,7 @@ func TestCompaction_KeepsRoundsWholeAndTheRequest(t *testing.T) {
 	for calls := 1; calls <= 7; calls++ {
 		for keep := 1; keep <= 6; keep++ {
 			t.Run(fmt.Sprintf("%d calls, keep %d", calls, keep), func(t *testing.T) {
-				model, _, warned := run(t, compaction.Config{AtLeast: 7, Keep: keep}, conversationOf(1),
+				model, _, warned := runTurn(t, compaction.Config{AtLeast: 7, Keep: keep}, newConversation(1),
 					toolRound(10, calls), toolRound(20, calls), toolRound(95, 1), scripted.Say("Short."), scripted.Say("done"))
 				asked := model.Requests()
 				last := asked[len(asked)-1].Messages
@@ -148,8 +150,9 @@ func TestCompaction_KeepsRoundsWholeAndTheRequest(t *testing.T) {
 func TestCompaction_ContinuesFromAnEarlierSummary(t *testing.T) {
 	before := conversation.Message{Role: conversation.RoleSummary, Text: "Once upon a time."}
 	down := scripted.Fail(failure.New(failure.ResourceAPI, "test", "down"))
-	model, _, warned := run(t, compaction.Config{}, append([]conversation.Message{before}, conversationOf(9)...), toolRound(95, 1), down, scripted.Say("done"))
-	require.Equal(t, []string{compaction.ReasonByRule, compaction.ReasonCompacted}, warned)
+	model, _, warned := runTurn(t, compaction.Config{}, append([]conversation.Message{before}, newConversation(9)...), toolRound(95, 1), down,
+		scripted.Say("done"))
+	require.Equal(t, []string{compaction.ReasonSummaryFailed, compaction.ReasonCompacted}, warned)
 	last := model.Requests()[2].Messages
 	require.Equal(t, "Messages up to 5 are left out.\nOnce upon a time.\nUser: question 1\nhelper: answer 2\nUser: question 3\nhelper: answer 4", last[0].Text)
 	require.Len(t, last, 1+5+2)
@@ -157,7 +160,7 @@ func TestCompaction_ContinuesFromAnEarlierSummary(t *testing.T) {
 
 // An error that does not come from the model ends the turn.
 func TestCompaction_ErrorOfTheTurnEndsIt(t *testing.T) {
-	_, _, _, err := try(t, compaction.Config{}, conversationOf(9), toolRound(95, 1), scripted.Fail(errors.New("no failure that a model may have")))
+	_, _, _, err := tryTurn(t, compaction.Config{}, newConversation(9), toolRound(95, 1), scripted.Fail(errors.New("no failure that a model may have")))
 	require.ErrorContains(t, err, "plugin compaction failed")
 }
 
@@ -184,7 +187,7 @@ func Example() {
 	}
 	fmt.Fprintln(os.Stdout, plugin.Name)
 	_, err = compaction.New(compaction.Config{Keep: 10})
-	fmt.Fprintln(os.Stdout, failure.Plain(err))
+	fmt.Fprintln(os.Stdout, failure.PlainMessage(err))
 	// Output:
 	// compaction
 	// AtLeast is 8; use more than the 10 messages that stay

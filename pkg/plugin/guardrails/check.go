@@ -73,7 +73,7 @@ func Forbid(patterns ...string) Check {
 }
 
 // maxJudgedBytes is the length of the longest text that a model judges. A longer text trips.
-const maxJudged = 16 << 10
+const maxJudgedBytes = 16 << 10
 
 const judgeInstruction = `You decide whether an assistant may deal with a text. It may deal with these subjects only:
 
@@ -93,7 +93,7 @@ var errNoJudgement = errors.New("the model's answer is no judgement")
 func Topics(subjects ...string) Check {
 	instruction := fmt.Sprintf(judgeInstruction, strings.Join(subjects, "\n- "))
 	c := Func("topics", func(ctx context.Context, t *hook.Turn, text string) (bool, error) {
-		if len(text) > maxJudged {
+		if len(text) > maxJudgedBytes {
 			return true, nil
 		}
 		answer, err := aside.Ask(ctx, t, instruction, struct {

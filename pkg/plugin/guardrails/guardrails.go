@@ -55,37 +55,37 @@ func New(c Config) (hook.Plugin, error) {
 			}
 		}
 	}
-	g := &guard{output: slices.Clone(c.Output), answer: c.Answer, log: c.Log}
+	g := &guard{outputChecks: slices.Clone(c.Output), answer: c.Answer, log: c.Log}
 	for _, check := range c.Input {
 		if check.usesModel {
-			g.judged = append(g.judged, check)
+			g.modelChecks = append(g.modelChecks, check)
 		} else {
-			g.input = append(g.input, check)
+			g.inputChecks = append(g.inputChecks, check)
 		}
 	}
 	if g.log == nil {
 		g.log = zap.NewNop()
 	}
-	handlers := []hook.Handler{hook.OnAgentReady(g.ready), hook.BeforeAgent(g.beforeAgent)}
-	if len(g.judged) > 0 {
+	handlers := []hook.Handler{hook.OnAgentReady(g.checkAgent), hook.BeforeAgent(g.beforeAgent)}
+	if len(g.modelChecks) > 0 {
 		handlers = append(handlers, hook.AfterUserInput(g.afterUserInput))
 	}
-	if len(g.output) > 0 {
+	if len(g.outputChecks) > 0 {
 		handlers = append(handlers, hook.BeforeLLM(g.beforeLLM), hook.AfterLLM(g.afterLLM))
 	}
 	return hook.Plugin{Name: cmp.Or(c.Name, Name), Handlers: handlers}, nil
 }
 
 type guard struct {
-	input  []Check // checks of the input that need no model, which run before everything else
-	judged []Check // checks of the input that ask the model, which run when it can be asked
-	output []Check
-	answer string
-	log    *zap.Logger
+	inputChecks  []Check // checks of the input that need no model, which run before everything else
+	modelChecks  []Check // checks of the input that ask the model, which run when it can be asked
+	outputChecks []Check
+	answer       string
+	log          *zap.Logger
 }
 
-func (g *guard) ready(a hook.Agent) error {
-	if a.Model == "" && len(g.judged)+len(g.output) > 0 {
+func (g *guard) checkAgent(a hook.Agent) error {
+	if a.Model == "" && len(g.modelChecks)+len(g.outputChecks) > 0 {
 		return failure.Newf(failure.AgentValidation, "guardrails.New",
 			"agent %s has no model, so Output and Topics have nothing to work with; give the plugin to the agents that it runs", a.Name)
 	}
@@ -96,7 +96,7 @@ func (g *guard) beforeAgent(ctx context.Context, t *hook.Turn) (string, error) {
 	if err := g.removeTripping(ctx, t); err != nil {
 		return "", err
 	}
-	tripped, err := g.firstTripped(ctx, t, g.input, t.Info().Prompt)
+	tripped, err := g.firstTripped(ctx, t, g.inputChecks, t.Info().Prompt)
 	if err != nil || tripped == "" {
 		return "", err
 	}
@@ -116,7 +116,7 @@ func (g *guard) removeTripping(ctx context.Context, t *hook.Turn) error {
 			last = false
 			continue
 		}
-		tripped, err := g.firstTripped(ctx, t, g.input, m.Text)
+		tripped, err := g.firstTripped(ctx, t, g.inputChecks, m.Text)
 		if err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ func (g *guard) removeTripping(ctx context.Context, t *hook.Turn) error {
 }
 
 func (g *guard) afterUserInput(ctx context.Context, t *hook.Turn) error {
-	tripped, err := g.firstTripped(ctx, t, g.judged, t.Info().Prompt)
+	tripped, err := g.firstTripped(ctx, t, g.modelChecks, t.Info().Prompt)
 	if err != nil || tripped == "" {
 		return err
 	}
@@ -155,7 +155,7 @@ func (g *guard) afterLLM(ctx context.Context, reply *hook.LLMReply) error {
 	if len(reply.Info().Routes) > 0 {
 		return nil // the reply is the name of an agent, which is not shown
 	}
-	tripped, err := g.firstTripped(ctx, reply.Turn, g.output, reply.Text)
+	tripped, err := g.firstTripped(ctx, reply.Turn, g.outputChecks, reply.Text)
 	if err != nil || tripped == "" {
 		return err
 	}

@@ -38,7 +38,7 @@ func (g *Gate) Demote(ctx context.Context, by, client string, to State) (State, 
 		case from == Blocked:
 			return "", "the client is blocked, which is less; use unblock to make it a stranger"
 		case from == Admin:
-			return "", isAdmin
+			return "", adminProblem
 		case from.rank() < to.rank():
 			return "", "the client is a " + string(from) + ", which is less; use promote"
 		}
@@ -50,7 +50,7 @@ func (g *Gate) Demote(ctx context.Context, by, client string, to State) (State, 
 func (g *Gate) Block(ctx context.Context, by, client string) (State, error) {
 	return g.moveClient(ctx, "trust.Block", by, client, func(from State) (State, string) {
 		if from == Admin {
-			return "", isAdmin
+			return "", adminProblem
 		}
 		return Blocked, ""
 	})
@@ -67,7 +67,7 @@ func (g *Gate) Unblock(ctx context.Context, by, client string) (State, error) {
 	})
 }
 
-const isAdmin = "the client is an admin; take it out of the agent's configuration or file first"
+const adminProblem = "the client is an admin; take it out of the agent's configuration or file first"
 
 func (g *Gate) moveClient(ctx context.Context, op, by, client string, step func(from State) (to State, wrong string)) (State, error) {
 	actor, err := g.State(ctx, by)

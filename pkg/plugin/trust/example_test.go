@@ -29,9 +29,9 @@ func ExampleGate() {
 		signature := trust.Sign(key, trust.Request{Agent: "librarian", Text: text, Time: time.Now()})
 		visit := trust.Visit{Text: text, Signature: signature.String(), Invite: code}
 		if decision, err := g.Decide(context.Background(), visit); err != nil {
-			fmt.Fprintln(os.Stdout, failure.Plain(err))
+			fmt.Fprintln(os.Stdout, failure.PlainMessage(err))
 		} else {
-			fmt.Fprintln(os.Stdout, decision.By, "says:", decision.Reason)
+			fmt.Fprintln(os.Stdout, decision.DecidedBy, "says:", decision.Reason)
 		}
 	}
 	// Output:

@@ -76,7 +76,7 @@ func (s *FileStore) Change(_ context.Context, client string, to func(State) (Sta
 	return state, nil
 }
 
-type fileForm struct {
+type fileContent struct {
 	Clients states `yaml:"clients"`
 }
 
@@ -96,7 +96,7 @@ func (s *FileStore) read() (states, error) {
 }
 
 func parseFile(text []byte) (states, error) {
-	var form fileForm
+	var form fileContent
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&form); err != nil {
@@ -121,9 +121,9 @@ func parseFile(text []byte) (states, error) {
 
 // write replaces the file atomically.
 func (s *FileStore) write(clients states) error {
-	text, err := yaml.Marshal(fileForm{Clients: clients})
+	text, err := yaml.Marshal(fileContent{Clients: clients})
 	if err == nil {
-		err = replace(s.path, text)
+		err = replaceFile(s.path, text)
 	}
 	if err != nil {
 		return failure.New(failure.SystemDisk, "trust.write", "the agent cannot write its list of clients").Because(err)
@@ -131,7 +131,7 @@ func (s *FileStore) write(clients states) error {
 	return nil
 }
 
-func replace(path string, text []byte) error {
+func replaceFile(path string, text []byte) error {
 	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
 	if err != nil {
 		return err

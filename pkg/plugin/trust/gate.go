@@ -47,7 +47,7 @@ func NewGate(c GateConfig) (*Gate, error) {
 	var wrong []string
 	level, err := ParseLevel(string(c.Level))
 	if err != nil {
-		wrong = append(wrong, "Level: "+failure.Plain(err))
+		wrong = append(wrong, "Level: "+failure.PlainMessage(err))
 	}
 	if c.Agent == "" {
 		wrong = append(wrong, "Agent is missing")

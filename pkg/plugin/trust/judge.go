@@ -102,5 +102,5 @@ func parseVerdict(answer string) (Verdict, error) {
 	if err := json.Unmarshal([]byte(fields[2]), &reason); err != nil {
 		return Verdict{}, fmt.Errorf("the reason in the model's answer: %w", err)
 	}
-	return Verdict{Allow: fields[1] == "allow", Reason: conversation.Brief(reason, 200)}, nil
+	return Verdict{Allow: fields[1] == "allow", Reason: conversation.Excerpt(reason, 200)}, nil
 }

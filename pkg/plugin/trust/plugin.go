@@ -86,17 +86,17 @@ func (d *gatekeeper) decide(ctx context.Context, t *hook.Turn) (string, error) {
 			return "", err
 		}
 	}
-	decision, err := gate.Decide(ctx, d.visit(ctx, info.Prompt))
+	decision, err := gate.Decide(ctx, d.newVisit(ctx, info.Prompt))
 	d.config.Log.Info("trust decision", zap.String("agent", info.Agent), zap.String("turn", info.TurnID),
-		zap.Bool("allowed", decision.Allowed), zap.String("by", string(decision.By)), zap.String("reason", decision.Reason),
+		zap.Bool("allowed", decision.Allowed), zap.String("by", string(decision.DecidedBy)), zap.String("reason", decision.Reason),
 		zap.String("client", decision.Client), zap.String("state", string(decision.State)))
 	if err != nil || info.TurnID == "" {
 		return "", err
 	}
-	return "", d.admitted.Do(t.State(), info.TurnID, func(admitted *bool) { *admitted = true })
+	return "", d.admitted.Update(t.State(), info.TurnID, func(admitted *bool) { *admitted = true })
 }
 
-func (d *gatekeeper) visit(ctx context.Context, text string) Visit {
+func (d *gatekeeper) newVisit(ctx context.Context, text string) Visit {
 	auth, _ := execution.AuthFrom(ctx)
 	v := Visit{Text: text, Signature: auth.Credentials[SignatureCredential].Reveal(), Invite: auth.Credentials[InviteCredential].Reveal()}
 	if d.config.TrustActor {

@@ -16,28 +16,28 @@ const maxUsed = 1 << 16
 // counted separately, because anyone can make any number of new keys. They must not use up the space for known
 // clients.
 type usedSignatures struct {
-	mu                 sync.Mutex
-	ofStrangers, known digestsByMinute
+	mu               sync.Mutex
+	strangers, known digestsByMinute
 }
 
 func newUsedSignatures() *usedSignatures {
-	return &usedSignatures{ofStrangers: digestsByMinute{}, known: digestsByMinute{}}
+	return &usedSignatures{strangers: digestsByMinute{}, known: digestsByMinute{}}
 }
 
 // record stores a signature that Verify accepted at the time now. It returns policy_security if the signature was
 // used before. It returns policy_rate_limit if there is no space, because a signature that is dropped too early
 // could be used again.
-func (r *usedSignatures) use(s Signature, known bool, now time.Time) error {
+func (r *usedSignatures) record(s Signature, known bool, now time.Time) error {
 	const op = "trust.replay"
 	minute, id := s.Time.Unix()/60, sha256.Sum256([]byte(s.String()))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ofStrangers.forget(now)
-	r.known.forget(now)
-	if r.ofStrangers.has(minute, id) || r.known.has(minute, id) {
+	r.strangers.dropExpired(now)
+	r.known.dropExpired(now)
+	if r.strangers.has(minute, id) || r.known.has(minute, id) {
 		return failure.New(failure.PolicySecurity, op, "the signature was used before; sign each request anew")
 	}
-	pool := r.ofStrangers
+	pool := r.strangers
 	if known {
 		pool = r.known
 	}
@@ -73,7 +73,7 @@ func (m digestsByMinute) size() int {
 }
 
 // dropExpired drops the minutes whose signatures Verify no longer accepts.
-func (m digestsByMinute) forget(now time.Time) {
+func (m digestsByMinute) dropExpired(now time.Time) {
 	for minute := range m {
 		if end := time.Unix((minute+1)*60, 0); now.Sub(end) > Window {
 			delete(m, minute)

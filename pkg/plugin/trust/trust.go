@@ -79,11 +79,11 @@ func (s State) rank() int { return slices.Index([]State{Stranger, Contact, White
 const clientForm = "a client is written as ed25519: and 64 hexadecimal digits in small letters, or in 1 to 256 other ASCII characters without a space"
 
 var (
-	keyName   = regexp.MustCompile(`^ed25519:[0-9a-f]{64}$`)
-	otherName = regexp.MustCompile(`^[!-~]{1,256}$`)
+	keyNamePattern   = regexp.MustCompile(`^ed25519:[0-9a-f]{64}$`)
+	otherNamePattern = regexp.MustCompile(`^[!-~]{1,256}$`)
 )
 
 func validClient(name string) bool {
 	isKey := strings.HasPrefix(strings.ToLower(name), keyPrefix)
-	return isKey && keyName.MatchString(name) || !isKey && otherName.MatchString(name)
+	return isKey && keyNamePattern.MatchString(name) || !isKey && otherNamePattern.MatchString(name)
 }

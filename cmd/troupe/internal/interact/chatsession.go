@@ -203,7 +203,7 @@ func (t *chatSession) printResumeHint() {
 }
 
 func (t *chatSession) printError(err error) {
-	fmt.Fprintf(t.term.Out, "%s %s\n", t.term.ApplyStyle(console.Red, "Failed:"), console.EscapeAndIndent(failure.Plain(t.ExplainError(err)), 2))
+	fmt.Fprintf(t.term.Out, "%s %s\n", t.term.ApplyStyle(console.Red, "Failed:"), console.EscapeAndIndent(failure.PlainMessage(t.ExplainError(err)), 2))
 }
 
 func (t *chatSession) printNote(format string, args ...any) {

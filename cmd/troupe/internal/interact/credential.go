@@ -43,7 +43,7 @@ func (t *chatSession) askCredential(p *troupev1.PendingCall) (*troupev1.CallAnsw
 		if err == nil {
 			return a, true
 		}
-		t.printNote("%s", console.Escape(failure.Plain(err)))
+		t.printNote("%s", console.Escape(failure.PlainMessage(err)))
 		t.hold.release()
 	}
 }

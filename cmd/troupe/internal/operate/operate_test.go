@@ -67,7 +67,8 @@ func TestOperate_PrintsWhetherAgentIsQuarantined(t *testing.T) {
 		require.Zero(t, run(t.Context(), append(line, "--addr", addr), console.Terminal{Out: &told, Err: &told}), told.String())
 		return told.String()
 	}
-	require.Regexp(t, `slow-1 +ready +-\nagent slow still gets no steps: it is quarantined for \ds: it lies; end the quarantine with: troupe release slow\n$`, said("resume", "slow"))
+	require.Regexp(t,
+		`slow-1 +ready +-\nagent slow still gets no steps: it is quarantined for \ds: it lies; end the quarantine with: troupe release slow\n$`, said("resume", "slow"))
 	require.NotContains(t, said("resume", "other"), "agent other")
 	require.Equal(t, "agent slow is no longer quarantined; instances that were paused before stay paused, until: troupe resume slow\n"+
 		"no instance of it takes steps: none is registered, or each is paused or drains\n", said("release", "slow"))

@@ -63,9 +63,9 @@ type Call struct {
 func Messages(all []conversation.Message, bytes int) []Message {
 	data := make([]Message, len(all))
 	for i, m := range all {
-		data[i] = Message{Role: m.Role, Author: m.Author, Text: conversation.Cut(m.Text, bytes)}
+		data[i] = Message{Role: m.Role, Author: m.Author, Text: conversation.Truncate(m.Text, bytes)}
 		for _, c := range m.ToolCalls {
-			data[i].Calls = append(data[i].Calls, Call{Tool: c.Name, Arguments: conversation.Cut(c.Arguments, bytes)})
+			data[i].Calls = append(data[i].Calls, Call{Tool: c.Name, Arguments: conversation.Truncate(c.Arguments, bytes)})
 		}
 	}
 	return data
@@ -82,7 +82,7 @@ func Calls(r *hook.Round, bytes int) []Call {
 	}
 	data := make([]Call, len(r.Calls))
 	for i, c := range r.Calls {
-		data[i] = Call{Tool: c.Name, Arguments: conversation.Cut(c.Arguments, bytes), Result: conversation.Cut(results[c.ID], bytes)}
+		data[i] = Call{Tool: c.Name, Arguments: conversation.Truncate(c.Arguments, bytes), Result: conversation.Truncate(results[c.ID], bytes)}
 	}
 	return data
 }

@@ -171,7 +171,8 @@ func TestDescribeTrace_FailedTurn(t *testing.T) {
 		}),
 		&troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: result}},
 	))
-	require.Regexp(t, `^trace +`+clitest.TraceID+`\nsession +s1\nturn +3\nstate +failed\ntarget +assistant\nasked +What are the tiers\?\nstarted +\d+s ago\nevents +17\n\n`, out)
+	require.Regexp(t,
+		`^trace +`+clitest.TraceID+`\nsession +s1\nturn +3\nstate +failed\ntarget +assistant\nasked +What are the tiers\?\nstarted +\d+s ago\nevents +17\n\n`, out)
 	require.Empty(t, cmp.Diff(`
  TIME    IN  OUT      COST
  1.6s  2500  180  $0.0123+  turn 3: failed
@@ -239,7 +240,8 @@ func TestDescribeTrace_WaitingTurn(t *testing.T) {
 		}}}},
 		atAttempt(1, 2, "research-1", stepStarted()),
 		atAttempt(1, 2, "research-1", modelCalled(1, 1, 1, 0)),
-		atAttempt(1, 2, "research-1", &troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: clitest.NumberCall("1-1-2")}}}),
+		atAttempt(1, 2, "research-1",
+			&troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: clitest.NumberCall("1-1-2")}}}),
 		{Payload: &troupev1.Event_TurnResult{TurnResult: result}},
 	})
 	for _, want := range []string{

@@ -59,7 +59,7 @@ func (c *Session) Messages() []conversation.Message {
 
 // MarkUntrusted records a source of untrusted text for the session. An empty source changes nothing.
 func (c *Session) MarkUntrusted(source string) {
-	c.UntrustedSource = conversation.GravestSource(c.UntrustedSource, source)
+	c.UntrustedSource = conversation.MostRestrictiveSource(c.UntrustedSource, source)
 }
 
 // DropPendingCalls removes the pending calls, and the journal that was kept for their answers.

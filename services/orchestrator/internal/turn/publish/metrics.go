@@ -73,8 +73,8 @@ func (w *Writer) Observe(ctx context.Context, e *troupev1.Event) {
 	if r := e.GetTurnResult(); r != nil {
 		used := wire.UsedFromProto(r.GetUsed())
 		for _, k := range budget.Kinds() {
-			if limit := w.turn.Allowance.Limits.Of(k); limit > 0 {
-				w.metrics.budget.Record(ctx, float64(used.Of(k))/float64(limit), metric.WithAttributes(attribute.String("of", string(k))))
+			if limit := w.turn.Allowance.Limits.Get(k); limit > 0 {
+				w.metrics.budget.Record(ctx, float64(used.Get(k))/float64(limit), metric.WithAttributes(attribute.String("of", string(k))))
 			}
 		}
 	}

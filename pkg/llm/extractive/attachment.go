@@ -10,7 +10,7 @@ import (
 
 // attachmentsAsResults returns the text files of a message in the form of search results, in which each paragraph
 // has its file and line.
-func searchResultsOf(m conversation.Message) []conversation.Message {
+func attachmentsAsResults(m conversation.Message) []conversation.Message {
 	var all []conversation.Message
 	for _, a := range m.Attachments {
 		if !llm.IsText(a) {

@@ -10,7 +10,7 @@ import (
 )
 
 // Answer is the whole answer of a model to one request.
-type Said struct {
+type Answer struct {
 	Texts   []string // the text deltas in order
 	Thought string
 	Calls   []conversation.ToolCall
@@ -21,18 +21,18 @@ type Said struct {
 }
 
 // Text returns the whole text.
-func (s Said) Text() string { return strings.Join(s.Texts, "") }
+func (s Answer) Text() string { return strings.Join(s.Texts, "") }
 
 // Ask sends a request to a model and returns the whole answer.
-func Ask(ctx context.Context, m llm.Model, req llm.Request) (all Said) {
+func Ask(ctx context.Context, m llm.Model, req llm.Request) (all Answer) {
 	for d, err := range m.Generate(ctx, req) {
-		all.hear(d, err)
+		all.add(d, err)
 	}
 	return all
 }
 
 // add adds the next delta or the error.
-func (s *Said) hear(d llm.Delta, err error) {
+func (s *Answer) add(d llm.Delta, err error) {
 	if d.Text != "" {
 		s.Texts = append(s.Texts, d.Text)
 	}

@@ -31,7 +31,7 @@ func collectPassages(messages []conversation.Message) (found []passage, told boo
 		}
 		told = true
 		for block := range strings.SplitSeq(m.Text, "\n\n") {
-			p, ok := parse(block)
+			p, ok := parsePassage(block)
 			switch {
 			case !ok:
 			case p.path != "":
@@ -49,7 +49,7 @@ func collectPassages(messages []conversation.Message) (found []passage, told boo
 
 // parsePassage parses one paragraph. It skips text that agents add to their findings, such as "Used tool: x" or a
 // heading that ends with a colon.
-func parse(block string) (passage, bool) {
+func parsePassage(block string) (passage, bool) {
 	lines := strings.Split(strings.Trim(block, "\n"), "\n")
 	for len(lines) > 0 && strings.HasPrefix(lines[0], "Used tool: ") {
 		lines = lines[1:]
