@@ -111,10 +111,10 @@ func TestLoop_RunsToolsConcurrently(t *testing.T) {
 // then answers. It also answers each question of a handler.
 type deterministicModel struct{ asked int }
 
-func (o *deterministicModel) Name() string { return "oracle/model" }
+func (dm *deterministicModel) Name() string { return "oracle/model" }
 
-func (o *deterministicModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
-	o.asked++
+func (dm *deterministicModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	dm.asked++
 	return func(yield func(llm.Delta, error) bool) {
 		results := 0
 		for _, m := range req.Messages {

@@ -71,31 +71,31 @@ func newWaitScenario(t *testing.T, script ...scripted.Reply) *waitScenario {
 }
 
 // runTurn runs the next turn of the step with the given answers to waiting calls.
-func (o *waitScenario) runTurn(answers ...execution.Answer) runOutcome {
-	o.t.Helper()
-	out, err := o.tryTurn(answers...)
-	require.NoError(o.t, err)
+func (w *waitScenario) runTurn(answers ...execution.Answer) runOutcome {
+	w.t.Helper()
+	out, err := w.tryTurn(answers...)
+	require.NoError(w.t, err)
 	return out
 }
 
-func (o *waitScenario) tryTurn(answers ...execution.Answer) (runOutcome, error) {
-	o.hooks = nil
-	handlers := o.handlers
+func (w *waitScenario) tryTurn(answers ...execution.Answer) (runOutcome, error) {
+	w.hooks = nil
+	handlers := w.handlers
 	for _, name := range hooks {
-		handlers = append(handlers, handlerFor(name, func(*hook.Turn) error { o.hooks = append(o.hooks, name); return nil }))
+		handlers = append(handlers, handlerFor(name, func(*hook.Turn) error { w.hooks = append(w.hooks, name); return nil }))
 	}
 	in := newInput("go", handlers...)
-	in.Journal, in.IdempotencyKey, in.Answers = o.journal, idempotencyKey, answers
+	in.Journal, in.IdempotencyKey, in.Answers = w.journal, idempotencyKey, answers
 	in.ID = func(number int) string { return pendingcall.ID(2, 7, number) }
 	var got eventRecorder
-	out, err := runToEnd(o.t.Context(), loop.Loop{Model: o.model, Tools: o.tools, Parallel: o.parallel}, in, got.emit)
-	o.events, o.journal.pending = got.events, nil
+	out, err := runToEnd(w.t.Context(), loop.Loop{Model: w.model, Tools: w.tools, Parallel: w.parallel}, in, got.emit)
+	w.events, w.journal.pending = got.events, nil
 	return out, err
 }
 
 // toolEvents returns the tool events of the last turn.
-func (o *waitScenario) toolEvents() (all []string) {
-	for _, e := range o.events {
+func (w *waitScenario) toolEvents() (all []string) {
+	for _, e := range w.events {
 		switch p := e.(type) {
 		case event.ToolStarted:
 			all = append(all, "started "+p.CallID)

@@ -56,13 +56,13 @@ type fakeConn struct {
 	text []byte
 }
 
-func (s *fakeConn) Read(p []byte) (int, error) {
-	n := copy(p, s.text)
-	s.text = s.text[n:]
+func (f *fakeConn) Read(p []byte) (int, error) {
+	n := copy(p, f.text)
+	f.text = f.text[n:]
 	return n, nil
 }
 
-func (s *fakeConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
+func (f *fakeConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
 
 // resetUntilClosed opens streams and resets each at once. It returns how many it could reset before the server
 // closed the connection.

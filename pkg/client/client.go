@@ -156,7 +156,7 @@ func (c *Client) resumeStream(ctx context.Context, traceID string, after uint64,
 type streamOpenError struct{ error }
 
 // Unwrap returns the gRPC error.
-func (u streamOpenError) Unwrap() error { return u.error }
+func (s streamOpenError) Unwrap() error { return s.error }
 
 // isCertificateRejected reports whether the TLS handshake failed because one side rejected the certificate of the
 // other.

@@ -22,11 +22,11 @@ type credentialConn struct {
 }
 
 // Invoke implements grpc.ClientConnInterface.
-func (s credentialConn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return s.ClientConnInterface.Invoke(ctx, method, args, reply, append(opts, grpc.PerRPCCredentials(s.creds))...)
+func (c credentialConn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return c.ClientConnInterface.Invoke(ctx, method, args, reply, append(opts, grpc.PerRPCCredentials(c.creds))...)
 }
 
 // NewStream implements grpc.ClientConnInterface.
-func (s credentialConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return s.ClientConnInterface.NewStream(ctx, desc, method, append(opts, grpc.PerRPCCredentials(s.creds))...)
+func (c credentialConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return c.ClientConnInterface.NewStream(ctx, desc, method, append(opts, grpc.PerRPCCredentials(c.creds))...)
 }

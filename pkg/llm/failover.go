@@ -34,22 +34,22 @@ type failover struct {
 }
 
 // Name implements Model.
-func (c failover) Name() string { return c.name }
+func (f failover) Name() string { return f.name }
 
 // ContextSize returns the smallest context size of the models, because any of them may have to answer.
-func (c failover) ContextSize() int64 {
-	least := ContextSizeOf(c.models[0])
-	for _, m := range c.models[1:] {
+func (f failover) ContextSize() int64 {
+	least := ContextSizeOf(f.models[0])
+	for _, m := range f.models[1:] {
 		least = min(least, ContextSizeOf(m))
 	}
 	return least
 }
 
 // Generate implements Model.
-func (c failover) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
+func (f failover) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
 		var failed []error
-		for _, m := range c.models {
+		for _, m := range f.models {
 			said, err := relayDeltas(addModelName(ctx, m, req), yield)
 			if err == nil {
 				return

@@ -27,14 +27,14 @@ type guarded struct {
 }
 
 // ContextSize implements ContextSizer.
-func (m guarded) ContextSize() int64 { return ContextSizeOf(m.Model) }
+func (g guarded) ContextSize() int64 { return ContextSizeOf(g.Model) }
 
 // Generate implements Model.
-func (m guarded) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
+func (g guarded) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
-		done, left := m.circuit.Try()
+		done, left := g.circuit.Try()
 		if done == nil {
-			yield(Delta{}, m.newBreakerOpenError(left))
+			yield(Delta{}, g.newBreakerOpenError(left))
 			return
 		}
 		verdict, told := breaker.Inconclusive, false
@@ -45,7 +45,7 @@ func (m guarded) Generate(ctx context.Context, req Request) iter.Seq2[Delta, err
 			}
 		}
 		defer tell()
-		for d, err := range m.Model.Generate(ctx, req) {
+		for d, err := range g.Model.Generate(ctx, req) {
 			switch {
 			case told:
 			case err != nil && ctx.Err() == nil && KindOf(err).isOutage():
@@ -63,9 +63,9 @@ func (m guarded) Generate(ctx context.Context, req Request) iter.Seq2[Delta, err
 
 // newBreakerOpenError returns the error for a request while the breaker is open. left is the time until the next
 // trial. During a trial it is unknown, and the error says 1 s.
-func (m guarded) newBreakerOpenError(left time.Duration) error {
-	provider, _, _ := strings.Cut(m.Name(), "/")
-	return Source{Provider: provider, Model: m.Name()}.newFailure(&Error{
+func (g guarded) newBreakerOpenError(left time.Duration) error {
+	provider, _, _ := strings.Cut(g.Name(), "/")
+	return Source{Provider: provider, Model: g.Name()}.newFailure(&Error{
 		Provider: provider, Kind: CircuitOpen, RetryAfter: max(left, time.Second),
 		Cause: fmt.Errorf("%d requests in a row failed", breaker.MaxFailures),
 	})

@@ -22,20 +22,20 @@ type hedged struct {
 }
 
 // Name implements Model.
-func (m hedged) Name() string { return m.first.Name() }
+func (h hedged) Name() string { return h.first.Name() }
 
 // ContextSize returns the smaller context size of the two models, because either may have to answer.
-func (m hedged) ContextSize() int64 { return min(ContextSizeOf(m.first), ContextSizeOf(m.second)) }
+func (h hedged) ContextSize() int64 { return min(ContextSizeOf(h.first), ContextSizeOf(h.second)) }
 
 // Generate implements Model.
-func (m hedged) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
+func (h hedged) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
 		r := &askHedged{updates: make(chan racerUpdate)}
 		defer r.running.Wait()
 		defer r.cancelAllExcept(nil)
 
-		r.start(ctx, m.first, req)
-		timer := time.NewTimer(m.after)
+		r.start(ctx, h.first, req)
+		timer := time.NewTimer(h.after)
 		defer timer.Stop()
 		for {
 			select {
@@ -44,10 +44,10 @@ func (m hedged) Generate(ctx context.Context, req Request) iter.Seq2[Delta, erro
 				return
 			case <-timer.C:
 				if r.winner == nil {
-					r.start(ctx, m.second, req)
+					r.start(ctx, h.second, req)
 				}
 			case n := <-r.updates:
-				if r.yieldUpdate(n, m.Name(), yield) {
+				if r.yieldUpdate(n, h.Name(), yield) {
 					return
 				}
 			}
@@ -78,20 +78,20 @@ type racerUpdate struct {
 }
 
 // start runs a model in a goroutine. The goroutine sends each delta to updates before it reads the next one.
-func (r *askHedged) start(ctx context.Context, m Model, req Request) {
+func (a *askHedged) start(ctx context.Context, m Model, req Request) {
 	ctx, end := context.WithCancel(ctx)
 	by := &racer{m, end}
-	r.racers = append(r.racers, by)
+	a.racers = append(a.racers, by)
 	tell := func(n racerUpdate) bool {
 		n.from = by
 		select {
-		case r.updates <- n:
+		case a.updates <- n:
 			return true
 		case <-ctx.Done():
 			return false
 		}
 	}
-	r.running.Go(func() {
+	a.running.Go(func() {
 		tell(racerUpdate{done: true, err: sendDeltas(ctx, m, req, func(d Delta) bool { return tell(racerUpdate{delta: d}) })})
 	})
 }
@@ -112,8 +112,8 @@ func sendDeltas(ctx context.Context, m Model, req Request, hand func(Delta) bool
 }
 
 // cancelAllExcept cancels all racers except winner, which may be nil.
-func (r *askHedged) cancelAllExcept(but *racer) {
-	for _, other := range r.racers {
+func (a *askHedged) cancelAllExcept(but *racer) {
+	for _, other := range a.racers {
 		if other != but {
 			other.cancel()
 		}
@@ -122,20 +122,20 @@ func (r *askHedged) cancelAllExcept(but *racer) {
 
 // yieldUpdate yields the delta or the error of an update, unless another racer has won. It returns true if nothing
 // more must be yielded.
-func (r *askHedged) yieldUpdate(n racerUpdate, name string, yield func(Delta, error) bool) (all bool) {
-	if r.winner != nil && n.from != r.winner {
+func (a *askHedged) yieldUpdate(n racerUpdate, name string, yield func(Delta, error) bool) (all bool) {
+	if a.winner != nil && n.from != a.winner {
 		return false
 	}
 	if n.err != nil {
-		if r.failureCount++; r.winner == nil && r.failureCount < len(r.racers) {
+		if a.failureCount++; a.winner == nil && a.failureCount < len(a.racers) {
 			return false // the other one may still answer
 		}
 		yield(Delta{}, n.err)
 		return true
 	}
-	if r.winner == nil && (n.done || n.delta.hasContent()) {
-		r.winner = n.from
-		r.cancelAllExcept(n.from)
+	if a.winner == nil && (n.done || n.delta.hasContent()) {
+		a.winner = n.from
+		a.cancelAllExcept(n.from)
 		if n.from.model.Name() != name && n.delta.Model == "" {
 			n.delta.Model = n.from.model.Name()
 		}

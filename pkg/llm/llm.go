@@ -68,7 +68,8 @@ type ToolSpec struct {
 	Schema      json.RawMessage // JSON Schema of the arguments, an object
 }
 
-// Delta is a piece of an answer.
+// Delta is a piece of a model's response. What the provider must get back with the next request, and only it
+// understands, is in the Extra of a conversation.ToolCall. Adapters keep nothing else of the raw response.
 type Delta struct {
 	Text      string                  // text to append to the answer
 	Thought   string                  // reasoning of the model to append; not part of its answer

@@ -37,23 +37,23 @@ type priced struct {
 }
 
 // ContextSize implements ContextSizer.
-func (m priced) ContextSize() int64 {
-	if s, ok := m.Model.(ContextSizer); ok && s.ContextSize() > 0 {
+func (p priced) ContextSize() int64 {
+	if s, ok := p.Model.(ContextSizer); ok && s.ContextSize() > 0 {
 		return s.ContextSize()
 	}
-	return m.entry.ContextSize
+	return p.entry.ContextSize
 }
 
 // Generate implements Model. A provider may report its usage in several parts. Each delta gets the amount that its
 // part adds to the total cost, so that the sum is rounded only once.
-func (m priced) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
+func (p priced) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
 		var told execution.Usage
-		for d, err := range m.Model.Generate(ctx, req) {
+		for d, err := range p.Model.Generate(ctx, req) {
 			if d.Usage != (execution.Usage{}) && d.Usage.CostMicros == 0 {
-				before := m.entry.Cost(told)
+				before := p.entry.Cost(told)
 				told = told.Add(d.Usage)
-				d.Usage.CostMicros = m.entry.Cost(told) - before
+				d.Usage.CostMicros = p.entry.Cost(told) - before
 			}
 			if !yield(d, err) {
 				return

@@ -37,19 +37,19 @@ type retried struct {
 }
 
 // ContextSize implements ContextSizer.
-func (m retried) ContextSize() int64 { return ContextSizeOf(m.Model) }
+func (r retried) ContextSize() int64 { return ContextSizeOf(r.Model) }
 
 // Generate implements Model.
-func (m retried) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
+func (r retried) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
 		pace := backoff.NewExponentialBackOff()
-		pace.InitialInterval, pace.MaxInterval = m.retry.Pause, m.retry.MaxWait
-		for left := m.retry.Limit; ; left-- {
-			said, err := relayDeltas(m.Model.Generate(ctx, req), yield)
+		pace.InitialInterval, pace.MaxInterval = r.retry.Pause, r.retry.MaxWait
+		for left := r.retry.Limit; ; left-- {
+			said, err := relayDeltas(r.Model.Generate(ctx, req), yield)
 			if err == nil {
 				return
 			}
-			if said || left == 0 || !m.waitToRetry(ctx, err, pace) {
+			if said || left == 0 || !r.waitToRetry(ctx, err, pace) {
 				yield(Delta{}, err)
 				return
 			}
@@ -58,9 +58,9 @@ func (m retried) Generate(ctx context.Context, req Request) iter.Seq2[Delta, err
 }
 
 // waitToRetry waits before the next try. It returns false if there must be no retry.
-func (m retried) waitToRetry(ctx context.Context, err error, pace *backoff.ExponentialBackOff) bool {
+func (r retried) waitToRetry(ctx context.Context, err error, pace *backoff.ExponentialBackOff) bool {
 	e, ok := errors.AsType[*Error](err)
-	if !ok || !e.Kind.Retryable() || e.RetryAfter > m.retry.MaxWait {
+	if !ok || !e.Kind.Retryable() || e.RetryAfter > r.retry.MaxWait {
 		return false
 	}
 	wait := max(e.RetryAfter, pace.NextBackOff())

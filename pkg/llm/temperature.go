@@ -19,12 +19,12 @@ type withTemperature struct {
 }
 
 // ContextSize implements ContextSizer.
-func (m withTemperature) ContextSize() int64 { return ContextSizeOf(m.Model) }
+func (w withTemperature) ContextSize() int64 { return ContextSizeOf(w.Model) }
 
 // Generate implements Model.
-func (m withTemperature) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
+func (w withTemperature) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	if req.Temperature == nil {
-		req.Temperature = &m.temperature
+		req.Temperature = &w.temperature
 	}
-	return m.Model.Generate(ctx, req)
+	return w.Model.Generate(ctx, req)
 }

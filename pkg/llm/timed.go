@@ -23,17 +23,17 @@ type timed struct {
 }
 
 // ContextSize implements ContextSizer.
-func (m timed) ContextSize() int64 { return ContextSizeOf(m.Model) }
+func (t timed) ContextSize() int64 { return ContextSizeOf(t.Model) }
 
 // Generate implements Model.
-func (m timed) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
+func (t timed) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
 		within, give := context.WithCancel(ctx)
 		defer give()
-		timer := time.AfterFunc(m.timeout, give)
+		timer := time.AfterFunc(t.timeout, give)
 		defer timer.Stop()
 		begun := false
-		for d, err := range m.Model.Generate(within, req) {
+		for d, err := range t.Model.Generate(within, req) {
 			if !begun && (err != nil || d.hasContent()) {
 				if begun = timer.Stop(); !begun {
 					break // the timeout has expired, so the delta comes too late
@@ -44,13 +44,13 @@ func (m timed) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error
 			}
 		}
 		if !begun && !timer.Stop() {
-			yield(Delta{}, m.timeoutError(ctx))
+			yield(Delta{}, t.timeoutError(ctx))
 		}
 	}
 }
 
 // timeoutError returns the error for a model that took too long, or the error of ctx if ctx has ended.
-func (m timed) timeoutError(ctx context.Context) error {
-	provider, _, _ := strings.Cut(m.Name(), "/")
-	return Source{Provider: provider, Model: m.Name()}.NewConnectionError(ctx, newTooSlowError("the first word", m.timeout))
+func (t timed) timeoutError(ctx context.Context) error {
+	provider, _, _ := strings.Cut(t.Name(), "/")
+	return Source{Provider: provider, Model: t.Name()}.NewConnectionError(ctx, newTooSlowError("the first word", t.timeout))
 }

@@ -43,18 +43,18 @@ type fakeServer struct {
 	conn              *grpc.ClientConn
 }
 
-func (p *fakeServer) GetSession(ctx context.Context, _ *troupev1.GetSessionRequest) (*troupev1.GetSessionResponse, error) {
-	p.lastServed = identity.PrincipalFromContext(ctx)
+func (f *fakeServer) GetSession(ctx context.Context, _ *troupev1.GetSessionRequest) (*troupev1.GetSessionResponse, error) {
+	f.lastServed = identity.PrincipalFromContext(ctx)
 	return &troupev1.GetSessionResponse{}, nil
 }
 
-func (p *fakeServer) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
-	p.lastServed = identity.PrincipalFromContext(stream.Context())
+func (f *fakeServer) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
+	f.lastServed = identity.PrincipalFromContext(stream.Context())
 	return nil
 }
 
-func (p *fakeServer) PauseAgent(ctx context.Context, _ *troupev1.PauseAgentRequest) (*troupev1.PauseAgentResponse, error) {
-	p.lastServed = identity.PrincipalFromContext(ctx)
+func (f *fakeServer) PauseAgent(ctx context.Context, _ *troupev1.PauseAgentRequest) (*troupev1.PauseAgentResponse, error) {
+	f.lastServed = identity.PrincipalFromContext(ctx)
 	return &troupev1.PauseAgentResponse{}, nil
 }
 
@@ -87,8 +87,8 @@ func startServer(t *testing.T, cfg bearer.Config) *fakeServer {
 }
 
 // callGetSession calls GetSession with the given metadata.
-func (p *fakeServer) callGetSession(ctx context.Context, said ...string) error {
-	_, err := troupev1.NewSessionServiceClient(p.conn).GetSession(metadata.AppendToOutgoingContext(ctx, said...), &troupev1.GetSessionRequest{SessionId: "s"})
+func (f *fakeServer) callGetSession(ctx context.Context, said ...string) error {
+	_, err := troupev1.NewSessionServiceClient(f.conn).GetSession(metadata.AppendToOutgoingContext(ctx, said...), &troupev1.GetSessionRequest{SessionId: "s"})
 	return grpcfailure.FromStatus("test", err)
 }
 

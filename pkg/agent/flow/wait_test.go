@@ -55,11 +55,11 @@ func continuingTurn(inv agent.Invocation, answers ...execution.Answer) agent.Inv
 }
 
 // onceAgent returns an agent that calls an at-most-once tool, which needs an approval.
-func (w *callCounts) onceAgent(t *testing.T, name string, more ...hook.Handler) *agent.Agent {
+func (c *callCounts) onceAgent(t *testing.T, name string, more ...hook.Handler) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{
-		Name: name, Tools: []tool.Tool{w.recordingTool(t, execution.AtMostOnce)}, Handlers: append(more, waitingGuard), OutputKey: "answer",
-		Model: callingModel{w, []conversation.ToolCall{call("at_most_once", "what", name)}},
+		Name: name, Tools: []tool.Tool{c.recordingTool(t, execution.AtMostOnce)}, Handlers: append(more, waitingGuard), OutputKey: "answer",
+		Model: callingModel{c, []conversation.ToolCall{call("at_most_once", "what", name)}},
 	})
 }
 

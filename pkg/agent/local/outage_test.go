@@ -99,11 +99,11 @@ func (l *connection) PutArtifact(ctx context.Context, h memory.Lease, a memory.A
 // lostMethods loses the calls of some methods, or their responses.
 type lostMethods struct{ calls, answers []string }
 
-func (c *lostMethods) lost(method string) (call, answer bool) {
-	return slices.Contains(c.calls, method), slices.Contains(c.answers, method)
+func (l *lostMethods) lost(method string) (call, answer bool) {
+	return slices.Contains(l.calls, method), slices.Contains(l.answers, method)
 }
 
-func (c *lostMethods) heal() { *c = lostMethods{} }
+func (l *lostMethods) heal() { *l = lostMethods{} }
 
 func outage(t *testing.T, c agent.Config, config local.Config, replies ...scripted.Reply) (*local.Session, *scripted.Model, *lostMethods, memory.Store) {
 	t.Helper()

@@ -180,8 +180,8 @@ func (t *turn) finish(ctx context.Context, err error) {
 }
 
 // conclude completes the turn with the agent's result.
-func (b *openTurn) conclude(done event.TurnResult, err error) {
-	t := b.record
+func (ot *openTurn) conclude(done event.TurnResult, err error) {
+	t := ot.record
 	for _, m := range done.Messages { // of an agent that emits no event for its message
 		isSame := func(o conversation.Message) bool { return o.Role == m.Role && o.Text == m.Text }
 		if !slices.ContainsFunc(t.Messages, isSame) {

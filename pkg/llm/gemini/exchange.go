@@ -22,8 +22,8 @@ type exchange struct {
 type exchangeKey struct{}
 
 // newContext returns a context that makes transport fill x.
-func (x *exchange) newContext(ctx context.Context) context.Context {
-	return context.WithValue(ctx, exchangeKey{}, x)
+func (e *exchange) newContext(ctx context.Context) context.Context {
+	return context.WithValue(ctx, exchangeKey{}, e)
 }
 
 // transport adapts responses for the SDK, which fails on comments and on the web pages of proxies.

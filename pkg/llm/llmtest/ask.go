@@ -21,7 +21,7 @@ type Answer struct {
 }
 
 // Text returns the whole text.
-func (s Answer) Text() string { return strings.Join(s.Texts, "") }
+func (a Answer) Text() string { return strings.Join(a.Texts, "") }
 
 // Ask sends a request to a model and returns the whole answer.
 func Ask(ctx context.Context, m llm.Model, req llm.Request) (all Answer) {
@@ -32,16 +32,16 @@ func Ask(ctx context.Context, m llm.Model, req llm.Request) (all Answer) {
 }
 
 // add adds the next delta or the error.
-func (s *Answer) add(d llm.Delta, err error) {
+func (a *Answer) add(d llm.Delta, err error) {
 	if d.Text != "" {
-		s.Texts = append(s.Texts, d.Text)
+		a.Texts = append(a.Texts, d.Text)
 	}
-	s.Thought += d.Thought
-	s.Calls = append(s.Calls, d.ToolCalls...)
-	s.Usage = s.Usage.Add(d.Usage)
-	s.Finish += d.Finish
-	s.Model += d.Model
+	a.Thought += d.Thought
+	a.Calls = append(a.Calls, d.ToolCalls...)
+	a.Usage = a.Usage.Add(d.Usage)
+	a.Finish += d.Finish
+	a.Model += d.Model
 	if err != nil {
-		s.Err = err
+		a.Err = err
 	}
 }

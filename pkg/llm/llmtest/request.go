@@ -110,14 +110,14 @@ func testToolResults(rig *testbed) {
 }
 
 // requireSameCalls checks that two lists of calls are equal. It compares their arguments as JSON.
-func (rig *testbed) requireSameCalls(want, got []conversation.ToolCall) {
-	rig.Helper()
-	require.Len(rig, got, len(want))
+func (t *testbed) requireSameCalls(want, got []conversation.ToolCall) {
+	t.Helper()
+	require.Len(t, got, len(want))
 	for i := range want {
-		require.Equal(rig, want[i].Name, got[i].Name)
-		require.JSONEq(rig, want[i].Arguments, got[i].Arguments)
-		if !rig.NoCallIDs {
-			require.Equal(rig, want[i].ID, got[i].ID)
+		require.Equal(t, want[i].Name, got[i].Name)
+		require.JSONEq(t, want[i].Arguments, got[i].Arguments)
+		if !t.NoCallIDs {
+			require.Equal(t, want[i].ID, got[i].ID)
 		}
 	}
 }

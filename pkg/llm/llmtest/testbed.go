@@ -50,68 +50,68 @@ func newTestbed(t *testing.T, p Provider) *testbed {
 }
 
 // serve records the request and calls the next responder. The last responder is used again and again.
-func (rig *testbed) serve(w http.ResponseWriter, r *http.Request) {
+func (t *testbed) serve(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the client has gone
 	}
-	asked, err := rig.Wire.DecodeRequest(r, body)
+	asked, err := t.Wire.DecodeRequest(r, body)
 	if err != nil {
-		rig.Errorf("the server cannot read the request: %s\n%s", err, body)
+		t.Errorf("the server cannot read the request: %s\n%s", err, body)
 	}
-	rig.mu.Lock()
-	rig.received = append(rig.received, asked)
-	rig.bodies = append(rig.bodies, string(body))
-	next := rig.responders[0]
-	if len(rig.responders) > 1 {
-		rig.responders = rig.responders[1:]
+	t.mu.Lock()
+	t.received = append(t.received, asked)
+	t.bodies = append(t.bodies, string(body))
+	next := t.responders[0]
+	if len(t.responders) > 1 {
+		t.responders = t.responders[1:]
 	}
-	rig.mu.Unlock()
-	next(rig, &writer{ResponseWriter: w}, r)
+	t.mu.Unlock()
+	next(t, &writer{ResponseWriter: w}, r)
 }
 
 // requests returns the decoded requests and their bodies so far.
-func (rig *testbed) requests() ([]DecodedRequest, []string) {
-	rig.mu.Lock()
-	defer rig.mu.Unlock()
-	return slices.Clone(rig.received), slices.Clone(rig.bodies)
+func (t *testbed) requests() ([]DecodedRequest, []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.received), slices.Clone(t.bodies)
 }
 
 // open returns the adapter's model, connected to a server with these responders.
-func (rig *testbed) open(bounds llm.Bounds, answers ...responder) llm.Model {
-	rig.Helper()
-	rig.responders = answers
-	m, err := rig.Open(rig.Name+"/"+modelName, rig.url, key, bounds)
-	require.NoError(rig, err)
+func (t *testbed) open(bounds llm.Bounds, answers ...responder) llm.Model {
+	t.Helper()
+	t.responders = answers
+	m, err := t.Open(t.Name+"/"+modelName, t.url, key, bounds)
+	require.NoError(t, err)
 	return m
 }
 
 // awaitDisconnect waits until the server sees that a client has disconnected.
-func (rig *testbed) awaitDisconnect() {
-	rig.Helper()
+func (t *testbed) awaitDisconnect() {
+	t.Helper()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case <-rig.disconnects:
+	case <-t.disconnects:
 	case <-timer.C:
-		require.FailNow(rig, "the server did not see that the client disconnected")
+		require.FailNow(t, "the server did not see that the client disconnected")
 	}
 }
 
 // ask sends a request and reads the whole answer. It calls heard with each delta, unless heard is nil, and stops
 // when heard returns false.
-func (rig *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard func(llm.Delta) bool) (all Answer) {
-	rig.Helper()
+func (t *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard func(llm.Delta) bool) (all Answer) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for d, err := range m.Generate(ctx, req) {
-		require.NoError(rig, all.Err, "the error was not the last item")
+		require.NoError(t, all.Err, "the error was not the last item")
 		if err != nil {
-			rig.requireNoKey(err)
+			t.requireNoKey(err)
 		}
-		require.Zero(rig, d.Usage.ModelCalls, "a model must not count its calls")
+		require.Zero(t, d.Usage.ModelCalls, "a model must not count its calls")
 		if d.Finish != "" {
-			require.Empty(rig, all.Finish, "an answer ends once")
+			require.Empty(t, all.Finish, "an answer ends once")
 		}
 		all.add(d, err)
 		if heard != nil && err == nil && !heard(d) {
@@ -122,42 +122,42 @@ func (rig *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard
 }
 
 // askHello sends a request with one user message and reads the whole answer.
-func (rig *testbed) askHello(m llm.Model) Answer {
-	rig.Helper()
-	return rig.ask(rig.Context(), m, hello, nil)
+func (t *testbed) askHello(m llm.Model) Answer {
+	t.Helper()
+	return t.ask(t.Context(), m, hello, nil)
 }
 
 // hello is a request with one user message.
 var hello = llm.Request{Messages: []conversation.Message{conversation.User("hello")}}
 
 // requireNoKey checks that no printed form of an error contains the key.
-func (rig *testbed) requireNoKey(err error) {
-	rig.Helper()
+func (t *testbed) requireNoKey(err error) {
+	t.Helper()
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		for _, form := range []string{"%v", "%+v", "%#v"} {
-			require.NotContains(rig, fmt.Sprintf(form, e), key)
+			require.NotContains(t, fmt.Sprintf(form, e), key)
 		}
 	}
 	if f, ok := errors.AsType[*failure.Error](err); ok {
-		require.NotContains(rig, fmt.Sprint(f.Message, f.Facts), key)
+		require.NotContains(t, fmt.Sprint(f.Message, f.Facts), key)
 	}
 }
 
 // requireFailure checks the kind, the mode and the facts of an error.
-func (rig *testbed) requireFailure(err error, kind llm.Kind) llm.Error {
-	rig.Helper()
-	require.Error(rig, err)
+func (t *testbed) requireFailure(err error, kind llm.Kind) llm.Error {
+	t.Helper()
+	require.Error(t, err)
 	f, ok := errors.AsType[*failure.Error](err)
-	require.True(rig, ok, "not a failure: %v", err)
+	require.True(t, ok, "not a failure: %v", err)
 	e, ok := errors.AsType[*llm.Error](err)
-	require.True(rig, ok, "no llm.Error in its chain: %v", err)
-	require.Equal(rig, kind, e.Kind, "%v", err)
-	require.Equal(rig, rig.Name, e.Provider)
-	require.Equal(rig, map[string]string{"kind": string(kind), "provider": rig.Name},
+	require.True(t, ok, "no llm.Error in its chain: %v", err)
+	require.Equal(t, kind, e.Kind, "%v", err)
+	require.Equal(t, t.Name, e.Provider)
+	require.Equal(t, map[string]string{"kind": string(kind), "provider": t.Name},
 		map[string]string{"kind": f.Facts["kind"], "provider": f.Facts["provider"]})
-	require.Contains(rig, f.Message, modelName)
-	require.NotEqual(rig, failure.Unknown, f.Mode)
-	require.Equal(rig, kind.Retryable(), f.Mode == failure.ResourceAPI && kind != llm.Malformed, "mode %s of kind %s", f.Mode, kind)
+	require.Contains(t, f.Message, modelName)
+	require.NotEqual(t, failure.Unknown, f.Mode)
+	require.Equal(t, kind.Retryable(), f.Mode == failure.ResourceAPI && kind != llm.Malformed, "mode %s of kind %s", f.Mode, kind)
 	return *e
 }
 
@@ -184,11 +184,11 @@ func (w *writer) closeConnection() {
 func (w *writer) flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
 
 // hangUntilDisconnect waits until the client disconnects or the test ends.
-func (rig *testbed) hangUntilDisconnect(r *http.Request) {
+func (t *testbed) hangUntilDisconnect(r *http.Request) {
 	select {
 	case <-r.Context().Done():
-		rig.disconnects <- struct{}{}
-	case <-rig.Context().Done():
+		t.disconnects <- struct{}{}
+	case <-t.Context().Done():
 	}
 }
 

@@ -72,16 +72,16 @@ func toText(raw json.RawMessage) string {
 
 // kind returns the kind of error that the body tells (empty if it tells no more than the status). The status is 0
 // for an error within a stream.
-func (c errorBody) kind(status int) llm.Kind {
+func (e errorBody) kind(status int) llm.Kind {
 	says := func(text ...string) bool {
 		for _, t := range text {
-			if c.code == t || c.errorType == t {
+			if e.code == t || e.errorType == t {
 				return true
 			}
 		}
 		return false
 	}
-	lower := strings.ToLower(c.text)
+	lower := strings.ToLower(e.text)
 	switch {
 	case says("insufficient_quota", "billing_hard_limit_reached"):
 		return llm.Credits

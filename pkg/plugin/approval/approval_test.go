@@ -30,7 +30,7 @@ type approvalTest struct {
 	executed []string
 }
 
-func (d *approvalTest) open(c approval.Config, replies ...scripted.Reply) error {
+func (a *approvalTest) open(c approval.Config, replies ...scripted.Reply) error {
 	plugin, err := approval.New(c)
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func (d *approvalTest) open(c approval.Config, replies ...scripted.Reply) error 
 	var tools []tool.Tool
 	for name, effect := range map[string]execution.Effect{"look": execution.Read, "save": execution.Idempotent, "send": ""} {
 		made, err := tool.Func(name, "Does "+name+".", func(context.Context, struct{}) (string, error) {
-			d.executed = append(d.executed, name)
+			a.executed = append(a.executed, name)
 			return "did " + name, nil
 		})
 		if err != nil {
@@ -49,8 +49,8 @@ func (d *approvalTest) open(c approval.Config, replies ...scripted.Reply) error 
 		}
 		tools = append(tools, made)
 	}
-	d.model = scripted.New(replies...)
-	d.agent, err = agent.New(agent.Config{Name: "clerk", Model: d.model, Tools: tools, Plugins: []hook.Plugin{plugin}})
+	a.model = scripted.New(replies...)
+	a.agent, err = agent.New(agent.Config{Name: "clerk", Model: a.model, Tools: tools, Plugins: []hook.Plugin{plugin}})
 	return err
 }
 
@@ -71,9 +71,9 @@ type turnOutcome struct {
 	warnings         []string
 }
 
-func (d *approvalTest) runTurn(ctx context.Context, inv agent.Invocation) (out turnOutcome, err error) {
+func (a *approvalTest) runTurn(ctx context.Context, inv agent.Invocation) (out turnOutcome, err error) {
 	inv.Step.History = []conversation.Message{conversation.User("go")}
-	done, err := d.agent.Execute(ctx, inv, func(e event.Event) error {
+	done, err := a.agent.Execute(ctx, inv, func(e event.Event) error {
 		switch p := e.Payload.(type) {
 		case event.ToolFinished:
 			out.calls = append(out.calls, p)
@@ -109,13 +109,13 @@ type fixedAsker struct {
 	questions []approval.Question
 }
 
-func (p *fixedAsker) Ask(_ context.Context, q approval.Question) (approval.Answer, error) {
-	p.questions = append(p.questions, q)
-	return p.answer, p.err
+func (f *fixedAsker) Ask(_ context.Context, q approval.Question) (approval.Answer, error) {
+	f.questions = append(f.questions, q)
+	return f.answer, f.err
 }
 
-func (p *fixedAsker) askedTools() (all []string) {
-	for _, q := range p.questions {
+func (f *fixedAsker) askedTools() (all []string) {
+	for _, q := range f.questions {
 		all = append(all, q.Tool)
 	}
 	return all

@@ -67,17 +67,17 @@ type gatekeeper struct {
 	admitted *keep.Values[bool] // by the id of the turn
 }
 
-func (d *gatekeeper) decide(ctx context.Context, t *hook.Turn) (string, error) {
+func (g *gatekeeper) decide(ctx context.Context, t *hook.Turn) (string, error) {
 	if ctx.Value(judgingKey{}) != nil {
 		return "", nil
 	}
 	info := t.Info()
-	if _, ok := d.admitted.Get(t.State(), info.TurnID); ok {
+	if _, ok := g.admitted.Get(t.State(), info.TurnID); ok {
 		return "", nil
 	}
-	gate := d.gate
+	gate := g.gate
 	if info.Attempt > 1 {
-		again := d.config.Gate
+		again := g.config.Gate
 		if at := promptTime(t.Messages()); !at.IsZero() {
 			again.Now = func() time.Time { return at }
 		}
@@ -86,20 +86,20 @@ func (d *gatekeeper) decide(ctx context.Context, t *hook.Turn) (string, error) {
 			return "", err
 		}
 	}
-	decision, err := gate.Decide(ctx, d.newVisit(ctx, info.Prompt))
-	d.config.Log.Info("trust decision", zap.String("agent", info.Agent), zap.String("turn", info.TurnID),
+	decision, err := gate.Decide(ctx, g.newVisit(ctx, info.Prompt))
+	g.config.Log.Info("trust decision", zap.String("agent", info.Agent), zap.String("turn", info.TurnID),
 		zap.Bool("allowed", decision.Allowed), zap.String("by", string(decision.DecidedBy)), zap.String("reason", decision.Reason),
 		zap.String("client", decision.Client), zap.String("state", string(decision.State)))
 	if err != nil || info.TurnID == "" {
 		return "", err
 	}
-	return "", d.admitted.Update(t.State(), info.TurnID, func(admitted *bool) { *admitted = true })
+	return "", g.admitted.Update(t.State(), info.TurnID, func(admitted *bool) { *admitted = true })
 }
 
-func (d *gatekeeper) newVisit(ctx context.Context, text string) Visit {
+func (g *gatekeeper) newVisit(ctx context.Context, text string) Visit {
 	auth, _ := execution.AuthFrom(ctx)
 	v := Visit{Text: text, Signature: auth.Credentials[SignatureCredential].Reveal(), Invite: auth.Credentials[InviteCredential].Reveal()}
-	if d.config.TrustActor {
+	if g.config.TrustActor {
 		v.Client = auth.Actor
 	}
 	return v

@@ -27,19 +27,19 @@ func newUsedSignatures() *usedSignatures {
 // record stores a signature that Verify accepted at the time now. It returns policy_security if the signature was
 // used before. It returns policy_rate_limit if there is no space, because a signature that is dropped too early
 // could be used again.
-func (r *usedSignatures) record(s Signature, known bool, now time.Time) error {
+func (u *usedSignatures) record(s Signature, known bool, now time.Time) error {
 	const op = "trust.replay"
 	minute, id := s.Time.Unix()/60, sha256.Sum256([]byte(s.String()))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.strangers.dropExpired(now)
-	r.known.dropExpired(now)
-	if r.strangers.has(minute, id) || r.known.has(minute, id) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.strangers.dropExpired(now)
+	u.known.dropExpired(now)
+	if u.strangers.has(minute, id) || u.known.has(minute, id) {
 		return failure.New(failure.PolicySecurity, op, "the signature was used before; sign each request anew")
 	}
-	pool := r.strangers
+	pool := u.strangers
 	if known {
-		pool = r.known
+		pool = u.known
 	}
 	if pool.size() >= maxUsed {
 		return failure.Newf(failure.PolicyRateLimit, op, "too many signed requests in %v; try again later", 2*Window)

@@ -22,18 +22,18 @@ type deadlineRecorder struct {
 	callTimeout time.Duration
 }
 
-func (s *deadlineRecorder) recordDeadline(ctx context.Context) {
+func (d *deadlineRecorder) recordDeadline(ctx context.Context) {
 	deadline, _ := ctx.Deadline()
-	s.callTimeout = time.Until(deadline)
+	d.callTimeout = time.Until(deadline)
 }
 
-func (s *deadlineRecorder) PauseAgent(ctx context.Context, _ *troupev1.PauseAgentRequest) (*troupev1.PauseAgentResponse, error) {
-	s.recordDeadline(ctx)
+func (d *deadlineRecorder) PauseAgent(ctx context.Context, _ *troupev1.PauseAgentRequest) (*troupev1.PauseAgentResponse, error) {
+	d.recordDeadline(ctx)
 	return &troupev1.PauseAgentResponse{}, nil
 }
 
-func (s *deadlineRecorder) ResumeAgent(ctx context.Context, _ *troupev1.ResumeAgentRequest) (*troupev1.ResumeAgentResponse, error) {
-	s.recordDeadline(ctx)
+func (d *deadlineRecorder) ResumeAgent(ctx context.Context, _ *troupev1.ResumeAgentRequest) (*troupev1.ResumeAgentResponse, error) {
+	d.recordDeadline(ctx)
 	return &troupev1.ResumeAgentResponse{}, nil
 }
 

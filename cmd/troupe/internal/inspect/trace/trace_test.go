@@ -29,12 +29,12 @@ type traceServer struct {
 	events []*troupev1.Event
 }
 
-func (a *traceServer) GetTrace(context.Context, *troupev1.GetTraceRequest) (*troupev1.GetTraceResponse, error) {
-	return &troupev1.GetTraceResponse{Trace: a.trace}, nil
+func (t *traceServer) GetTrace(context.Context, *troupev1.GetTraceRequest) (*troupev1.GetTraceResponse, error) {
+	return &troupev1.GetTraceResponse{Trace: t.trace}, nil
 }
 
-func (a *traceServer) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
-	for _, e := range a.events {
+func (t *traceServer) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
+	for _, e := range t.events {
 		if err := stream.Send(&troupev1.WatchTraceResponse{Event: e}); err != nil {
 			return err
 		}
