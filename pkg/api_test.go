@@ -41,7 +41,7 @@ func TestAPI_MatchesGoldenFile(t *testing.T) {
 	if string(want) == have {
 		return
 	}
-	wanted, got := lines(string(want)), lines(have)
+	wanted, got := lineSet(string(want)), lineSet(have)
 	for _, line := range slices.Sorted(maps.Keys(wanted)) {
 		if !got[line] {
 			t.Logf("- %s", line)
@@ -55,7 +55,7 @@ func TestAPI_MatchesGoldenFile(t *testing.T) {
 	t.Errorf("the public API differs from pkg/%s; run make api, and say in CHANGELOG.md what changes for authors", apiGolden)
 }
 
-func lines(text string) map[string]bool {
+func lineSet(text string) map[string]bool {
 	set := map[string]bool{}
 	for line := range strings.Lines(text) {
 		set[strings.TrimSpace(line)] = true
@@ -74,7 +74,7 @@ func publicAPI(t *testing.T) string {
 		for _, file := range packages[dir] {
 			ast.FileExports(file)
 			for _, decl := range file.Decls {
-				if key, text := declaration(t, decl); text != "" {
+				if key, text := formatDeclaration(t, decl); text != "" {
 					decls = append(decls, key+"\x00"+text)
 				}
 			}
@@ -89,16 +89,16 @@ func publicAPI(t *testing.T) string {
 	return strings.TrimRight(out.String(), "\n") + "\n"
 }
 
-// declaration returns the text of an exported declaration and the key that sorts it. Constants and variables come
+// formatDeclaration returns the text of an exported declaration and its sort key. Constants and variables come
 // first, then types with their methods, then functions. The text is empty for imports.
-func declaration(t *testing.T, decl ast.Decl) (key, text string) {
+func formatDeclaration(t *testing.T, decl ast.Decl) (key, text string) {
 	t.Helper()
 	switch d := decl.(type) {
 	case *ast.FuncDecl:
 		d.Body = nil
 		key = "3 " + d.Name.Name
 		if d.Recv != nil {
-			key = "2 " + receiver(d.Recv.List[0].Type) + "." + d.Name.Name
+			key = "2 " + receiverName(d.Recv.List[0].Type) + "." + d.Name.Name
 		}
 	case *ast.GenDecl:
 		if d.Tok == token.IMPORT || len(d.Specs) == 0 {

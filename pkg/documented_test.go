@@ -23,7 +23,7 @@ func TestLayers_AreDocumented(t *testing.T) {
 		fmt.Fprintf(&table, "| %s | %s |\n", l.name, strings.Join(strings.Fields(l.packages), ", "))
 	}
 	table.WriteString("\nOnly these packages may use a technology directly:\n\n| Technology | Packages |\n|---|---|\n")
-	for _, c := range confined {
+	for _, c := range restrictedImports {
 		if !strings.HasPrefix(c.technology, module) {
 			fmt.Fprintf(&table, "| %s | %s |\n", c.technology, strings.Join(strings.Fields(c.packages), ", "))
 		}
@@ -35,7 +35,7 @@ func TestLayers_AreDocumented(t *testing.T) {
 func TestPublic_IsDocumented(t *testing.T) {
 	var table strings.Builder
 	table.WriteString("| Public package | Why |\n|---|---|\n")
-	for _, p := range public {
+	for _, p := range publicPackages {
 		fmt.Fprintf(&table, "| %s | %s |\n", p.path, p.reason)
 	}
 	requireDocumented(t, packagesPage, "public", table.String())
@@ -46,7 +46,7 @@ func TestPublic_IsDocumented(t *testing.T) {
 func TestMessages_AreDocumented(t *testing.T) {
 	var table strings.Builder
 	table.WriteString("| May import | Packages |\n|---|---|\n")
-	for _, c := range confined {
+	for _, c := range restrictedImports {
 		if local, ok := strings.CutPrefix(c.technology, module); ok && (local == "pkg/gen" || local == "internal/wire") {
 			fmt.Fprintf(&table, "| %s | %s |\n", local, strings.Join(strings.Fields(c.packages), ", "))
 		}

@@ -12,24 +12,24 @@ import (
 	"testing"
 )
 
-// singleImplementation lists the interfaces that have only one implementation in the module, tests included. Each
-// has the reason why it is an interface.
+// singleImplementation lists the interfaces that have only one implementation in the module, tests included. For
+// each it gives the reason why the interface exists.
 var singleImplementation = map[string]string{
 	"pkg/execution.CredentialBroker": "a step of pkg/ carries it, and the implementation with its cryptography is internal",
 }
 
-// TestInterfaces_HaveMoreThanOneImplementation requires two implementations of each interface. A type counts as
-// one if it has methods of the same names, so the test needs no type checking.
+// TestInterfaces_HaveMoreThanOneImplementation requires two implementations of each interface. A type counts as an
+// implementation if it has methods with the same names, so the test needs no type checking.
 func TestInterfaces_HaveMoreThanOneImplementation(t *testing.T) {
-	interfaces, types := declarations(t)
+	interfaces, types := collectTypes(t)
 	for _, name := range slices.Sorted(maps.Keys(interfaces)) {
-		wanted := expand(name, interfaces, map[string]bool{})
+		wanted := interfaceMethods(name, interfaces, map[string]bool{})
 		if len(wanted) == 0 {
 			continue // a constraint, or an interface of other modules alone
 		}
 		var found []string
 		for owner := range types {
-			if has := promoted(owner, types, interfaces, map[string]bool{}); containsAll(has, wanted) {
+			if has := allMethods(owner, types, interfaces, map[string]bool{}); containsAll(has, wanted) {
 				found = append(found, owner)
 			}
 		}
@@ -47,19 +47,19 @@ func TestInterfaces_HaveMoreThanOneImplementation(t *testing.T) {
 	}
 }
 
-// members holds the methods of a type or interface and the types that it embeds.
-type members struct {
-	methods map[string]bool
-	embeds  []string // package folder, dot, name; the name alone when it is of another module
+// typeMembers holds the methods of a type or interface, and the types that it embeds.
+type typeMembers struct {
+	methods  map[string]bool
+	embedded []string // package folder, dot, name; the name alone when it is of another module
 }
 
-// declarations returns the interfaces of the module and its other types, by folder and name.
-func declarations(t *testing.T) (interfaces, types map[string]*members) {
+// collectTypes returns the interfaces of the module and its other types, by folder and name.
+func collectTypes(t *testing.T) (interfaces, types map[string]*typeMembers) {
 	t.Helper()
-	interfaces, types = map[string]*members{}, map[string]*members{}
-	at := func(of map[string]*members, name string) *members {
+	interfaces, types = map[string]*typeMembers{}, map[string]*typeMembers{}
+	at := func(of map[string]*typeMembers, name string) *typeMembers {
 		if of[name] == nil {
-			of[name] = &members{methods: map[string]bool{}}
+			of[name] = &typeMembers{methods: map[string]bool{}}
 		}
 		return of[name]
 	}
@@ -73,12 +73,12 @@ func declarations(t *testing.T) (interfaces, types map[string]*members) {
 			t.Fatal(err)
 		}
 		dir := filepath.ToSlash(filepath.Dir(path))
-		local := localNames(file)
+		local := importedFolders(file)
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
 				if n.Recv != nil {
-					at(types, dir+"."+receiver(n.Recv.List[0].Type)).methods[n.Name.Name] = true
+					at(types, dir+"."+receiverName(n.Recv.List[0].Type)).methods[n.Name.Name] = true
 				}
 			case *ast.TypeSpec:
 				switch kind := n.Type.(type) {
@@ -92,14 +92,14 @@ func declarations(t *testing.T) (interfaces, types map[string]*members) {
 							m.methods[name.Name] = true
 						}
 						if len(f.Names) == 0 {
-							m.embeds = append(m.embeds, qualified(dir, f.Type, local))
+							m.embedded = append(m.embedded, qualifiedName(dir, f.Type, local))
 						}
 					}
 				case *ast.StructType:
 					m := at(types, dir+"."+n.Name.Name)
 					for _, f := range kind.Fields.List {
 						if len(f.Names) == 0 {
-							m.embeds = append(m.embeds, qualified(dir, f.Type, local))
+							m.embedded = append(m.embedded, qualifiedName(dir, f.Type, local))
 						}
 					}
 				}
@@ -110,8 +110,9 @@ func declarations(t *testing.T) (interfaces, types map[string]*members) {
 	return interfaces, types
 }
 
-// localNames maps the names under which a file imports packages of the module to their folders.
-func localNames(file *ast.File) map[string]string {
+// importedFolders maps the names under which a file imports packages of this module to the folders of these
+// packages.
+func importedFolders(file *ast.File) map[string]string {
 	names := map[string]string{}
 	for _, i := range file.Imports {
 		if dir, ok := strings.CutPrefix(strings.Trim(i.Path.Value, `"`), module); ok {
@@ -125,13 +126,13 @@ func localNames(file *ast.File) map[string]string {
 	return names
 }
 
-// qualified returns the folder and the name of a type.
-func qualified(dir string, e ast.Expr, local map[string]string) string {
+// qualifiedName returns the folder and the name of a type, joined by a dot.
+func qualifiedName(dir string, e ast.Expr, local map[string]string) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:
-		return qualified(dir, e.X, local)
+		return qualifiedName(dir, e.X, local)
 	case *ast.IndexExpr:
-		return qualified(dir, e.X, local)
+		return qualifiedName(dir, e.X, local)
 	case *ast.Ident:
 		return dir + "." + e.Name
 	case *ast.SelectorExpr:
@@ -143,24 +144,24 @@ func qualified(dir string, e ast.Expr, local map[string]string) string {
 	return ""
 }
 
-// expand returns the names of all methods of an interface.
-func expand(name string, interfaces map[string]*members, seen map[string]bool) map[string]bool {
+// interfaceMethods returns the names of all methods of an interface, including embedded ones.
+func interfaceMethods(name string, interfaces map[string]*typeMembers, seen map[string]bool) map[string]bool {
 	m := interfaces[name]
 	if m == nil || seen[name] {
 		return nil
 	}
 	seen[name] = true
 	all := maps.Clone(m.methods)
-	for _, e := range m.embeds {
-		maps.Copy(all, expand(e, interfaces, seen))
+	for _, e := range m.embedded {
+		maps.Copy(all, interfaceMethods(e, interfaces, seen))
 	}
 	return all
 }
 
-// promoted returns the names of all methods of a type, including those of embedded types.
-func promoted(name string, types, interfaces map[string]*members, seen map[string]bool) map[string]bool {
+// allMethods returns the names of all methods of a type, including the methods of embedded types.
+func allMethods(name string, types, interfaces map[string]*typeMembers, seen map[string]bool) map[string]bool {
 	if m := interfaces[name]; m != nil {
-		return expand(name, interfaces, map[string]bool{})
+		return interfaceMethods(name, interfaces, map[string]bool{})
 	}
 	m := types[name]
 	if m == nil || seen[name] {
@@ -168,8 +169,8 @@ func promoted(name string, types, interfaces map[string]*members, seen map[strin
 	}
 	seen[name] = true
 	all := maps.Clone(m.methods)
-	for _, e := range m.embeds {
-		maps.Copy(all, promoted(e, types, interfaces, seen))
+	for _, e := range m.embedded {
+		maps.Copy(all, allMethods(e, types, interfaces, seen))
 	}
 	return all
 }

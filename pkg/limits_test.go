@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// The limits for code that is neither generated nor a test.
+// The limits for code, except generated code and tests.
 const (
 	maxPackageLines = 1500
 	maxFileLines    = 400
@@ -27,7 +27,7 @@ const (
 	maxColumns      = 160
 )
 
-// excess is something that exceeds a limit, with the name of the limit and the size.
+// excess is a thing that exceeds a limit, with the name of the limit and the size of the thing.
 type excess struct {
 	limit, thing string
 	size         int
@@ -86,7 +86,7 @@ func findExcesses(t *testing.T) []excess {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
-		exceeds(fmt.Sprintf("line over %d columns", maxColumns), path, wideLines(text), 0)
+		exceeds(fmt.Sprintf("line over %d columns", maxColumns), path, countWideLines(text), 0)
 		dir := filepath.ToSlash(filepath.Dir(path))
 		n := bytes.Count(text, []byte("\n"))
 		lines[dir] += n
@@ -108,16 +108,16 @@ func findExcesses(t *testing.T) []excess {
 			case *ast.FuncDecl:
 				name := dir + "." + d.Name.Name
 				if d.Recv != nil {
-					owner := dir + "." + receiver(d.Recv.List[0].Type)
+					owner := dir + "." + receiverName(d.Recv.List[0].Type)
 					methods[owner]++
 					name = owner + "." + d.Name.Name
 				}
 				exceeds("lines of a function", name, fset.Position(d.End()).Line-fset.Position(d.Pos()).Line+1, maxFuncLines)
-				exceeds("cyclomatic complexity", name, complexity(d), maxComplexity)
+				exceeds("cyclomatic complexity", name, cyclomaticComplexity(d), maxComplexity)
 			case *ast.GenDecl:
 				for _, spec := range d.Specs {
 					if s, ok := spec.(*ast.TypeSpec); ok {
-						exceeds("fields of a struct", dir+"."+s.Name.Name, fields(s), maxFields)
+						exceeds("fields of a struct", dir+"."+s.Name.Name, countFields(s), maxFields)
 					}
 				}
 			}
@@ -136,8 +136,8 @@ func findExcesses(t *testing.T) []excess {
 	return found
 }
 
-// wideLines returns the number of lines of a file that exceed maxColumns.
-func wideLines(text []byte) (wide int) {
+// countWideLines returns the number of lines of a file that are longer than maxColumns.
+func countWideLines(text []byte) (wide int) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, len(text)+1)
 	for lines.Scan() {
@@ -148,8 +148,8 @@ func wideLines(text []byte) (wide int) {
 	return wide
 }
 
-// fields returns the number of fields of a struct type (0 for other types).
-func fields(s *ast.TypeSpec) (n int) {
+// countFields returns the number of fields of a struct type (0 for other types).
+func countFields(s *ast.TypeSpec) (n int) {
 	if st, ok := s.Type.(*ast.StructType); ok {
 		for _, f := range st.Fields.List {
 			n += max(1, len(f.Names))
@@ -158,9 +158,9 @@ func fields(s *ast.TypeSpec) (n int) {
 	return n
 }
 
-// complexity returns the cyclomatic complexity of a function: 1, and 1 more for each branch, loop, case and
-// logical operator. Function literals count with the function that contains them.
-func complexity(f *ast.FuncDecl) int {
+// cyclomaticComplexity returns 1 plus the number of branches, loops, cases and logical operators in a function.
+// Function literals count for the function that contains them.
+func cyclomaticComplexity(f *ast.FuncDecl) int {
 	n := 1
 	ast.Inspect(f, func(node ast.Node) bool {
 		switch node := node.(type) {

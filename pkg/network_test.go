@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// networkAPIs lists the names of the standard library that open network connections, by package.
+// networkAPIs lists the names in the standard library that open network connections, by package.
 var networkAPIs = map[string]string{
 	"http": "Client DefaultClient DefaultTransport Transport Get Head Post PostForm",
 	"net":  "Dial DialTimeout DialTCP DialUDP DialUnix DialIP Dialer",
@@ -33,7 +33,7 @@ func TestNetwork_IsReachedOnlyThroughEgress(t *testing.T) {
 			}
 			in := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(path)), "../")
 			ast.Inspect(file, func(n ast.Node) bool {
-				way := networkAPI(n)
+				way := usedNetworkAPI(n)
 				if way != "" && !allowed[in] {
 					t.Errorf("%s uses %s; go through internal/egress", path, way)
 				}
@@ -53,9 +53,9 @@ func TestNetwork_IsReachedOnlyThroughEgress(t *testing.T) {
 	}
 }
 
-// networkAPI returns the network API that a node uses, as a value or a literal (empty if none). A pointer to a
-// client that other code made does not count.
-func networkAPI(n ast.Node) string {
+// usedNetworkAPI returns the network API that a syntax node uses as a value or in a literal (empty if none). A
+// pointer to a client that other code has created does not count.
+func usedNetworkAPI(n ast.Node) string {
 	var e ast.Expr
 	switch n := n.(type) {
 	case *ast.CompositeLit:

@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// public lists the packages that authors of agents, clients and plug-ins import, each with its reason. All other
-// packages are internal. A package is public if an author calls it, or if the signature of a public function names
-// its types.
-var public = []struct{ path, reason string }{
+// publicPackages lists the packages that authors of agents, clients and plug-ins import, each with the reason. All
+// other packages are internal. A package is public if an author calls it, or if the signature of a public function
+// names its types.
+var publicPackages = []struct{ path, reason string }{
 	{"pkg/agent", "defines agents, and runs one step"},
 	{"pkg/agent/agenttest", "tests an agent without a mesh"},
 	{"pkg/agent/flow", "makes agents of agents: sequence, parallel, repeat, and an agent as a tool"},
@@ -51,8 +51,8 @@ var public = []struct{ path, reason string }{
 	{"pkg/worker", "hosts an agent as a worker of the mesh"},
 }
 
-// The limits of the public packages, without generated code. A group of constants or variables counts as one name,
-// as in `go doc -short`.
+// The limits of the public packages, without generated code. As in `go doc -short`, a group of constants or
+// variables counts as one name.
 const (
 	maxPublicPackages = 32
 	maxPublicNames    = 500
@@ -60,7 +60,7 @@ const (
 
 func TestPublic_PackagesAreListed(t *testing.T) {
 	var listed, found []string
-	for _, p := range public {
+	for _, p := range publicPackages {
 		if p.reason == "" {
 			t.Errorf("%s has no reason", p.path)
 		}
@@ -72,7 +72,8 @@ func TestPublic_PackagesAreListed(t *testing.T) {
 	found = append(found, "pkg/gen/troupe/v1")
 	slices.Sort(found)
 	if !slices.Equal(listed, found) {
-		t.Errorf("pkg/ has\n%s\nand the list of public packages\n%s\nmove a package to internal/, or list it with a reason, in order", strings.Join(found, "\n"), strings.Join(listed, "\n"))
+		t.Errorf("pkg/ has\n%s\nand the list of public packages\n%s\nmove a package to internal/, or list it with a reason, in order", strings.Join(found,
+			"\n"), strings.Join(listed, "\n"))
 	}
 	names := 0
 	for _, files := range publicFiles(t) {
@@ -80,7 +81,7 @@ func TestPublic_PackagesAreListed(t *testing.T) {
 			names += exportedNames(file)
 		}
 	}
-	if n := len(public) - 1; n > maxPublicPackages || names > maxPublicNames {
+	if n := len(publicPackages) - 1; n > maxPublicPackages || names > maxPublicNames {
 		t.Errorf("%d public packages with %d exported names; at most %d with %d", n, names, maxPublicPackages, maxPublicNames)
 	}
 }
@@ -91,7 +92,7 @@ func TestPublic_NeedsNoInternalType(t *testing.T) {
 	found, aliases := map[string]string{}, aliasedTypes(t)
 	for dir, files := range publicFiles(t) {
 		for _, file := range files {
-			local := localNames(file)
+			local := importedFolders(file)
 			exportedTypes(file, func(name string, e ast.Expr) {
 				ast.Inspect(e, func(n ast.Node) bool {
 					s, ok := n.(*ast.SelectorExpr)
@@ -115,13 +116,13 @@ func TestPublic_NeedsNoInternalType(t *testing.T) {
 	}
 }
 
-// aliasedTypes returns the types of internal/ that a public package has an alias for.
+// aliasedTypes returns the types of internal/ for which a public package has an alias.
 func aliasedTypes(t *testing.T) map[string]bool {
 	t.Helper()
 	aliases := map[string]bool{}
 	for _, files := range publicFiles(t) {
 		for _, file := range files {
-			local := localNames(file)
+			local := importedFolders(file)
 			ast.Inspect(file, func(n ast.Node) bool {
 				spec, ok := n.(*ast.TypeSpec)
 				if !ok || !spec.Assign.IsValid() || !spec.Name.IsExported() {
@@ -146,7 +147,7 @@ func publicFiles(t *testing.T) map[string][]*ast.File {
 	fset := token.NewFileSet()
 	for _, path := range goFiles(t) {
 		dir := filepath.ToSlash(filepath.Dir(path))
-		if !within(dir, "pkg") || strings.Contains(dir, "/internal") || strings.HasSuffix(path, "_test.go") {
+		if !isWithin(dir, "pkg") || strings.Contains(dir, "/internal") || strings.HasSuffix(path, "_test.go") {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join("..", path))
@@ -190,8 +191,8 @@ func exportedNames(file *ast.File) (n int) {
 	return n
 }
 
-// exportedTypes calls visit for each type expression in an exported declaration of a file: parameters and results of
-// functions and methods, exported fields, and declared types.
+// exportedTypes calls visit for each type expression in an exported declaration of a file. These are the
+// parameters and results of functions and methods, exported fields, and declared types.
 func exportedTypes(file *ast.File, visit func(name string, e ast.Expr)) {
 	fields := func(name string, list *ast.FieldList) {
 		if list == nil {
@@ -206,7 +207,7 @@ func exportedTypes(file *ast.File, visit func(name string, e ast.Expr)) {
 		case *ast.FuncDecl:
 			name := d.Name.Name
 			if d.Recv != nil {
-				on := receiver(d.Recv.List[0].Type)
+				on := receiverName(d.Recv.List[0].Type)
 				if !ast.IsExported(on) {
 					continue
 				}
@@ -234,8 +235,8 @@ func exportedTypes(file *ast.File, visit func(name string, e ast.Expr)) {
 								visit(s.Name.Name+"."+id.Name, f.Type)
 							}
 						}
-						if len(f.Names) == 0 && ast.IsExported(embeddedName(f.Type)) {
-							visit(s.Name.Name+"."+embeddedName(f.Type), f.Type)
+						if len(f.Names) == 0 && ast.IsExported(embeddedFieldName(f.Type)) {
+							visit(s.Name.Name+"."+embeddedFieldName(f.Type), f.Type)
 						}
 					}
 				case *ast.ValueSpec:
@@ -248,13 +249,13 @@ func exportedTypes(file *ast.File, visit func(name string, e ast.Expr)) {
 	}
 }
 
-// embeddedName returns the name of an embedded field.
-func embeddedName(e ast.Expr) string {
+// embeddedFieldName returns the name of an embedded field.
+func embeddedFieldName(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.StarExpr:
-		return embeddedName(e.X)
+		return embeddedFieldName(e.X)
 	case *ast.IndexExpr:
-		return embeddedName(e.X)
+		return embeddedFieldName(e.X)
 	case *ast.SelectorExpr:
 		return e.Sel.Name
 	case *ast.Ident:

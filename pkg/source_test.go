@@ -38,15 +38,15 @@ func goFiles(t *testing.T) []string {
 	return files
 }
 
-// receiver returns the name of a receiver's type.
-func receiver(t ast.Expr) string {
+// receiverName returns the name of the type of a receiver.
+func receiverName(t ast.Expr) string {
 	switch t := t.(type) {
 	case *ast.StarExpr:
-		return receiver(t.X)
+		return receiverName(t.X)
 	case *ast.IndexExpr:
-		return receiver(t.X)
+		return receiverName(t.X)
 	case *ast.IndexListExpr:
-		return receiver(t.X)
+		return receiverName(t.X)
 	case *ast.Ident:
 		return t.Name
 	}

@@ -23,16 +23,16 @@ type syncBuffer struct {
 	text bytes.Buffer
 }
 
-func (h *syncBuffer) Write(p []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.text.Write(p)
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
 }
 
-func (h *syncBuffer) String() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.text.String()
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
 }
 
 // eventually polls until the condition holds.

@@ -65,9 +65,11 @@ func TestErase_UnknownUserPrintsEmptyReceipt(t *testing.T) {
 
 // The error suggests `troupe dev` only when nothing listens at the default address.
 func TestServer_SuggestsDevOnlyForDefaultAddress(t *testing.T) {
-	unreachable := failure.New(failure.SystemNetwork, "test", "away").Because(errors.New(`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:7400: connect: connection refused"`))
+	unreachable := failure.New(failure.SystemNetwork, "test",
+		"away").Because(errors.New(`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:7400: connect: connection refused"`))
 	lost := failure.New(failure.SystemNetwork, "test", "away").Because(errors.New("error reading from server: EOF"))
-	require.EqualError(t, remote.Server{Addr: "127.0.0.1:7400"}.ExplainError(unreachable), "cannot reach a mesh at 127.0.0.1:7400: connection refused; start one with: troupe dev")
+	require.EqualError(t, remote.Server{Addr: "127.0.0.1:7400"}.ExplainError(unreachable),
+		"cannot reach a mesh at 127.0.0.1:7400: connection refused; start one with: troupe dev")
 	require.EqualError(t, remote.Server{Addr: "mesh:7400"}.ExplainError(unreachable), "cannot reach a mesh at mesh:7400: connection refused")
 	require.EqualError(t, remote.Server{Addr: "127.0.0.1:7400"}.ExplainError(lost), "the mesh at 127.0.0.1:7400 went away")
 }

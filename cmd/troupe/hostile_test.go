@@ -39,7 +39,10 @@ func TestCommands_EscapeText(t *testing.T) {
 	} {
 		t.Run(line, func(t *testing.T) {
 			var told bytes.Buffer
-			run(t.Context(), append(strings.Fields(line), "--addr", addr), console.Terminal{In: strings.NewReader("hello\n/pending\n\n"), Out: &told, Err: &told})
+			run(t.Context(), append(strings.Fields(line), "--addr", addr), console.Terminal{
+				In: strings.NewReader("hello\n/pending\n\n"), Out: &told,
+				Err: &told,
+			})
 			require.NotEmpty(t, told.String())
 			requireEscaped(t, told.String())
 		})

@@ -21,13 +21,13 @@ type quarantinedMesh struct {
 	requests []string
 }
 
-func (s *quarantinedMesh) QuarantineAgent(_ context.Context, req *troupev1.QuarantineAgentRequest) (*troupev1.QuarantineAgentResponse, error) {
-	s.requests = append(s.requests, req.GetAgent()+": "+req.GetReason())
+func (q *quarantinedMesh) QuarantineAgent(_ context.Context, req *troupev1.QuarantineAgentRequest) (*troupev1.QuarantineAgentResponse, error) {
+	q.requests = append(q.requests, req.GetAgent()+": "+req.GetReason())
 	return &troupev1.QuarantineAgentResponse{}, nil
 }
 
-func (s *quarantinedMesh) ReleaseAgent(_ context.Context, req *troupev1.ReleaseAgentRequest) (*troupev1.ReleaseAgentResponse, error) {
-	s.requests = append(s.requests, "release "+req.GetAgent())
+func (q *quarantinedMesh) ReleaseAgent(_ context.Context, req *troupev1.ReleaseAgentRequest) (*troupev1.ReleaseAgentResponse, error) {
+	q.requests = append(q.requests, "release "+req.GetAgent())
 	return &troupev1.ReleaseAgentResponse{}, nil
 }
 
@@ -35,20 +35,23 @@ func quarantineRecord() *troupev1.Quarantine {
 	return &troupev1.Quarantine{Reason: "it misbehaves", Since: timestamppb.New(time.Now())}
 }
 
-func (s *quarantinedMesh) ListAgents(context.Context, *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
+func (q *quarantinedMesh) ListAgents(context.Context, *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
 	return &troupev1.ListAgentsResponse{Agents: []*troupev1.Agent{{Name: "research", Quarantine: quarantineRecord()}}}, nil
 }
 
-func (s *quarantinedMesh) instance() *troupev1.Instance {
-	return &troupev1.Instance{InstanceId: "r-1", Agent: "research", Quarantine: quarantineRecord(), Unproven: "it is another", State: troupev1.InstanceState_INSTANCE_STATE_READY}
+func (q *quarantinedMesh) instance() *troupev1.Instance {
+	return &troupev1.Instance{
+		InstanceId: "r-1", Agent: "research", Quarantine: quarantineRecord(), Unproven: "it is another",
+		State: troupev1.InstanceState_INSTANCE_STATE_READY,
+	}
 }
 
-func (s *quarantinedMesh) ListInstances(context.Context, *troupev1.ListInstancesRequest) (*troupev1.ListInstancesResponse, error) {
-	return &troupev1.ListInstancesResponse{Instances: []*troupev1.Instance{s.instance()}}, nil
+func (q *quarantinedMesh) ListInstances(context.Context, *troupev1.ListInstancesRequest) (*troupev1.ListInstancesResponse, error) {
+	return &troupev1.ListInstancesResponse{Instances: []*troupev1.Instance{q.instance()}}, nil
 }
 
-func (s *quarantinedMesh) DescribeInstance(context.Context, *troupev1.DescribeInstanceRequest) (*troupev1.DescribeInstanceResponse, error) {
-	return &troupev1.DescribeInstanceResponse{Instance: s.instance()}, nil
+func (q *quarantinedMesh) DescribeInstance(context.Context, *troupev1.DescribeInstanceRequest) (*troupev1.DescribeInstanceResponse, error) {
+	return &troupev1.DescribeInstanceResponse{Instance: q.instance()}, nil
 }
 
 func TestQuarantine_IsSetAndPrinted(t *testing.T) {

@@ -48,7 +48,10 @@ func TestServer_ExplainsTLSErrors(t *testing.T) {
 		// Because the TLS handshake failed, no turn can have started, and the command does not wait for one.
 		began := time.Now()
 		told.Reset()
-		require.Equal(t, process.ExitError, run(t.Context(), []string{"ask", "--addr", addr, "--tls-ca", ours.CA, "hello"}, console.Terminal{Out: &told, Err: &told}))
+		require.Equal(t, process.ExitError, run(t.Context(), []string{"ask", "--addr", addr, "--tls-ca", ours.CA, "hello"}, console.Terminal{
+			Out: &told,
+			Err: &told,
+		}))
 		require.Contains(t, told.String(), "troupe: the mesh at "+addr+" cannot be trusted by --tls-ca "+ours.CA+", or speaks plain text: "+why)
 		require.NotContains(t, told.String(), "may have begun")
 		require.Less(t, time.Since(began), 2*time.Second)

@@ -23,8 +23,8 @@ type tokenRecorder struct {
 	lastTokens []string
 }
 
-func (s *tokenRecorder) ListAgents(ctx context.Context, _ *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
-	s.lastTokens = metadata.ValueFromIncomingContext(ctx, "authorization")
+func (t *tokenRecorder) ListAgents(ctx context.Context, _ *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
+	t.lastTokens = metadata.ValueFromIncomingContext(ctx, "authorization")
 	return &troupev1.ListAgentsResponse{}, nil
 }
 

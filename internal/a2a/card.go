@@ -59,7 +59,10 @@ func skillsFromAgents(agents []*troupev1.Agent) []a2a.AgentSkill {
 		}
 	}
 	for _, w := range slices.Sorted(maps.Keys(members)) {
-		all = append(all, a2a.AgentSkill{ID: w, Name: w, Description: "Workflow of the agents " + strings.Join(members[w], ", ") + ".", Tags: []string{"workflow"}})
+		all = append(all, a2a.AgentSkill{
+			ID: w, Name: w, Description: "Workflow of the agents " + strings.Join(members[w], ", ") + ".",
+			Tags: []string{"workflow"},
+		})
 	}
 	for _, a := range agents {
 		all = append(all, a2a.AgentSkill{ID: a.GetName(), Name: a.GetName(), Description: a.GetDescription(), Tags: []string{"agent"}})

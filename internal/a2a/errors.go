@@ -63,6 +63,6 @@ func toA2AError(err error) error {
 
 // newNotFoundError returns the error for an id to which no task belongs.
 func newNotFoundError(id a2a.TaskID) error {
-	return a2a.NewError(a2a.ErrTaskNotFound, "there is no task "+strconv.Quote(conversation.Cut(string(id),
+	return a2a.NewError(a2a.ErrTaskNotFound, "there is no task "+strconv.Quote(conversation.Truncate(string(id),
 		64))+"; a task is kept for as long as the mesh keeps its trace")
 }

@@ -55,11 +55,12 @@ func (b *Bridge) SendStreamingMessage(ctx context.Context, req *a2a.SendMessageR
 		var t *taskStream
 		for e, err := range b.client.Turn(ctx, turn) {
 			if t == nil && err == nil {
-				t = newTaskStream(a2a.TaskInfo{TaskID: cmp.Or(task, a2a.TaskID(e.GetTraceId())), ContextID: e.GetSessionId()}, withoutSecrets(req.Message, turn))
+				t = newTaskStream(a2a.TaskInfo{TaskID: cmp.Or(task, a2a.TaskID(e.GetTraceId())), ContextID: e.GetSessionId()}, withoutSecrets(req.Message,
+					turn))
 				t.parent = b.findParentTask(ctx, e.GetTurnStarted().GetParent())
 			}
 			if failure.Is(err, failure.NotFound) && t == nil {
-				err = a2a.NewError(a2a.ErrInvalidParams, failure.Plain(err)) // the target does not exist
+				err = a2a.NewError(a2a.ErrInvalidParams, failure.PlainMessage(err)) // the target does not exist
 			}
 			if err != nil {
 				yield(nil, b.toClientError("SendMessage", err))

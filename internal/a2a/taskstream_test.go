@@ -13,46 +13,46 @@ import (
 // eventScript builds the events of one turn for a test.
 type eventScript []*troupev1.Event
 
-func (p *eventScript) addEvent(step int32, branch string, payload *troupev1.Event) {
+func (s *eventScript) addEvent(step int32, branch string, payload *troupev1.Event) {
 	e := newEvent(troupev1.Stage_STAGE_EXECUTE)
 	e.Payload, e.Step, e.Branch = payload.GetPayload(), step, branch
 	if payload.GetTextDelta() == nil {
-		e.Sequence = uint64(len(*p) + 1)
+		e.Sequence = uint64(len(*s) + 1)
 	}
-	*p = append(*p, e)
+	*s = append(*s, e)
 }
 
-func (p *eventScript) startStep(step int32) {
-	p.addEvent(step, "", &troupev1.Event{Payload: &troupev1.Event_StepStarted{}})
+func (s *eventScript) startStep(step int32) {
+	s.addEvent(step, "", &troupev1.Event{Payload: &troupev1.Event_StepStarted{}})
 }
 
-func (p *eventScript) finishStep(step int32) {
-	p.addEvent(step, "", &troupev1.Event{Payload: &troupev1.Event_StepFinished{}})
+func (s *eventScript) finishStep(step int32) {
+	s.addEvent(step, "", &troupev1.Event{Payload: &troupev1.Event_StepFinished{}})
 }
 
 // addDecisions adds one routing decision for each of the concurrent steps.
-func (p *eventScript) addDecisions(steps int) {
+func (s *eventScript) addDecisions(steps int) {
 	for range steps {
-		p.addEvent(0, "", &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{}})
+		s.addEvent(0, "", &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{}})
 	}
 }
 
-func (p *eventScript) retractText(step int32) {
-	p.addEvent(step, "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{}})
+func (s *eventScript) retractText(step int32) {
+	s.addEvent(step, "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{}})
 }
 
-func (p *eventScript) streamText(step int32, branch string, texts ...string) {
+func (s *eventScript) streamText(step int32, branch string, texts ...string) {
 	for _, text := range texts {
-		p.addEvent(step, branch, &troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}}})
+		s.addEvent(step, branch, &troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}}})
 	}
 }
 
-func (p *eventScript) addModelCall(step, calls int32) {
-	p.addEvent(step, "", &troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{ToolCalls: calls}}})
+func (s *eventScript) addModelCall(step, calls int32) {
+	s.addEvent(step, "", &troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{ToolCalls: calls}}})
 }
 
-func (p *eventScript) endTurn(r *troupev1.TurnResult) {
-	p.addEvent(0, "", &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: r}})
+func (s *eventScript) endTurn(r *troupev1.TurnResult) {
+	s.addEvent(0, "", &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: r}})
 }
 
 // chunkReader assembles the chunks of a stream as a client would.

@@ -183,7 +183,10 @@ func TestTranslate_ReturnsTheItemsOfEachEvent(t *testing.T) {
 		"another agent works for this one, as a tool": {
 			subtasked("c1"),
 			items{
-				{"subtask-created", itemData{"taskId": "child", "contextId": "theirs", "turnId": "t2", "requestId": "sub-1", "target": "finder", "callId": "c1"}},
+				{"subtask-created", itemData{
+					"taskId": "child", "contextId": "theirs", "turnId": "t2", "requestId": "sub-1", "target": "finder",
+					"callId": "c1",
+				}},
 				{"task-status", itemData{"state": "waiting-subtask", "stage": "execute", "taskId": "child", "callId": "c1"}},
 			},
 		},

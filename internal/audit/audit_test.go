@@ -32,7 +32,10 @@ func writeLog(t *testing.T, path string, most int64, n int) {
 	t.Helper()
 	l := openLog(t, path, most, zap.NewNop())
 	for i := range n {
-		l.Record(Entry{Kind: Denied, Actor: "worker research", Action: "/troupe.v1.MemoryService/BeginTurn", Object: fmt.Sprint(i), Result: "policy_security", Facts: map[string]string{"tenant": "a"}})
+		l.Record(Entry{
+			Kind: Denied, Actor: "worker research", Action: "/troupe.v1.MemoryService/BeginTurn", Object: fmt.Sprint(i),
+			Result: "policy_security", Facts: map[string]string{"tenant": "a"},
+		})
 	}
 	require.NoError(t, l.Close())
 }
@@ -49,7 +52,10 @@ func TestLog_StoresEntries(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit", "log.jsonl")
 	core, logs := observer.New(zap.InfoLevel)
 	l := openLog(t, path, 0, zap.New(core))
-	sent := Entry{Kind: Admin, Actor: "admin ada", Action: "/troupe.v1.OrchestratorService/PauseAgent", Object: "research", Result: "ok", Facts: map[string]string{"tenant": "default"}}
+	sent := Entry{
+		Kind: Admin, Actor: "admin ada", Action: "/troupe.v1.OrchestratorService/PauseAgent", Object: "research", Result: "ok",
+		Facts: map[string]string{"tenant": "default"},
+	}
 	l.Named("orchestrator").Record(sent)
 	sent.Facts["tenant"] = "another" // the caller may change the map after Record
 	require.NoError(t, l.Close())
@@ -178,7 +184,10 @@ func TestQueue_ReportsLostEntries(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
 	entries, err := noop.Meter{}.Int64Counter("")
 	require.NoError(t, err)
-	q := &queue{chain: c, log: zap.New(core), entryCounter: entries, lostCounter: entries, waiting: make(chan queuedEntry, 2), stop: make(chan struct{}), done: make(chan struct{})}
+	q := &queue{
+		chain: c, log: zap.New(core), entryCounter: entries, lostCounter: entries, waiting: make(chan queuedEntry, 2), stop: make(chan struct{}),
+		done: make(chan struct{}),
+	}
 	denied := queuedEntry{Entry: Entry{Kind: Denied}, recordedAt: time.Now()}
 	for range 5 {
 		q.enqueue(denied) // no writer runs, and the queue holds 2
@@ -263,7 +272,10 @@ func TestLog_StoresOrCountsEveryConcurrentEntry(t *testing.T) {
 func BenchmarkLog_Record(b *testing.B) {
 	l, err := New(Config{Path: filepath.Join(b.TempDir(), "log"), Log: zap.NewNop(), Meter: noop.Meter{}})
 	require.NoError(b, err)
-	e := Entry{Kind: Credential, Actor: "orchestrator", Action: "issue", Object: "s1", Result: "ok", Facts: map[string]string{"tenant": "a", "trace_id": "0af7651916cd43dd8448eb211c80319c"}}
+	e := Entry{Kind: Credential, Actor: "orchestrator", Action: "issue", Object: "s1", Result: "ok", Facts: map[string]string{
+		"tenant":   "a",
+		"trace_id": "0af7651916cd43dd8448eb211c80319c",
+	}}
 	for b.Loop() {
 		l.Record(e)
 	}

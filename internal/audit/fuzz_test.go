@@ -16,7 +16,10 @@ func FuzzScan(f *testing.F) {
 	require.NoError(f, err)
 	second, _, err := line{Number: 2, PrevHash: hash, Time: time.Unix(1, 0).UTC(), Kind: "access", Action: "get", Facts: map[string]string{"a": "b"}}.encode()
 	require.NoError(f, err)
-	resumed, _, err := line{Number: 2, PrevHash: hash, Kind: LogItself, Action: actionResume, Facts: map[string]string{factTorn: hashText([]byte("torn")), factTornBytes: "-1"}}.encode()
+	resumed, _, err := line{Number: 2, PrevHash: hash, Kind: LogItself, Action: actionResume, Facts: map[string]string{
+		factTorn:      hashText([]byte("torn")),
+		factTornBytes: "-1",
+	}}.encode()
 	require.NoError(f, err)
 	lost, _, err := line{Number: 2, PrevHash: hash, Kind: LogItself, Action: actionLost, Facts: map[string]string{factEntries: "9223372036854775808"}}.encode()
 	require.NoError(f, err)

@@ -182,10 +182,10 @@ func TestVerify_StopsAtAnEndlessLine(t *testing.T) {
 // endlessReader is a reader that never ends and consists of the letter x.
 type endlessReader struct{ bytesRead int }
 
-func (x *endlessReader) Read(p []byte) (int, error) {
+func (e *endlessReader) Read(p []byte) (int, error) {
 	for i := range p {
 		p[i] = 'x'
 	}
-	x.bytesRead += len(p)
+	e.bytesRead += len(p)
 	return len(p), nil
 }

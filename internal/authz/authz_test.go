@@ -40,7 +40,10 @@ func TestTable_HasARowForEveryMethod(t *testing.T) {
 }
 
 func TestAuthorize_RejectsMethodsWithoutARow(t *testing.T) {
-	for _, method := range []string{"", "/", "/troupe.v1.MemoryService/", "/troupe.v1.MemoryService/CommitStep2", "troupe.v1.MemoryService/CommitStep", "/troupe.v1.MemoryService/commitstep"} {
+	for _, method := range []string{
+		"", "/", "/troupe.v1.MemoryService/", "/troupe.v1.MemoryService/CommitStep2", "troupe.v1.MemoryService/CommitStep",
+		"/troupe.v1.MemoryService/commitstep",
+	} {
 		for _, role := range append(everyone, identity.Anybody) {
 			err := Authorize(method, identity.Principal{Role: role})
 			require.True(t, failure.Is(err, failure.PolicySecurity), "%s %q", role, method)
@@ -69,7 +72,8 @@ func TestWrittenState_ReturnsTheOwner(t *testing.T) {
 	for method := range table {
 		if strings.Contains(method, ".MemoryService/") || strings.Contains(method, ".OrchestratorService/") {
 			_, _, ok := WrittenState(method)
-			require.NotEqual(t, slices.ContainsFunc(looks, func(look string) bool { return strings.Contains(method, look) }), ok, "%s: say in writes.go what it writes", method)
+			require.NotEqual(t, slices.ContainsFunc(looks, func(look string) bool { return strings.Contains(method, look) }), ok,
+				"%s: say in writes.go what it writes", method)
 		}
 	}
 }

@@ -88,7 +88,10 @@ var faultCases = []struct {
 	follow []string
 }{
 	{admitsOverCapacity, "admission", "admission/one-at-capacity-1", []string{"admission/never-above-capacity"}},
-	{answersSlowly, "state/answers-while-s*", "state/answers-while-startup-hangs", []string{"state/answers-while-shutdown-hangs", "state/answers-while-steps-run"}},
+	{answersSlowly, "state/answers-while-s*", "state/answers-while-startup-hangs", []string{
+		"state/answers-while-shutdown-hangs",
+		"state/answers-while-steps-run",
+	}},
 	{omitsErrorDetails, "verbs/*-in-paused", "verbs/step-in-paused", nil},
 	{ignoresKeepFailed, "startup", "startup/keep-failed-stays-initializing", nil},
 	{alwaysClosesTurn, "commit", "commit/last-step-closes-the-turn", nil},
@@ -110,7 +113,10 @@ var faultCases = []struct {
 	{omitsResult, "step", "step/ends-with-one-result", resultChecks},
 	{ownsUserHistory, "ownership", "ownership/of-memory", nil},
 	{pauseEndsOtherPause, "pause", "pause/survives-another-callers-deadline", nil},
-	{pauseReturnsEarly, "pause", "pause/waits-for-running-steps", []string{"pause/survives-another-callers-deadline", "pause/deadline-reopens-admission", "pause/resume-withdraws-it", "pause/shutdown-ends-it"}},
+	{pauseReturnsEarly, "pause", "pause/waits-for-running-steps", []string{
+		"pause/survives-another-callers-deadline", "pause/deadline-reopens-admission",
+		"pause/resume-withdraws-it", "pause/shutdown-ends-it",
+	}},
 	{keepsAdmissionClosed, "pause", "pause/deadline-reopens-admission", nil},
 	{pausesDuringStartup, "verbs/pause-*", "verbs/pause-in-initializing", nil},
 	{readyAfterEveryStep, "shutdown", "shutdown/ended-step-does-not-make-ready", []string{"shutdown/drain-ends-with-the-last-step"}},
@@ -129,8 +135,14 @@ var faultCases = []struct {
 	{sendsTwoResults, "step", "step/ends-with-one-result", resultChecks},
 	{skipsVersion, "state", "state/version-counts-transitions", nil},
 	{waitsForHangingHooks, "shutdown", "shutdown/hanging-hook-is-abandoned", nil},
-	{watchNeverEnds, fastWatchChecks, "watch/ends-with-terminated", []string{"watch/is-live", "watch/resumes-after-a-version", "watch/reports-every-transition"}},
-	{watchSkipsTransition, fastWatchChecks, "watch/reports-every-transition", []string{"watch/begins-with-the-status", "watch/is-live", "watch/resumes-after-a-version", "watch/has-reason-and-trace"}},
+	{watchNeverEnds, fastWatchChecks, "watch/ends-with-terminated", []string{
+		"watch/is-live", "watch/resumes-after-a-version",
+		"watch/reports-every-transition",
+	}},
+	{watchSkipsTransition, fastWatchChecks, "watch/reports-every-transition", []string{
+		"watch/begins-with-the-status", "watch/is-live",
+		"watch/resumes-after-a-version", "watch/has-reason-and-trace",
+	}},
 	{acceptsFutureVersion, fastWatchChecks, "watch/rejects-future-versions", nil},
 }
 

@@ -113,7 +113,9 @@ func (r *referenceInstance) ExecuteStep(req *troupev1.ExecuteStepRequest, stream
 	return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Result{Result: result}})
 }
 
-func (r *referenceInstance) runStep(ctx context.Context, req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) (*troupev1.StepResult, error) {
+func (r *referenceInstance) runStep(ctx context.Context, req *troupev1.ExecuteStepRequest,
+	stream troupev1.AgentService_ExecuteStepServer,
+) (*troupev1.StepResult, error) {
 	beat := func() error {
 		return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Heartbeat{Heartbeat: &troupev1.Heartbeat{}}})
 	}
@@ -175,7 +177,9 @@ func (r *referenceInstance) commitStep(ctx context.Context, req *troupev1.Execut
 }
 
 // runTestAgent is the test agent.
-func (r *referenceInstance) runTestAgent(ctx context.Context, req *troupev1.ExecuteStepRequest, beat func() error, say func(string) error) (text string, err error) {
+func (r *referenceInstance) runTestAgent(ctx context.Context, req *troupev1.ExecuteStepRequest, beat func() error, say func(string) error) (text string,
+	err error,
+) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = failure.New(failure.AgentLogic, "parrot", "the agent threw")

@@ -175,8 +175,8 @@ var attackHosts = map[string]string{
 	"0X7F000001": innerAddress, "2852039166": "169.254.169.254",
 }
 
-func (tr attack) requestURL(w *testNetwork) string {
-	target := strings.ReplaceAll(tr.url, "P", strconv.Itoa(w.port))
+func (a attack) requestURL(w *testNetwork) string {
+	target := strings.ReplaceAll(a.url, "P", strconv.Itoa(w.port))
 	status, to, ok := strings.Cut(strings.TrimPrefix(target, "R"), "=")
 	if !ok || !strings.HasPrefix(target, "R") {
 		return target

@@ -52,7 +52,8 @@ func newGuard(c Config) (*guard, error) {
 		for i, pattern := range list.from {
 			lower := strings.ToLower(pattern)
 			if bare := strings.TrimPrefix(lower, "*."); lower != "*" && hostProblem(bare) != "" {
-				return nil, invalid("%s[%d] is %q; use a name such as example.com, *.example.com for all below it, or *; no scheme, port or path", list.name, i, pattern)
+				return nil, invalid("%s[%d] is %q; use a name such as example.com, *.example.com for all below it, or *; no scheme, port or path",
+					list.name, i, pattern)
 			}
 			*list.to = append(*list.to, lower)
 		}

@@ -94,20 +94,20 @@ func serve(t *testing.T, lis net.Listener, handler http.Handler) {
 }
 
 // setAddresses makes a name resolve to all of the addresses at once.
-func (w *testNetwork) setAddresses(name string, addresses ...string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.addresses[name] = []string{strings.Join(addresses, " ")}
+func (tn *testNetwork) setAddresses(name string, addresses ...string) {
+	tn.mu.Lock()
+	defer tn.mu.Unlock()
+	tn.addresses[name] = []string{strings.Join(addresses, " ")}
 }
 
 // alternateAddresses makes a name resolve to the addresses in turn, one for each query.
-func (w *testNetwork) alternateAddresses(name string, addresses ...string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.addresses[name] = addresses
+func (tn *testNetwork) alternateAddresses(name string, addresses ...string) {
+	tn.mu.Lock()
+	defer tn.mu.Unlock()
+	tn.addresses[name] = addresses
 }
 
-func (w *testNetwork) serveDNS(t *testing.T) {
+func (tn *testNetwork) serveDNS(t *testing.T) {
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var serving sync.WaitGroup
@@ -118,7 +118,7 @@ func (w *testNetwork) serveDNS(t *testing.T) {
 			if err != nil {
 				return
 			}
-			if reply := w.answerDNS(packet[:n]); reply != nil {
+			if reply := tn.answerDNS(packet[:n]); reply != nil {
 				_, _ = conn.WriteTo(reply, from)
 			}
 		}
@@ -127,12 +127,12 @@ func (w *testNetwork) serveDNS(t *testing.T) {
 		_ = conn.Close()
 		serving.Wait()
 	})
-	w.resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	tn.resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "udp", conn.LocalAddr().String())
 	}}
 }
 
-func (w *testNetwork) answerDNS(packet []byte) []byte {
+func (tn *testNetwork) answerDNS(packet []byte) []byte {
 	var m dnsmessage.Message
 	if m.Unpack(packet) != nil || len(m.Questions) != 1 {
 		return nil
@@ -141,18 +141,18 @@ func (w *testNetwork) answerDNS(packet []byte) []byte {
 	name := strings.TrimSuffix(strings.ToLower(q.Name.String()), ".")
 	m.Response, m.Authoritative, m.Answers, m.Additionals = true, true, nil, nil
 
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	turns, ok := w.addresses[name]
+	tn.mu.Lock()
+	defer tn.mu.Unlock()
+	turns, ok := tn.addresses[name]
 	if !ok {
 		m.RCode = dnsmessage.RCodeNameError
 		reply, _ := m.Pack()
 		return reply
 	}
 	if q.Type == dnsmessage.TypeA {
-		w.queryCounts[name]++
+		tn.queryCounts[name]++
 	}
-	for address := range strings.FieldsSeq(turns[max(w.queryCounts[name]-1, 0)%len(turns)]) {
+	for address := range strings.FieldsSeq(turns[max(tn.queryCounts[name]-1, 0)%len(turns)]) {
 		a := netip.MustParseAddr(address)
 		header := dnsmessage.ResourceHeader{Name: q.Name, Class: dnsmessage.ClassINET, Type: q.Type}
 		switch {
@@ -168,12 +168,12 @@ func (w *testNetwork) answerDNS(packet []byte) []byte {
 
 // restrictedClient returns a client that may reach every host, without TLS and on the servers' ports. Only the
 // rules for addresses and for the form of URLs keep it from the canary.
-func (w *testNetwork) restrictedClient(t *testing.T) *http.Client {
+func (tn *testNetwork) restrictedClient(t *testing.T) *http.Client {
 	t.Helper()
 	client, err := egress.New(egress.Config{
-		Hosts: []string{"*"}, PlainHTTP: []string{"*"}, Ports: []int{w.port},
+		Hosts: []string{"*"}, PlainHTTP: []string{"*"}, Ports: []int{tn.port},
 		AllowInnerAddresses: []netip.Prefix{netip.MustParsePrefix(publicAddress + "/32")},
-		Timeout:             5 * time.Second, Resolver: w.resolver,
+		Timeout:             5 * time.Second, Resolver: tn.resolver,
 	})
 	require.NoError(t, err)
 	t.Cleanup(client.CloseIdleConnections)
@@ -181,9 +181,9 @@ func (w *testNetwork) restrictedClient(t *testing.T) *http.Client {
 }
 
 // naiveClient returns a client without the rules of package egress.
-func (w *testNetwork) naiveClient(t *testing.T) *http.Client {
+func (tn *testNetwork) naiveClient(t *testing.T) *http.Client {
 	t.Helper()
-	transport := &http.Transport{DialContext: (&net.Dialer{Resolver: w.resolver, Timeout: 200 * time.Millisecond}).DialContext}
+	transport := &http.Transport{DialContext: (&net.Dialer{Resolver: tn.resolver, Timeout: 200 * time.Millisecond}).DialContext}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: time.Second}
 }

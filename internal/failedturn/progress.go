@@ -87,7 +87,7 @@ func (p Progress) CompletedTexts() []string {
 		}
 		for _, text := range append([]string{r.Text}, r.Observations...) {
 			if text != "" && len(all) < MaxTexts {
-				all = append(all, conversation.Brief(text, MaxTextLength))
+				all = append(all, conversation.Excerpt(text, MaxTextLength))
 			}
 		}
 	}

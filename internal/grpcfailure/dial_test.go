@@ -16,8 +16,14 @@ func TestClassifyDialError_ReturnsOnlyTheReason(t *testing.T) {
 		kind   grpcfailure.DialFailure
 		reason string
 	}{
-		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`: {grpcfailure.DialUnreachable, "connection refused"},
-		`dns: A record lookup error: lookup nosuch.invalid on 192.0.2.1:53: no such host`:                              {grpcfailure.DialUnreachable, "no such host"},
+		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`: {
+			grpcfailure.DialUnreachable,
+			"connection refused",
+		},
+		`dns: A record lookup error: lookup nosuch.invalid on 192.0.2.1:53: no such host`: {
+			grpcfailure.DialUnreachable,
+			"no such host",
+		},
 		`no children to pick from`:                     {grpcfailure.DialUnreachable, "DNS has no address for that name"},
 		`name resolver error: produced zero addresses`: {grpcfailure.DialUnreachable, "produced zero addresses"},
 		`connection error: desc = "transport: authentication handshake failed: x509: certificate signed by \"x\""`:                                        {grpcfailure.DialUntrusted, `x509: certificate signed by "x"`},

@@ -110,7 +110,8 @@ func TestToStatus_HasTheDetailOfAnOwnershipViolation(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, map[string]string{"key": "user:name", "owner": "memory", "actor": "worker a"}, got.Facts)
 	}
-	for _, other := range []*failure.Error{failure.New(failure.StateViolation, "test", "no"), failure.New(failure.PolicySecurity, "test", "no").With("key", "k"), failure.New(failure.UserPermission, "test", "no").WithOwner("k", "memory", "a")} {
+	for _, other := range []*failure.Error{failure.New(failure.StateViolation, "test", "no"), failure.New(failure.PolicySecurity, "test", "no").With("key",
+		"k"), failure.New(failure.UserPermission, "test", "no").WithOwner("k", "memory", "a")} {
 		require.Nil(t, violationFromStatus(t, ToStatus(other)))
 	}
 }

@@ -57,56 +57,56 @@ type externalTLS struct {
 }
 
 // current returns the latest valid TLS settings.
-func (o *externalTLS) current() *tls.Config {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	next, err := o.loadConfig()
+func (e *externalTLS) current() *tls.Config {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	next, err := e.loadConfig()
 	if err != nil {
-		o.logErrorLocked("the new keys are invalid; the previous ones stay in use", err)
-		return o.last
+		e.logErrorLocked("the new keys are invalid; the previous ones stay in use", err)
+		return e.last
 	}
-	o.last = next
+	e.last = next
 	return next
 }
 
-func (o *externalTLS) logError(message string, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.logErrorLocked(message, err)
+func (e *externalTLS) logError(message string, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.logErrorLocked(message, err)
 }
 
 // logErrorLocked logs an error, unless it equals the last logged one. The caller must hold mu.
-func (o *externalTLS) logErrorLocked(message string, err error) {
-	if err.Error() != o.lastLogged {
-		o.lastLogged = err.Error()
-		o.log.Warn(message, zap.String("server", o.server), zap.Error(err))
+func (e *externalTLS) logErrorLocked(message string, err error) {
+	if err.Error() != e.lastLogged {
+		e.lastLogged = err.Error()
+		e.log.Warn(message, zap.String("server", e.server), zap.Error(err))
 	}
 }
 
-func (o *externalTLS) loadConfig() (*tls.Config, error) {
+func (e *externalTLS) loadConfig() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS13}
-	if (o.files.Cert == "") != (o.files.Key == "") {
-		return nil, fmt.Errorf("--%[1]s-cert and --%[1]s-key belong together; give both, or none", o.server)
+	if (e.files.Cert == "") != (e.files.Key == "") {
+		return nil, fmt.Errorf("--%[1]s-cert and --%[1]s-key belong together; give both, or none", e.server)
 	}
-	if o.self != nil {
-		own := o.self.current()
+	if e.self != nil {
+		own := e.self.current()
 		presentCertificate(cfg, own.pair)
 		cfg.RootCAs = x509.NewCertPool()
 		for _, ca := range own.cas.X509Authorities() {
 			cfg.RootCAs.AddCert(ca)
 		}
 	}
-	if o.files.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(o.files.Cert, o.files.Key)
+	if e.files.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(e.files.Cert, e.files.Key)
 		if err != nil {
-			return nil, fmt.Errorf("--%s-cert: %w", o.server, err)
+			return nil, fmt.Errorf("--%s-cert: %w", e.server, err)
 		}
 		presentCertificate(cfg, pair)
 	}
-	if o.files.CA != "" {
+	if e.files.CA != "" {
 		var err error
-		if cfg.RootCAs, err = poolFromFile(o.files.CA); err != nil {
-			return nil, fmt.Errorf("--%s-ca: %w", o.server, err)
+		if cfg.RootCAs, err = poolFromFile(e.files.CA); err != nil {
+			return nil, fmt.Errorf("--%s-ca: %w", e.server, err)
 		}
 	}
 	return cfg, nil
@@ -125,15 +125,15 @@ type externalCredentials struct {
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
-func (r *externalCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := credentials.NewTLS(r.settings.current()).ClientHandshake(ctx, authority, raw)
+func (e *externalCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := credentials.NewTLS(e.settings.current()).ClientHandshake(ctx, authority, raw)
 	if err != nil && !isConnectionLoss(err) {
-		r.settings.logError("the server failed verification; the connection is closed", err)
+		e.settings.logError("the server failed verification; the connection is closed", err)
 	}
 	return conn, info, err
 }
 
 // Clone implements credentials.TransportCredentials.
-func (r *externalCredentials) Clone() credentials.TransportCredentials {
-	return &externalCredentials{r.TransportCredentials.Clone(), r.settings}
+func (e *externalCredentials) Clone() credentials.TransportCredentials {
+	return &externalCredentials{e.TransportCredentials.Clone(), e.settings}
 }

@@ -51,20 +51,23 @@ func TestMutualTLS_ServerRejectsUnprovenCallers(t *testing.T) {
 		max   uint16 // version of TLS
 		says  string
 	}{
-		"no certificate":       {nil, 0, "didn't provide a certificate"},
-		"expired":              {certificatePair(t, ca, expired), 0, "expired"},
-		"not valid yet":        {certificatePair(t, ca, early), 0, "not yet valid"},
-		"another CA":           {certificatePair(t, foreign, certTemplate(t, id)), 0, "unknown authority"},
-		"another trust domain": {certificatePair(t, ca, certTemplate(t, "spiffe://example.com/orchestrator")), 0, "spiffe://example.com/orchestrator belongs to another trust domain than example.org"},
-		"two URIs":             {certificatePair(t, ca, certTemplate(t, id, "spiffe://example.org/memory")), 0, "more than one URI SAN"},
-		"twice the same URI":   {certificatePair(t, ca, certTemplate(t, id, id)), 0, "more than one URI SAN"},
-		"no URI":               {certificatePair(t, ca, certTemplate(t)), 0, "no URI SAN"},
-		"URI as a DNS name":    {certificatePair(t, ca, named), 0, "no URI SAN"},
-		"no SPIFFE id":         {certificatePair(t, ca, certTemplate(t, "https://example.org/orchestrator")), 0, "scheme"},
-		"unknown path":         {certificatePair(t, ca, certTemplate(t, "spiffe://example.org/sa/orchestrator")), 0, "is not a process of a mesh"},
-		"longer path":          {certificatePair(t, ca, certTemplate(t, id+"/x")), 0, "is not a process of a mesh"},
-		"CA certificate":       {certificatePair(t, ca, signer), 0, "KeyCertSign"},
-		"TLS 1.2":              {certificatePair(t, ca, certTemplate(t, id)), tls.VersionTLS12, "unsupported versions"},
+		"no certificate": {nil, 0, "didn't provide a certificate"},
+		"expired":        {certificatePair(t, ca, expired), 0, "expired"},
+		"not valid yet":  {certificatePair(t, ca, early), 0, "not yet valid"},
+		"another CA":     {certificatePair(t, foreign, certTemplate(t, id)), 0, "unknown authority"},
+		"another trust domain": {
+			certificatePair(t, ca, certTemplate(t, "spiffe://example.com/orchestrator")), 0,
+			"spiffe://example.com/orchestrator belongs to another trust domain than example.org",
+		},
+		"two URIs":           {certificatePair(t, ca, certTemplate(t, id, "spiffe://example.org/memory")), 0, "more than one URI SAN"},
+		"twice the same URI": {certificatePair(t, ca, certTemplate(t, id, id)), 0, "more than one URI SAN"},
+		"no URI":             {certificatePair(t, ca, certTemplate(t)), 0, "no URI SAN"},
+		"URI as a DNS name":  {certificatePair(t, ca, named), 0, "no URI SAN"},
+		"no SPIFFE id":       {certificatePair(t, ca, certTemplate(t, "https://example.org/orchestrator")), 0, "scheme"},
+		"unknown path":       {certificatePair(t, ca, certTemplate(t, "spiffe://example.org/sa/orchestrator")), 0, "is not a process of a mesh"},
+		"longer path":        {certificatePair(t, ca, certTemplate(t, id+"/x")), 0, "is not a process of a mesh"},
+		"CA certificate":     {certificatePair(t, ca, signer), 0, "KeyCertSign"},
+		"TLS 1.2":            {certificatePair(t, ca, certTemplate(t, id)), tls.VersionTLS12, "unsupported versions"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log, next := newWarningLog(t)
@@ -105,7 +108,10 @@ func TestMutualTLS_ClientRejectsOtherPeers(t *testing.T) {
 		max   uint16
 		says  string
 	}{
-		"another agent":        {certificatePair(t, ca, certTemplate(t, "spiffe://example.org/worker/b")), 0, "the peer is spiffe://example.org/worker/b, not spiffe://example.org/worker/a"},
+		"another agent": {
+			certificatePair(t, ca, certTemplate(t, "spiffe://example.org/worker/b")), 0,
+			"the peer is spiffe://example.org/worker/b, not spiffe://example.org/worker/a",
+		},
 		"another role":         {certificatePair(t, ca, certTemplate(t, "spiffe://example.org/memory")), 0, "the peer is spiffe://example.org/memory"},
 		"another trust domain": {certificatePair(t, ca, certTemplate(t, "spiffe://example.com/worker/a")), 0, "belongs to another trust domain"},
 		"another CA":           {certificatePair(t, foreign, certTemplate(t, id)), 0, "unknown authority"},

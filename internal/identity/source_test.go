@@ -31,12 +31,27 @@ func TestOpen_NamesTheFileAtFault(t *testing.T) {
 		cfg  func(*testing.T) Config
 		says []string
 	}{
-		"no key":                   {func(t *testing.T) Config { c := valid(t); c.Key = ""; return c }, []string{"--tls-cert, --tls-key and --tls-ca belong together"}},
+		"no key": {
+			func(t *testing.T) Config { c := valid(t); c.Key = ""; return c },
+			[]string{"--tls-cert, --tls-key and --tls-ca belong together"},
+		},
 		"files and development CA": {func(t *testing.T) Config { c := valid(t); c.DevCA = t.TempDir(); return c }, []string{"--tls-dev-ca", "either"}},
-		"missing file":             {func(t *testing.T) Config { c := valid(t); c.CA = "/no/such/file"; return c }, []string{"--tls-ca: open /no/such/file: no such file"}},
-		"no PEM":                   {func(t *testing.T) Config { c := valid(t); c.Cert = garbageFile(t); return c }, []string{"--tls-cert: ", "garbage", "not a PEM certificate and key pair"}},
-		"no CA":                    {func(t *testing.T) Config { c := valid(t); c.CA = garbageFile(t); return c }, []string{"--tls-ca: ", "garbage", "contains no PEM certificates"}},
-		"another key":              {func(t *testing.T) Config { c := valid(t); c.Key = valid(t).Key; return c }, []string{"--tls-cert: ", "not a PEM certificate and key pair"}},
+		"missing file": {
+			func(t *testing.T) Config { c := valid(t); c.CA = "/no/such/file"; return c },
+			[]string{"--tls-ca: open /no/such/file: no such file"},
+		},
+		"no PEM": {func(t *testing.T) Config { c := valid(t); c.Cert = garbageFile(t); return c }, []string{
+			"--tls-cert: ", "garbage",
+			"not a PEM certificate and key pair",
+		}},
+		"no CA": {func(t *testing.T) Config { c := valid(t); c.CA = garbageFile(t); return c }, []string{
+			"--tls-ca: ", "garbage",
+			"contains no PEM certificates",
+		}},
+		"another key": {func(t *testing.T) Config { c := valid(t); c.Key = valid(t).Key; return c }, []string{
+			"--tls-cert: ",
+			"not a PEM certificate and key pair",
+		}},
 		"another CA": {func(t *testing.T) Config {
 			c := valid(t)
 			c.CA = writeFiles(t, t.TempDir(), foreign, foreign.certify(t, certTemplate(t, memoryID))).CA
@@ -50,7 +65,10 @@ func TestOpen_NamesTheFileAtFault(t *testing.T) {
 		"unknown path": {func(t *testing.T) Config {
 			return writeFiles(t, t.TempDir(), ca, ca.certify(t, certTemplate(t, "spiffe://example.org/x")))
 		}, []string{"is not a process of a mesh"}},
-		"another domain": {func(t *testing.T) Config { c := valid(t); c.TrustDomain = "example.com"; return c }, []string{`--trust-domain: the certificate belongs to "example.org", not to "example.com"`}},
+		"another domain": {
+			func(t *testing.T) Config { c := valid(t); c.TrustDomain = "example.com"; return c },
+			[]string{`--trust-domain: the certificate belongs to "example.org", not to "example.com"`},
+		},
 		"another role": {func(t *testing.T) Config {
 			return writeFiles(t, t.TempDir(), ca, ca.certify(t, certTemplate(t, "spiffe://example.org/orchestrator")))
 		}, []string{"--tls-cert: the certificate belongs to spiffe://example.org/orchestrator; this process needs one for spiffe://example.org/memory"}},
@@ -101,7 +119,8 @@ func TestSource_ReplacesKeysDuringCalls(t *testing.T) {
 	lay(before, before)
 	source := func(role Role, agent string) *Source {
 		dir := dirs[ID{domain, role, agent}]
-		s, err := Open(Config{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}, role, agent, zap.NewNop())
+		s, err := Open(Config{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), CA: filepath.Join(dir, "ca.crt")}, role, agent,
+			zap.NewNop())
 		require.NoError(t, err)
 		return s
 	}

@@ -43,77 +43,77 @@ func allSituations() (all []situation) {
 
 // expectedAfter returns the situation after a verb and the expected failure mode. It implements the table of
 // guarantees 2.10.
-func (p situation) expectedAfter(verb string) (situation, failure.Mode) {
-	ended := p.state == ShuttingDown || p.state == Terminated
+func (s situation) expectedAfter(verb string) (situation, failure.Mode) {
+	ended := s.state == ShuttingDown || s.state == Terminated
 	switch verb {
 	case "startup":
 		switch {
 		case ended:
-			return p, failure.AgentState
-		case p.state == Uninitialized:
-			p.state = Ready
-		case p.state == Initializing:
-			return p, failure.AgentTimeout // it joins a start that hangs
+			return s, failure.AgentState
+		case s.state == Uninitialized:
+			s.state = Ready
+		case s.state == Initializing:
+			return s, failure.AgentTimeout // it joins a start that hangs
 		}
 	case "step":
 		switch {
-		case p.state == Uninitialized || p.state == Initializing:
-			return p, failure.AgentState
-		case p.state == Paused || p.pausing:
-			return p, failure.InstancePaused
+		case s.state == Uninitialized || s.state == Initializing:
+			return s, failure.AgentState
+		case s.state == Paused || s.pausing:
+			return s, failure.InstancePaused
 		case ended:
-			return p, failure.InstanceDraining
-		case p.lease == LeaseExpired:
-			return p, failure.InstancePaused
-		case p.inFlight == testCapacity:
-			return p, failure.InstanceFull
+			return s, failure.InstanceDraining
+		case s.lease == LeaseExpired:
+			return s, failure.InstancePaused
+		case s.inFlight == testCapacity:
+			return s, failure.InstanceFull
 		}
-		p.state, p.inFlight = Busy, p.inFlight+1
+		s.state, s.inFlight = Busy, s.inFlight+1
 	case "end":
-		if p.inFlight == 0 {
-			return p, failure.Unknown
+		if s.inFlight == 0 {
+			return s, failure.Unknown
 		}
-		p.inFlight--
+		s.inFlight--
 		switch {
-		case p.inFlight > 0:
-		case p.state == ShuttingDown:
-			p.state = Terminated
-		case p.pausing:
-			p.state, p.pausing = Paused, false
+		case s.inFlight > 0:
+		case s.state == ShuttingDown:
+			s.state = Terminated
+		case s.pausing:
+			s.state, s.pausing = Paused, false
 		default:
-			p.state = Ready
+			s.state = Ready
 		}
 	case "pause":
 		switch {
 		case ended:
-			return p, failure.AgentState
-		case p.state == Ready:
-			p.state = Paused
-		case p.state == Busy: // at its deadline admission opens again, unless another Pause waits
-			return p, failure.AgentTimeout
+			return s, failure.AgentState
+		case s.state == Ready:
+			s.state = Paused
+		case s.state == Busy: // at its deadline admission opens again, unless another Pause waits
+			return s, failure.AgentTimeout
 		}
 	case "resume":
 		switch {
 		case ended:
-			return p, failure.AgentState
-		case p.state == Paused:
-			p.state = Ready
+			return s, failure.AgentState
+		case s.state == Paused:
+			s.state = Ready
 		default:
-			p.pausing = false
+			s.pausing = false
 		}
 	case "shutdown":
-		p.state, p.inFlight, p.pausing = Terminated, 0, false
+		s.state, s.inFlight, s.pausing = Terminated, 0, false
 	}
-	return p, failure.Unknown
+	return s, failure.Unknown
 }
 
 // maxDuration returns how long a verb may take. Verbs that wait for a step or a start take until the deadline of
 // their caller. A shutdown without drain time takes up to a second (I5). All other verbs return at once.
-func (p situation) maxDuration(verb string) time.Duration {
+func (s situation) maxDuration(verb string) time.Duration {
 	switch {
 	case verb == "shutdown":
 		return time.Second
-	case verb == "startup" && p.state == Initializing, verb == "pause" && p.state == Busy:
+	case verb == "startup" && s.state == Initializing, verb == "pause" && s.state == Busy:
 		return verbTimeout
 	default:
 		return 0
@@ -166,33 +166,33 @@ func newInstanceIn(t *testing.T, p situation) *testInstance {
 	return w
 }
 
-func (w *testInstance) currentSituation() situation {
-	s := w.Status()
+func (t *testInstance) currentSituation() situation {
+	s := t.Status()
 	return situation{s.State, s.InFlight, s.Pausing, s.Lease}
 }
 
 // callVerb calls a verb and returns its error.
-func (w *testInstance) callVerb(ctx context.Context, verb string) (err error) {
+func (t *testInstance) callVerb(ctx context.Context, verb string) (err error) {
 	switch verb {
 	case "startup":
-		return w.Startup(ctx)
+		return t.Startup(ctx)
 	case "step":
 		var end func(error)
-		if _, end, err = w.Admit(context.WithoutCancel(ctx)); err == nil {
-			w.endFuncs = append(w.endFuncs, end)
+		if _, end, err = t.Admit(context.WithoutCancel(ctx)); err == nil {
+			t.endFuncs = append(t.endFuncs, end)
 		}
 		return err
 	case "end":
-		if len(w.endFuncs) > 0 {
-			w.endFuncs[0](nil)
+		if len(t.endFuncs) > 0 {
+			t.endFuncs[0](nil)
 		}
 		return nil
 	case "pause":
-		return w.Pause(ctx, "")
+		return t.Pause(ctx, "")
 	case "resume":
-		return w.Resume(ctx, "")
+		return t.Resume(ctx, "")
 	default:
-		return w.Shutdown(ctx, 0, "")
+		return t.Shutdown(ctx, 0, "")
 	}
 }
 

@@ -103,7 +103,8 @@ func TestLoop_WarnsAndContinuesUnderAWarningPolicy(t *testing.T) {
 	in := newInput("go")
 	in.Budget = newLedger(func(l *budget.Limits) { l.ToolCalls, l.Tokens, l.Policy = 3, 120, budget.Warn })
 	var got eventRecorder
-	out, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(round, round, round, scripted.Say("done")), Tools: observingTools(t, func(context.Context) { ran++ })}, in, got.emit)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(round, round, round, scripted.Say("done")), Tools: observingTools(t,
+		func(context.Context) { ran++ })}, in, got.emit)
 	require.NoError(t, err)
 	require.Equal(t, "done", out.Text)
 	require.Equal(t, 6, ran)

@@ -64,7 +64,8 @@ func TestLoop_GivesHandlersAccessToTheTurn(t *testing.T) {
 	model := scripted.New(scripted.Call(toolCall("1", "echo", "a")), scripted.Say("done"))
 	in := loop.Input{System: "be brief", Turn: hook.New(hook.Start{
 		Info: hook.Info{Agent: "test", Session: "s1", Turn: 1}, Handlers: set,
-		Memory: hook.NewMemory(fakeArtifactStore{}, "test"), Trace: ownership.NewTraceView(map[string]string{"label": "blue"}), Messages: []conversation.Message{conversation.User("go")},
+		Memory: hook.NewMemory(fakeArtifactStore{},
+			"test"), Trace: ownership.NewTraceView(map[string]string{"label": "blue"}), Messages: []conversation.Message{conversation.User("go")},
 	})}
 	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: newTools(t, &calls), MaxIterations: 1}, in, ignoreEvents)
 	require.NoError(t, err)

@@ -29,14 +29,14 @@ func runToEnd(ctx context.Context, l loop.Loop, in loop.Input, emit func(event.P
 		switch p := e.Payload.(type) {
 		case event.Answer:
 			out.Answer = p
-		case event.Appended:
+		case event.MessageAppended:
 			out.Messages = append(out.Messages, p.Message)
 		case event.ToolFinished:
 			out.Calls = append(out.Calls, p)
 		case event.ModelCall:
 			out.Usage = out.Usage.Add(p.Usage)
 		}
-		if strings.HasPrefix(e.Kind(), event.Internal) {
+		if strings.HasPrefix(e.Kind(), event.InternalPrefix) {
 			continue
 		}
 		if err := emit(e.Payload); err != nil {

@@ -164,7 +164,8 @@ func TestTurn_HandlersReplaceModelRepliesAndToolResults(t *testing.T) {
 			}),
 		}}, agent.Invocation{}, nil)
 		require.NoError(t, w.err)
-		require.Equal(t, `from a handler; 2, made longer; there is still some room; There is no tool "nothing"; there are echo, fail, ask, stop, late.!`, w.result.Result.Text)
+		require.Equal(t, `from a handler; 2, made longer; there is still some room; There is no tool "nothing"; there are echo, fail, ask, stop, late.!`,
+			w.result.Result.Text)
 	}
 }
 
@@ -200,7 +201,8 @@ func TestTurn_CallIDsStayUniqueAfterReplace(t *testing.T) {
 		return r.Replace([]conversation.Message{conversation.User("a summary")})
 	})
 	w := runWatchedTurn(t, agent.Config{
-		Model: scripted.New(toolCallsReply("echo"), toolCallsReply("echo"), scripted.Say("done")), Tools: newWatchedTools(t, nil), Handlers: []hook.Handler{compact},
+		Model: scripted.New(toolCallsReply("echo"), toolCallsReply("echo"), scripted.Say("done")), Tools: newWatchedTools(t,
+			nil), Handlers: []hook.Handler{compact},
 	}, agent.Invocation{}, nil)
 	require.NoError(t, w.err)
 	require.Contains(t, w.text(), ">tool_call:1 ")
@@ -240,7 +242,8 @@ func TestTurn_HandlersSeePendingCalls(t *testing.T) {
 	}))
 	asking := toolCallsReply("echo", "echo")
 	asking.Usage = execution.Usage{InputTokens: 32_000}
-	w := runWatchedTurn(t, agent.Config{Model: scripted.New(asking, scripted.Say("done")), Tools: newWatchedTools(t, nil), Handlers: watching}, agent.Invocation{}, nil)
+	w := runWatchedTurn(t, agent.Config{Model: scripted.New(asking, scripted.Say("done")), Tools: newWatchedTools(t, nil), Handlers: watching},
+		agent.Invocation{}, nil)
 	require.NoError(t, w.err)
 
 	require.Equal(t, map[string][]view{

@@ -63,17 +63,17 @@ type toolRuns struct {
 }
 
 // effects returns one tool for each kind of effect. The name of the tool is the effect.
-func (w *toolRuns) effects(t *testing.T) *tool.Set {
+func (r *toolRuns) effects(t *testing.T) *tool.Set {
 	t.Helper()
 	var all []tool.Tool
 	for _, effect := range []execution.Effect{execution.Read, execution.Idempotent, execution.AtMostOnce} {
 		one, err := tool.Func(string(effect), "A tool of the test.", func(ctx context.Context, in wordArgs) (string, error) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			if err := hook.InTool(ctx).Memory().Set("last", in.Word); err != nil {
 				return "", err
 			}
-			w.recorded = append(w.recorded, string(effect)+" "+tool.IdempotencyKey(ctx))
+			r.recorded = append(r.recorded, string(effect)+" "+tool.IdempotencyKey(ctx))
 			return "did " + in.Word, nil
 		})
 		require.NoError(t, err)
@@ -92,12 +92,12 @@ type killedConsumer struct {
 	events     []event.Payload
 }
 
-func (d *killedConsumer) emit(e event.Payload) error {
-	if d.eventsLeft == 0 {
+func (k *killedConsumer) emit(e event.Payload) error {
+	if k.eventsLeft == 0 {
 		return errKilled
 	}
-	d.eventsLeft--
-	d.events = append(d.events, e)
+	k.eventsLeft--
+	k.events = append(k.events, e)
 	return nil
 }
 

@@ -35,7 +35,10 @@ type loginScenario struct {
 
 func newLoginScenario(t *testing.T, script ...scripted.Reply) *loginScenario {
 	t.Helper()
-	h := &loginScenario{waitScenario: &waitScenario{t: t, model: scripted.New(script...), journal: &fakeJournal{durableOnSync: true}}, broker: broker.New("house-1")}
+	h := &loginScenario{
+		waitScenario: &waitScenario{t: t, model: scripted.New(script...), journal: &fakeJournal{durableOnSync: true}},
+		broker:       broker.New("house-1"),
+	}
 	var all []tool.Tool
 	for name, effect := range map[string]execution.Effect{"fetch": execution.Read, "post": execution.AtMostOnce} {
 		one, err := tool.Func(name, "A tool of the test.", func(ctx context.Context, in wordArgs) (string, error) {
@@ -62,20 +65,20 @@ func newLoginScenario(t *testing.T, script ...scripted.Reply) *loginScenario {
 }
 
 // runTurn runs the next turn of the step with the current broker.
-func (h *loginScenario) runTurn(answers ...execution.Answer) runOutcome {
-	h.t.Helper()
-	ctx, end := context.WithCancel(h.t.Context())
+func (l *loginScenario) runTurn(answers ...execution.Answer) runOutcome {
+	l.t.Helper()
+	ctx, end := context.WithCancel(l.t.Context())
 	defer end()
-	in := newInput("go", h.handlers...)
-	in.Journal, in.IdempotencyKey, in.Answers = h.journal, idempotencyKey, answers
+	in := newInput("go", l.handlers...)
+	in.Journal, in.IdempotencyKey, in.Answers = l.journal, idempotencyKey, answers
 	in.ID = func(number int) string { return pendingcall.ID(2, 7, number) }
-	if h.broker != nil {
-		in.Broker = h.broker.ForSession("s1")
+	if l.broker != nil {
+		in.Broker = l.broker.ForSession("s1")
 	}
 	var got eventRecorder
-	out, err := runToEnd(execution.WithAuth(ctx, h.turnCredentials), loop.Loop{Model: h.model, Tools: h.tools, Parallel: h.parallel}, in, got.emit)
-	require.NoError(h.t, err)
-	h.events, h.journal.pending = got.events, nil
+	out, err := runToEnd(execution.WithAuth(ctx, l.turnCredentials), loop.Loop{Model: l.model, Tools: l.tools, Parallel: l.parallel}, in, got.emit)
+	require.NoError(l.t, err)
+	l.events, l.journal.pending = got.events, nil
 	return out
 }
 
@@ -85,7 +88,8 @@ func sealedAnswer(t *testing.T, p execution.Pending, password string) execution.
 	require.Equal(t, execution.NeedAuth, p.Needs)
 	sealed, err := broker.Seal(p.Auth.ID, "s1", p.Auth.Key, secret.New(password))
 	require.NoError(t, err)
-	settled, err := pendingcall.CheckAnswers([]execution.Pending{p}, []execution.Answer{{ID: p.ID, Verdict: execution.Approve, Sealed: string(sealed)}}, time.Now())
+	settled, err := pendingcall.CheckAnswers([]execution.Pending{p}, []execution.Answer{{ID: p.ID, Verdict: execution.Approve, Sealed: string(sealed)}},
+		time.Now())
 	require.NoError(t, err)
 	return settled[0]
 }

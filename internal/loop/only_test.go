@@ -22,7 +22,11 @@ func TestLoop_OffersAndRunsOnlyAllowedTools(t *testing.T) {
 		offered       []string
 		wantRejection string
 	}{
-		"some": {&execution.Tools{Names: []string{"silent", "gone", "fail"}}, []string{"silent", "fail"}, `The tool "echo" may not be used in this step; there are silent, fail.`},
+		"some": {
+			&execution.Tools{Names: []string{"silent", "gone", "fail"}},
+			[]string{"silent", "fail"},
+			`The tool "echo" may not be used in this step; there are silent, fail.`,
+		},
 		"none": {&execution.Tools{}, nil, `The tool "echo" may not be used in this step; there are none.`},
 	} {
 		model := scripted.New(scripted.Call(toolCall("1", "echo", "a"), toolCall("2", "nothing", "b")), scripted.Say("done"))

@@ -111,10 +111,10 @@ func TestLoop_RunsToolsConcurrently(t *testing.T) {
 // then answers. It also answers each question of a handler.
 type deterministicModel struct{ asked int }
 
-func (o *deterministicModel) Name() string { return "oracle/model" }
+func (dm *deterministicModel) Name() string { return "oracle/model" }
 
-func (o *deterministicModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
-	o.asked++
+func (dm *deterministicModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	dm.asked++
 	return func(yield func(llm.Delta, error) bool) {
 		results := 0
 		for _, m := range req.Messages {
@@ -127,7 +127,8 @@ func (o *deterministicModel) Generate(_ context.Context, req llm.Request) iter.S
 		case strings.HasPrefix(last, "aside"):
 			d.Text = "yes to " + last
 		case results < 6:
-			d = llm.Delta{ToolCalls: []conversation.ToolCall{toolCall("", "read", "a"), toolCall("", "idempotent", fmt.Sprint(results)), toolCall("", "nothing", "c")}}
+			d = llm.Delta{ToolCalls: []conversation.ToolCall{toolCall("", "read", "a"), toolCall("", "idempotent", fmt.Sprint(results)), toolCall("",
+				"nothing", "c")}}
 		}
 		yield(d, nil)
 	}
@@ -143,7 +144,8 @@ func modelAskingHandlers() []hook.Handler {
 			continue
 		}
 		all = append(all, handlerFor(name, func(t *hook.Turn) error {
-			said, err := t.Ask(context.Background(), llm.Request{Messages: []conversation.Message{conversation.User(fmt.Sprintf("aside %s %d", name, t.Iteration()))}})
+			said, err := t.Ask(context.Background(), llm.Request{Messages: []conversation.Message{conversation.User(fmt.Sprintf("aside %s %d", name,
+				t.Iteration()))}})
 			t.Add(conversation.User(said.Text))
 			return err
 		}))

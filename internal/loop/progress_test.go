@@ -36,7 +36,10 @@ func TestLoop_EmitsTheProgressOfTools(t *testing.T) {
 			in := newInput("go")
 			in.IdempotencyKey = func(number int) string { return fmt.Sprint(number - 1) } // after the number of the model call
 			var emitted []string
-			_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(toolCallsReply("spy", "spy"), scripted.Say("done")), Tools: set, Parallel: parallel}, in, func(p event.Payload) error {
+			_, err := runToEnd(t.Context(), loop.Loop{
+				Model: scripted.New(toolCallsReply("spy", "spy"), scripted.Say("done")), Tools: set,
+				Parallel: parallel,
+			}, in, func(p event.Payload) error {
 				switch p := p.(type) {
 				case event.ToolStarted:
 					emitted = append(emitted, "start "+p.CallID)
@@ -72,17 +75,18 @@ func TestLoop_CancelsToolsWhenTheConsumerStops(t *testing.T) {
 		<-ctx.Done()
 	})
 	gone := errors.New("gone")
-	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(toolCallsReply("spy"), scripted.Say("done")), Tools: set}, newInput("go"), func(p event.Payload) error {
-		if _, ok := p.(event.ToolProgress); ok {
-			return gone
-		}
-		return nil
-	})
+	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(toolCallsReply("spy"), scripted.Say("done")), Tools: set}, newInput("go"),
+		func(p event.Payload) error {
+			if _, ok := p.(event.ToolProgress); ok {
+				return gone
+			}
+			return nil
+		})
 	require.Error(t, err)
 }
 
 func TestLoop_EmitsWhyTheModelStopped(t *testing.T) {
-	refused := &llm.Error{Provider: "test", Kind: llm.Refused}
+	refused := &llm.Error{Provider: "test", Kind: llm.ContentFiltered}
 	for name, tc := range map[string]struct {
 		replies []scripted.Reply
 		want    []event.Finish

@@ -65,26 +65,26 @@ type randomModel struct {
 	events         []event.Event
 }
 
-func (w *randomModel) Name() string { return "wild/model" }
+func (rm *randomModel) Name() string { return "wild/model" }
 
 // Generate implements llm.Model. It calls existing and missing tools, under ids that are missing, repeated or
 // valid.
-func (w *randomModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
-	require.NoError(w.t, conversation.CheckRounds(req.Messages))
+func (rm *randomModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	require.NoError(rm.t, conversation.CheckRounds(req.Messages))
 	ids := map[string]bool{}
 	for _, m := range req.Messages {
 		for _, c := range m.ToolCalls {
-			require.False(w.t, ids[c.ID], "id %s twice", c.ID)
+			require.False(rm.t, ids[c.ID], "id %s twice", c.ID)
 			ids[c.ID] = true
 		}
 	}
 	return func(yield func(llm.Delta, error) bool) {
-		if len(w.replies) == 0 {
+		if len(rm.replies) == 0 {
 			yield(llm.Delta{Text: "done"}, nil)
 			return
 		}
-		reply := w.replies[0]
-		w.replies = w.replies[1:]
+		reply := rm.replies[0]
+		rm.replies = rm.replies[1:]
 		var calls []conversation.ToolCall
 		for _, n := range reply {
 			calls = append(calls, toolCall([]string{"", "x", "y"}[n%3], []string{"echo", "fail", "ask", "nothing"}[n/3], "w"))
@@ -98,51 +98,51 @@ func (w *randomModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm
 }
 
 // handlers returns one handler for each event of a turn.
-func (w *randomModel) handlers() []hook.Handler {
+func (rm *randomModel) handlers() []hook.Handler {
 	all := []hook.Handler{
 		hook.BeforeTools(func(_ context.Context, r *hook.Round) error {
 			for _, c := range r.Calls {
-				w.rounds[r.Iteration()] = append(w.rounds[r.Iteration()], c.ID)
+				rm.rounds[r.Iteration()] = append(rm.rounds[r.Iteration()], c.ID)
 			}
 			return nil
 		}),
 		hook.BeforeLLM(func(_ context.Context, r *hook.LLMRequest) error {
-			if w.takeMove(6) {
+			if rm.takeMove(6) {
 				r.Respond("I know", toolCall("x", "echo", "of a handler"))
 			}
 			return nil
 		}),
 		hook.OnLLMError(func(_ context.Context, f *hook.LLMFailure) error {
-			if !w.takeMove(7) {
+			if !rm.takeMove(7) {
 				f.Respond("instead")
 			}
 			return nil
 		}),
 		hook.AfterLLM(func(_ context.Context, r *hook.LLMReply) error {
 			switch {
-			case w.takeMove(6):
+			case rm.takeMove(6):
 				r.ToolCalls = nil
-			case w.takeMove(7):
+			case rm.takeMove(7):
 				r.ToolCalls = append(r.ToolCalls, toolCall("x", "echo", "more"))
 			}
 			return nil
 		}),
 		hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 			switch {
-			case w.takeMove(6):
+			case rm.takeMove(6):
 				c.Answer("I know")
-			case w.takeMove(7):
+			case rm.takeMove(7):
 				c.Refuse("no")
-			case w.takeMove(9):
+			case rm.takeMove(9):
 				c.Wait("mind it", deadline)
-				w.waitingCalls[c.ID] = c.CanWait()
-			case w.takeMove(8):
+				rm.waitingCalls[c.ID] = c.CanWait()
+			case rm.takeMove(8):
 				c.Arguments, c.ID, c.Name = `{"word": "other"}`, "mine", "mine"
 			}
 			return nil
 		}),
 		hook.AfterEachTool(func(_ context.Context, c *hook.Call) error {
-			if w.takeMove(6) {
+			if rm.takeMove(6) {
 				c.Text, c.ID = "", "mine"
 			}
 			return nil
@@ -150,28 +150,28 @@ func (w *randomModel) handlers() []hook.Handler {
 	}
 	for _, name := range append(hooks, "before_each_tool") {
 		if name != "before_agent" {
-			all = append(all, handlerFor(name, func(t *hook.Turn) error { return w.makeMove(name, t) }))
+			all = append(all, handlerFor(name, func(t *hook.Turn) error { return rm.makeMove(name, t) }))
 		}
 	}
 	return all
 }
 
 // takeMove reports whether the next move has the given kind. If so, it removes the move.
-func (w *randomModel) takeMove(kind int) bool {
-	if len(w.moves) == 0 || w.moves[0] != kind {
+func (rm *randomModel) takeMove(kind int) bool {
+	if len(rm.moves) == 0 || rm.moves[0] != kind {
 		return false
 	}
-	w.moves = w.moves[1:]
+	rm.moves = rm.moves[1:]
 	return true
 }
 
 // makeMove makes the next move, if it is one that every handler may make.
-func (w *randomModel) makeMove(name string, t *hook.Turn) error {
-	if len(w.moves) == 0 || w.moves[0] >= 6 && w.moves[0] <= 9 {
+func (rm *randomModel) makeMove(name string, t *hook.Turn) error {
+	if len(rm.moves) == 0 || rm.moves[0] >= 6 && rm.moves[0] <= 9 {
 		return nil
 	}
-	move := w.moves[0]
-	w.moves = w.moves[1:]
+	move := rm.moves[0]
+	rm.moves = rm.moves[1:]
 	switch move {
 	case 0:
 		t.Stop("enough")
@@ -183,7 +183,7 @@ func (w *randomModel) makeMove(name string, t *hook.Turn) error {
 		panic("oh")
 	case 4:
 		if t.Replace([]conversation.Message{conversation.User("all that was said")}) == nil {
-			w.replaced = true
+			rm.replaced = true
 		}
 	case 5:
 		m := t.Messages() // a forbidden move
@@ -192,7 +192,7 @@ func (w *randomModel) makeMove(name string, t *hook.Turn) error {
 		} else {
 			m[last] = conversation.Message{Role: conversation.RoleTool, ToolCallID: "none"}
 		}
-		w.changedInPlace = true
+		rm.changedInPlace = true
 	default:
 		if move%2 == 0 {
 			t.Add(conversation.User(fmt.Sprintf("add %d %s", t.Iteration(), name)))
@@ -202,21 +202,21 @@ func (w *randomModel) makeMove(name string, t *hook.Turn) error {
 }
 
 // requireValid requires that the result of a turn is valid.
-func (w *randomModel) requireValid(messages []conversation.Message, failed error) {
+func (rm *randomModel) requireValid(messages []conversation.Message, failed error) {
 	if failed == nil {
-		last := w.events[len(w.events)-1].Payload
-		require.IsType(w.t, event.Answer{}, last)
+		last := rm.events[len(rm.events)-1].Payload
+		require.IsType(rm.t, event.Answer{}, last)
 	} else {
-		require.True(w.t, failure.ModeOf(failed) != failure.Unknown || failed.Error() == "down", "%v", failed)
+		require.True(rm.t, failure.ModeOf(failed) != failure.Unknown || failed.Error() == "down", "%v", failed)
 	}
-	if w.changedInPlace {
+	if rm.changedInPlace {
 		return // the loop detected it before a model saw it; see Generate
 	}
 	if failed == nil {
-		messages = w.requirePairs(messages)
-		require.NoError(w.t, conversation.CheckRounds(messages))
+		messages = rm.requirePairs(messages)
+		require.NoError(rm.t, conversation.CheckRounds(messages))
 	}
-	if w.replaced {
+	if rm.replaced {
 		return
 	}
 	results := map[string]int{}
@@ -231,11 +231,11 @@ func (w *randomModel) requireValid(messages []conversation.Message, failed error
 		if _, err := fmt.Sscanf(m.Text, "add %d %s", &iteration, &name); err != nil || name == "before_iteration" || name == "before_llm" {
 			continue
 		}
-		for _, id := range w.rounds[iteration] {
-			require.Less(w.t, results[id], i, "%s of iteration %d stands in its round", name, iteration)
+		for _, id := range rm.rounds[iteration] {
+			require.Less(rm.t, results[id], i, "%s of iteration %d stands in its round", name, iteration)
 		}
 		if i > 0 && name != "after_tools" && name != "after_iteration" && name != "on_stop_signal" {
-			require.NotEqual(w.t, fmt.Sprintf("add %d after_tools", iteration), messages[i-1].Text, "AfterTools comes last")
+			require.NotEqual(rm.t, fmt.Sprintf("add %d after_tools", iteration), messages[i-1].Text, "AfterTools comes last")
 		}
 	}
 }
@@ -243,12 +243,12 @@ func (w *randomModel) requireValid(messages []conversation.Message, failed error
 // requirePairs requires that each call of each round has one result, in order, and that each started tool has
 // ended. It returns the messages without a waiting round. Such a round may only be last, and has only the results
 // before its first waiting call.
-func (w *randomModel) requirePairs(messages []conversation.Message) []conversation.Message {
+func (rm *randomModel) requirePairs(messages []conversation.Message) []conversation.Message {
 	var asked, answered []string
 	started, finished, waiting := map[string]int{}, map[string]int{}, map[string]bool{}
-	for _, e := range w.events {
+	for _, e := range rm.events {
 		switch p := e.Payload.(type) {
-		case event.Appended:
+		case event.MessageAppended:
 			for _, c := range p.Message.ToolCalls {
 				asked = append(asked, c.ID)
 			}
@@ -258,29 +258,29 @@ func (w *randomModel) requirePairs(messages []conversation.Message) []conversati
 		case event.ToolStarted:
 			started[p.CallID]++
 		case event.ToolFinished:
-			require.Equal(w.t, 1, started[p.CallID], "%s ended and did not begin", p.CallID)
+			require.Equal(rm.t, 1, started[p.CallID], "%s ended and did not begin", p.CallID)
 			finished[p.CallID]++
 		case event.ToolPending:
 			waiting[p.CallID] = true
 		}
 	}
-	require.Equal(w.t, started, finished)
+	require.Equal(rm.t, started, finished)
 	if len(waiting) == 0 {
-		require.Equal(w.t, asked, answered)
+		require.Equal(rm.t, asked, answered)
 		return messages
 	}
 	for id := range waiting {
-		require.True(w.t, w.waitingCalls[id])
-		require.Zero(w.t, started[id])
-		require.NotContains(w.t, answered, id)
+		require.True(rm.t, rm.waitingCalls[id])
+		require.Zero(rm.t, started[id])
+		require.NotContains(rm.t, answered, id)
 	}
 	last := len(messages) - 1
 	for messages[last].Role == conversation.RoleTool {
-		require.Contains(w.t, asked, messages[last].ToolCallID)
+		require.Contains(rm.t, asked, messages[last].ToolCallID)
 		last--
 	}
-	require.NotEmpty(w.t, messages[last].ToolCalls)
-	require.Equal(w.t, fmt.Sprint(asked[:len(answered)]), fmt.Sprint(answered))
+	require.NotEmpty(rm.t, messages[last].ToolCalls)
+	require.Equal(rm.t, fmt.Sprint(asked[:len(answered)]), fmt.Sprint(answered))
 	return messages[:last]
 }
 

@@ -146,9 +146,10 @@ func TestTurn_InterruptsARunningModelAndTool(t *testing.T) {
 		reply scripted.Reply
 		want  string
 	}{
-		"a model that thinks":          {scripted.Reply{Wait: make(chan struct{})}, "before_iteration before_llm " + logStop},
-		"model that streams text":      {scripted.Reply{Deltas: []string{"stop", "never"}}, "before_iteration before_llm >text_delta " + logStop},
-		"a tool that can be stopped":   {toolCallsReply("echo", "stop", "echo"), logAsk + toolLog(1, event.ToolSuccess) + toolLog(2, event.ToolInterrupted) + skippedLog(3) + logStop},
+		"a model that thinks":     {scripted.Reply{Wait: make(chan struct{})}, "before_iteration before_llm " + logStop},
+		"model that streams text": {scripted.Reply{Deltas: []string{"stop", "never"}}, "before_iteration before_llm >text_delta " + logStop},
+		"a tool that can be stopped": {toolCallsReply("echo", "stop", "echo"), logAsk + toolLog(1, event.ToolSuccess) + toolLog(2,
+			event.ToolInterrupted) + skippedLog(3) + logStop},
 		"a tool that ends on its way":  {toolCallsReply("late", "echo"), logAsk + toolLog(1, event.ToolSuccess) + skippedLog(2) + logStop},
 		"no tool, and the last answer": {scripted.Say("hello"), logSay + logAnswer},
 	} {
@@ -245,7 +246,8 @@ func TestTurn_InterruptsASideCall(t *testing.T) {
 			signal, stop := context.WithCancel(t.Context())
 			defer stop()
 			model := &modelStoppedAtLastReply{scripted.New(tc.replies...), len(tc.replies), stop}
-			w := runWatchedTurn(t, agent.Config{Model: model, Tools: newWatchedTools(t, nil), Handlers: []hook.Handler{tc.handler}}, agent.Invocation{Stop: signal}, nil)
+			w := runWatchedTurn(t, agent.Config{Model: model, Tools: newWatchedTools(t, nil), Handlers: []hook.Handler{tc.handler}},
+				agent.Invocation{Stop: signal}, nil)
 			require.NoError(t, w.err)
 			require.Equal(t, strings.Fields(logBegin+tc.want), strings.Fields(w.text()))
 		})

@@ -94,16 +94,16 @@ type waitingTurn struct {
 	messages  []conversation.Message
 }
 
-func (p *waitingTurn) reset(t *testing.T) {
+func (wt *waitingTurn) reset(t *testing.T) {
 	var all []tool.Tool
-	p.journal, p.answers, p.pending, p.runCounts, p.allowed = &fakeJournal{}, nil, nil, map[string]int{}, map[string]bool{}
+	wt.journal, wt.answers, wt.pending, wt.runCounts, wt.allowed = &fakeJournal{}, nil, nil, map[string]int{}, map[string]bool{}
 	for i, effect := range []execution.Effect{execution.Read, execution.Idempotent, execution.AtMostOnce} {
 		name := [...]string{"read", "write", "once"}[i]
 		one, err := tool.Func(name, "A tool of the test.", func(_ context.Context, in wordArgs) (string, error) {
-			p.mu.Lock()
-			defer p.mu.Unlock()
+			wt.mu.Lock()
+			defer wt.mu.Unlock()
 			if name == "once" {
-				p.runCounts[in.Word]++
+				wt.runCounts[in.Word]++
 			}
 			return "did " + in.Word, nil
 		})
@@ -112,20 +112,20 @@ func (p *waitingTurn) reset(t *testing.T) {
 	}
 	client, err := tool.Client("client", "A tool of the test.", []byte(`{"type": "object"}`))
 	require.NoError(t, err)
-	p.tools, err = tool.NewSet(append(all, client)...)
+	wt.tools, err = tool.NewSet(append(all, client)...)
 	require.NoError(t, err)
 }
 
 // runAttempt runs one attempt, which is lost after the given number of events, and returns the calls that then
 // wait.
-func (p *waitingTurn) runAttempt(keep func(int) int, after int) []execution.Pending {
+func (wt *waitingTurn) runAttempt(keep func(int) int, after int) []execution.Pending {
 	handlers := []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 		if c.Name == "once" || c.Name == "client" && strings.Contains(c.Arguments, "0") { // also some calls of client tools
 			c.Wait("It is done once.", deadline)
 		}
 		return nil
 	})}
-	if p.handlersAskModel {
+	if wt.handlersAskModel {
 		handlers = append(handlers, modelAskingHandlers()...)
 		handlers = append(handlers, hook.AfterEachTool(func(ctx context.Context, c *hook.Call) error {
 			said, err := c.Ask(ctx, llm.Request{Messages: []conversation.Message{conversation.User("aside about " + c.ID)}})
@@ -134,73 +134,73 @@ func (p *waitingTurn) runAttempt(keep func(int) int, after int) []execution.Pend
 		}))
 	}
 	in := newInput("go", handlers...)
-	in.Journal, in.Answers = p.journal, p.answers
-	l := loop.Loop{Model: p, Tools: p.tools, Parallel: p.parallel, MaxFailures: 99}
+	in.Journal, in.Answers = wt.journal, wt.answers
+	l := loop.Loop{Model: wt, Tools: wt.tools, Parallel: wt.parallel, MaxFailures: 99}
 	out, err := runToEnd(context.Background(), l, in, (&killedConsumer{eventsLeft: cmp.Or(after+1, 1<<20) - 1}).emit)
 	if keep != nil {
-		p.journal.durable = append(p.journal.durable, p.journal.pending[:keep(len(p.journal.pending))]...)
+		wt.journal.durable = append(wt.journal.durable, wt.journal.pending[:keep(len(wt.journal.pending))]...)
 	}
-	p.journal.pending = nil
-	if p.lost = err != nil; p.lost {
-		require.ErrorIs(p.t, err, errKilled)
+	wt.journal.pending = nil
+	if wt.lost = err != nil; wt.lost {
+		require.ErrorIs(wt.t, err, errKilled)
 		return nil
 	}
-	p.messages, p.pending = out.Messages, out.Pending
+	wt.messages, wt.pending = out.Messages, out.Pending
 	for _, w := range out.Pending {
-		require.False(p.t, w.Needs == execution.NeedApproval && p.allowed[w.ID], "%s was allowed", w.ID)
+		require.False(wt.t, w.Needs == execution.NeedApproval && wt.allowed[w.ID], "%s was allowed", w.ID)
 	}
 	if len(out.Pending) == 0 {
-		require.Equal(p.t, event.Natural, out.Reason)
+		require.Equal(wt.t, event.Natural, out.Reason)
 	}
 	return out.Pending
 }
 
 // setAnswers prepares the turn that continues, with answers to some of the waiting calls.
-func (p *waitingTurn) setAnswers(whether func(id string) bool) {
-	p.answers = nil
-	for _, w := range p.pending {
+func (wt *waitingTurn) setAnswers(whether func(id string) bool) {
+	wt.answers = nil
+	for _, w := range wt.pending {
 		if !whether(w.ID) {
 			continue
 		}
 		var n int
 		_, err := fmt.Sscanf(w.Arguments, `{"word": "%d"}`, &n)
-		require.NoError(p.t, err)
+		require.NoError(wt.t, err)
 		a := execution.Answer{ID: w.ID, Text: fmt.Sprint("because ", n), Verdict: execution.Approve}
 		switch {
 		case w.Needs == execution.NeedResult:
-			a.Verdict = [...]execution.Verdict{execution.Succeed, execution.Fail}[p.verdicts[n]%2]
-		case p.verdicts[n] == 0:
+			a.Verdict = [...]execution.Verdict{execution.Succeed, execution.Fail}[wt.verdicts[n]%2]
+		case wt.verdicts[n] == 0:
 			a.Verdict = execution.Deny
-		case p.verdicts[n] == 1:
+		case wt.verdicts[n] == 1:
 			a.Late = true
 		}
-		p.allowed[w.ID] = p.allowed[w.ID] || a.Verdict == execution.Approve && !a.Late
-		p.answers = append(p.answers, a)
+		wt.allowed[w.ID] = wt.allowed[w.ID] || a.Verdict == execution.Approve && !a.Late
+		wt.answers = append(wt.answers, a)
 	}
 }
 
 func (*waitingTurn) Name() string { return "patient/model" }
 
 // Generate implements llm.Model. It returns the next round, which depends on the messages of the request.
-func (p *waitingTurn) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+func (wt *waitingTurn) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		if last := req.Messages[len(req.Messages)-1].Text; strings.HasPrefix(last, "aside") {
 			yield(llm.Delta{Text: "yes to " + last}, nil)
 			return
 		}
-		require.NoError(p.t, conversation.CheckRounds(req.Messages))
+		require.NoError(wt.t, conversation.CheckRounds(req.Messages))
 		round, n := 0, 0
 		for _, m := range req.Messages {
 			if len(m.ToolCalls) > 0 {
 				round, n = round+1, n+len(m.ToolCalls)
 			}
 		}
-		if round == len(p.rounds) {
+		if round == len(wt.rounds) {
 			yield(llm.Delta{Text: "Done."}, nil)
 			return
 		}
 		var calls []conversation.ToolCall
-		for i, which := range p.rounds[round] {
+		for i, which := range wt.rounds[round] {
 			calls = append(calls, toolCall("", [...]string{"read", "write", "once", "client", "nothing"}[which], fmt.Sprint(n+i)))
 		}
 		yield(llm.Delta{ToolCalls: calls}, nil)

@@ -52,8 +52,8 @@ type waitingAgentTool struct {
 	innerCalls int
 }
 
-func (c waitingAgentTool) CallIn(_ context.Context, _ json.RawMessage, n *nested.Call) (tool.Result, error) {
-	n.Pending = make([]execution.Pending, c.innerCalls)
+func (w waitingAgentTool) CallIn(_ context.Context, _ json.RawMessage, n *nested.Call) (tool.Result, error) {
+	n.Pending = make([]execution.Pending, w.innerCalls)
 	return tool.Result{}, nil
 }
 

@@ -62,7 +62,8 @@ func newWaitScenario(t *testing.T, script ...scripted.Reply) *waitScenario {
 		require.NoError(t, err)
 		all = append(all, tool.With(effect, one))
 	}
-	client, err := tool.Client("screen", "Reads the screen.", json.RawMessage(`{"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}`))
+	client, err := tool.Client("screen", "Reads the screen.",
+		json.RawMessage(`{"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}`))
 	require.NoError(t, err)
 	o.tools, err = tool.NewSet(append(all, newWatchedTools(t, nil)[2], client)...)
 	require.NoError(t, err)
@@ -70,31 +71,31 @@ func newWaitScenario(t *testing.T, script ...scripted.Reply) *waitScenario {
 }
 
 // runTurn runs the next turn of the step with the given answers to waiting calls.
-func (o *waitScenario) runTurn(answers ...execution.Answer) runOutcome {
-	o.t.Helper()
-	out, err := o.tryTurn(answers...)
-	require.NoError(o.t, err)
+func (w *waitScenario) runTurn(answers ...execution.Answer) runOutcome {
+	w.t.Helper()
+	out, err := w.tryTurn(answers...)
+	require.NoError(w.t, err)
 	return out
 }
 
-func (o *waitScenario) tryTurn(answers ...execution.Answer) (runOutcome, error) {
-	o.hooks = nil
-	handlers := o.handlers
+func (w *waitScenario) tryTurn(answers ...execution.Answer) (runOutcome, error) {
+	w.hooks = nil
+	handlers := w.handlers
 	for _, name := range hooks {
-		handlers = append(handlers, handlerFor(name, func(*hook.Turn) error { o.hooks = append(o.hooks, name); return nil }))
+		handlers = append(handlers, handlerFor(name, func(*hook.Turn) error { w.hooks = append(w.hooks, name); return nil }))
 	}
 	in := newInput("go", handlers...)
-	in.Journal, in.IdempotencyKey, in.Answers = o.journal, idempotencyKey, answers
+	in.Journal, in.IdempotencyKey, in.Answers = w.journal, idempotencyKey, answers
 	in.ID = func(number int) string { return pendingcall.ID(2, 7, number) }
 	var got eventRecorder
-	out, err := runToEnd(o.t.Context(), loop.Loop{Model: o.model, Tools: o.tools, Parallel: o.parallel}, in, got.emit)
-	o.events, o.journal.pending = got.events, nil
+	out, err := runToEnd(w.t.Context(), loop.Loop{Model: w.model, Tools: w.tools, Parallel: w.parallel}, in, got.emit)
+	w.events, w.journal.pending = got.events, nil
 	return out, err
 }
 
 // toolEvents returns the tool events of the last turn.
-func (o *waitScenario) toolEvents() (all []string) {
-	for _, e := range o.events {
+func (w *waitScenario) toolEvents() (all []string) {
+	for _, e := range w.events {
 		switch p := e.(type) {
 		case event.ToolStarted:
 			all = append(all, "started "+p.CallID)
@@ -136,7 +137,8 @@ func TestLoop_EndsAtAWaitingCallAndContinuesWithIt(t *testing.T) {
 	require.Equal(t, []string{"look 1"}, o.toolRuns)
 	require.Equal(t, []string{"started 1", "success 1", "waits 2"}, o.toolEvents())
 	require.Equal(t, []string{"did 1"}, resultTexts(out))
-	require.Equal(t, []string{"after_user_input", "before_iteration", "before_llm", "after_llm", "before_tools", "after_each_tool"}, o.hooks, "and none after it")
+	require.Equal(t, []string{"after_user_input", "before_iteration", "before_llm", "after_llm", "before_tools", "after_each_tool"}, o.hooks,
+		"and none after it")
 	for _, e := range o.journal.durable {
 		require.Less(t, e.Number, 3, "neither this call nor a later one")
 	}
@@ -164,13 +166,23 @@ func TestLoop_AppliesAnswers(t *testing.T) {
 		events []string
 		text   string
 	}{
-		"approved":             {"send", answerTo(execution.Approve, 2, ""), "did 1", []string{"started 1", "success 1"}, "done"},
-		"denied":               {"send", answerTo(execution.Deny, 2, ""), "Not run: the user does not allow send.", []string{"started 1", "interrupted 1"}, "done"},
-		"denied with a reason": {"send", answerTo(execution.Deny, 2, "not today"), "Not run: the user does not allow send: not today", []string{"started 1", "interrupted 1"}, "done"},
-		"stopped":              {"send", answerTo(execution.Stop, 2, "no"), "Not run: the turn was stopped before it.", nil, "The turn was stopped: the user does not allow send: no"},
-		"too late":             {"send", late, "Not run: nobody approved it within 5m0s.", []string{"APPROVAL_TIMEOUT", "started 1", "interrupted 1"}, "done"},
-		"ran":                  {"screen", answerTo(execution.Succeed, 2, "seen"), "seen", []string{"started 1", "success 1"}, "done"},
-		"failed":               {"screen", answerTo(execution.Fail, 2, "it is dark"), "Error: it is dark", []string{"started 1", "error 1"}, "done"},
+		"approved": {"send", answerTo(execution.Approve, 2, ""), "did 1", []string{"started 1", "success 1"}, "done"},
+		"denied": {
+			"send", answerTo(execution.Deny, 2, ""), "Not run: the user does not allow send.",
+			[]string{"started 1", "interrupted 1"},
+			"done",
+		},
+		"denied with a reason": {"send", answerTo(execution.Deny, 2, "not today"), "Not run: the user does not allow send: not today", []string{
+			"started 1",
+			"interrupted 1",
+		}, "done"},
+		"stopped": {
+			"send", answerTo(execution.Stop, 2, "no"), "Not run: the turn was stopped before it.", nil,
+			"The turn was stopped: the user does not allow send: no",
+		},
+		"too late": {"send", late, "Not run: nobody approved it within 5m0s.", []string{"APPROVAL_TIMEOUT", "started 1", "interrupted 1"}, "done"},
+		"ran":      {"screen", answerTo(execution.Succeed, 2, "seen"), "seen", []string{"started 1", "success 1"}, "done"},
+		"failed":   {"screen", answerTo(execution.Fail, 2, "it is dark"), "Error: it is dark", []string{"started 1", "error 1"}, "done"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -20,41 +20,41 @@ import (
 // Both are followed by the id of their tool call.
 type callLog struct{ log []string }
 
-func (w *callLog) add(parts ...string) {
+func (l *callLog) add(parts ...string) {
 	parts = append([]string(nil), parts...)
-	w.log = append(w.log, strings.TrimRight(strings.Join(parts, ":"), ":"))
+	l.log = append(l.log, strings.TrimRight(strings.Join(parts, ":"), ":"))
 }
 
 // plugin returns a plug-in that records each hook.
-func (w *callLog) plugin() hook.Plugin {
+func (l *callLog) plugin() hook.Plugin {
 	turn := func(name string) func(context.Context, *hook.Turn) error {
-		return func(context.Context, *hook.Turn) error { w.add(name); return nil }
+		return func(context.Context, *hook.Turn) error { l.add(name); return nil }
 	}
 	reply := func(name string) func(context.Context, *hook.Turn) (string, error) {
-		return func(context.Context, *hook.Turn) (string, error) { w.add(name); return "", nil }
+		return func(context.Context, *hook.Turn) (string, error) { l.add(name); return "", nil }
 	}
 	round := func(name string) func(context.Context, *hook.Round) error {
-		return func(context.Context, *hook.Round) error { w.add(name); return nil }
+		return func(context.Context, *hook.Round) error { l.add(name); return nil }
 	}
 	call := func(name string) func(context.Context, *hook.Call) error {
-		return func(_ context.Context, c *hook.Call) error { w.add(name, c.ID); return nil }
+		return func(_ context.Context, c *hook.Call) error { l.add(name, c.ID); return nil }
 	}
 	return hook.Plugin{Name: "watch", Handlers: []hook.Handler{
-		hook.OnAgentReady(func(hook.Agent) error { w.add("on_agent_ready"); return nil }),
+		hook.OnAgentReady(func(hook.Agent) error { l.add("on_agent_ready"); return nil }),
 		hook.BeforeAgent(reply("before_agent")), hook.AfterAgent(reply("after_agent")),
 		hook.AfterUserInput(turn("after_user_input")),
 		hook.BeforeIteration(turn("before_iteration")), hook.AfterIteration(turn("after_iteration")),
-		hook.BeforeLLM(func(context.Context, *hook.LLMRequest) error { w.add("before_llm"); return nil }),
-		hook.AfterLLM(func(context.Context, *hook.LLMReply) error { w.add("after_llm"); return nil }),
-		hook.OnLLMError(func(context.Context, *hook.LLMFailure) error { w.add("on_llm_error"); return nil }),
+		hook.BeforeLLM(func(context.Context, *hook.LLMRequest) error { l.add("before_llm"); return nil }),
+		hook.AfterLLM(func(context.Context, *hook.LLMReply) error { l.add("after_llm"); return nil }),
+		hook.OnLLMError(func(context.Context, *hook.LLMFailure) error { l.add("on_llm_error"); return nil }),
 		hook.BeforeTools(round("before_tools")), hook.AfterTools(round("after_tools")),
 		hook.BeforeEachTool(call("before_each_tool")), hook.AfterEachTool(call("after_each_tool")),
 		hook.OnError(call("on_error")), hook.OnStopSignal(turn("on_stop_signal")),
-		hook.OnComplete(func(context.Context, *hook.Completion) error { w.add("on_complete"); return nil }),
+		hook.OnComplete(func(context.Context, *hook.Completion) error { l.add("on_complete"); return nil }),
 	}}
 }
 
-func (w *callLog) event(e event.Event) {
+func (l *callLog) event(e event.Event) {
 	replayed := func(yes bool) string {
 		if yes {
 			return "replayed"
@@ -63,24 +63,24 @@ func (w *callLog) event(e event.Event) {
 	}
 	switch p := e.Payload.(type) {
 	case event.ModelCall:
-		w.add(">llm_call", replayed(p.Replayed))
+		l.add(">llm_call", replayed(p.Replayed))
 	case event.ToolStarted:
-		w.add(">tool_call", p.CallID)
+		l.add(">tool_call", p.CallID)
 	case event.ToolFinished:
-		w.add(">tool_execution", p.CallID, string(p.Status), replayed(p.Replayed))
-	case event.Appended:
-		if strings.HasPrefix(w.log[len(w.log)-1], ">answer") {
+		l.add(">tool_execution", p.CallID, string(p.Status), replayed(p.Replayed))
+	case event.MessageAppended:
+		if strings.HasPrefix(l.log[len(l.log)-1], ">answer") {
 			return // hooks of an answer that the model did not give
 		}
-		w.add(">appended", string(p.Message.Role), p.Message.ToolCallID)
+		l.add(">appended", string(p.Message.Role), p.Message.ToolCallID)
 	case event.Warning:
-		w.add(">warning", p.Reason)
+		l.add(">warning", p.Reason)
 	case event.Answer:
-		w.add(">answer", string(p.Reason))
+		l.add(">answer", string(p.Reason))
 	case event.TurnResult:
-		w.add(">turn_result", string(p.Reason))
+		l.add(">turn_result", string(p.Reason))
 	default:
-		w.add(">" + p.Kind())
+		l.add(">" + p.Kind())
 	}
 }
 
@@ -140,7 +140,8 @@ func toolLog(id int, status event.ToolStatus) string {
 	if status == event.ToolError {
 		failed = " on_error:" + fmt.Sprint(id)
 	}
-	return fmt.Sprintf("before_each_tool:%[1]d >tool_call:%[1]d >tool_execution:%[1]d:%[2]s%[3]s after_each_tool:%[1]d >appended:tool:%[1]d ", id, status, failed)
+	return fmt.Sprintf("before_each_tool:%[1]d >tool_call:%[1]d >tool_execution:%[1]d:%[2]s%[3]s after_each_tool:%[1]d >appended:tool:%[1]d ", id, status,
+		failed)
 }
 
 // skippedLog returns the expected log of calls that got a result without running.

@@ -14,18 +14,18 @@ type sizeChecker struct {
 	remaining int // number of values that the document may still hold
 }
 
-func (b *sizeChecker) walk(node *yaml.Node, depth int) error {
+func (s *sizeChecker) walk(node *yaml.Node, depth int) error {
 	if node.Kind == yaml.AliasNode { // an alias that contains itself ends at MaxDepth
 		node = node.Alias
 	}
 	if depth > MaxDepth {
-		return Place{b.file, node.Line}.Errorf("this is more than %d levels deep, or contains itself; use fewer", MaxDepth)
+		return Place{s.file, node.Line}.Errorf("this is more than %d levels deep, or contains itself; use fewer", MaxDepth)
 	}
-	if b.remaining--; b.remaining < 0 {
-		return Place{b.file, node.Line}.Errorf("the document has more than %d values, with those that aliases repeat; split it", MaxValues)
+	if s.remaining--; s.remaining < 0 {
+		return Place{s.file, node.Line}.Errorf("the document has more than %d values, with those that aliases repeat; split it", MaxValues)
 	}
 	for _, part := range node.Content {
-		if err := b.walk(part, depth+1); err != nil {
+		if err := s.walk(part, depth+1); err != nil {
 			return err
 		}
 	}

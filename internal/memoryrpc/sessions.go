@@ -57,7 +57,7 @@ func (s *sessions) UpdateSession(ctx context.Context, u memory.SessionUpdate) (s
 func (s *sessions) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
 	r, err := s.service.CompactSession(rpc.WithTenant(ctx, c.Ref.Tenant), &troupev1.MemoryServiceCompactSessionRequest{
 		SessionId: c.Ref.Session, Strategy: memorywire.StrategyToProto(c.Strategy), KeepRecent: int32(c.Keep),
-		Summary: conversation.Cut(c.Summary, memory.MaxSummaryBytes),
+		Summary: conversation.Truncate(c.Summary, memory.MaxSummaryBytes),
 	})
 	if err != nil {
 		return conversation.Compaction{}, grpcfailure.FromStatus("memory.CompactSession", err)

@@ -18,8 +18,8 @@ import (
 )
 
 // BeginTurn implements memory.Turns.
-func (s *turns) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
-	r, err := s.service.BeginTurn(rpc.WithTenant(ctx, b.Ref.Tenant), memorywire.BeginToProto(b))
+func (t *turns) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+	r, err := t.service.BeginTurn(rpc.WithTenant(ctx, b.Ref.Tenant), memorywire.BeginToProto(b))
 	if err != nil {
 		return memory.BeginResult{}, grpcfailure.FromStatus("memory.BeginTurn", err)
 	}
@@ -27,8 +27,8 @@ func (s *turns) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResu
 }
 
 // RenewTurn implements memory.Turns.
-func (s *turns) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
-	_, err := s.service.RenewTurn(rpc.WithTenant(ctx, h.Ref.Tenant), &troupev1.RenewTurnRequest{
+func (t *turns) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
+	_, err := t.service.RenewTurn(rpc.WithTenant(ctx, h.Ref.Tenant), &troupev1.RenewTurnRequest{
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Lease: durationpb.New(lease),
 	})
 	if err != nil {
@@ -38,8 +38,8 @@ func (s *turns) RenewTurn(ctx context.Context, h memory.Lease, lease time.Durati
 }
 
 // ReleaseTurn implements memory.Turns.
-func (s *turns) ReleaseTurn(ctx context.Context, h memory.Lease) error {
-	_, err := s.service.ReleaseTurn(rpc.WithTenant(ctx, h.Ref.Tenant), &troupev1.ReleaseTurnRequest{SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch})
+func (t *turns) ReleaseTurn(ctx context.Context, h memory.Lease) error {
+	_, err := t.service.ReleaseTurn(rpc.WithTenant(ctx, h.Ref.Tenant), &troupev1.ReleaseTurnRequest{SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch})
 	if err != nil {
 		return grpcfailure.FromStatus("memory.ReleaseTurn", err)
 	}
@@ -47,8 +47,8 @@ func (s *turns) ReleaseTurn(ctx context.Context, h memory.Lease) error {
 }
 
 // Record implements memory.Journal.
-func (s *journal) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
-	_, err := s.service.Journal(rpc.WithTenant(ctx, h.Ref.Tenant), &troupev1.JournalRequest{
+func (j *journal) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
+	_, err := j.service.Journal(rpc.WithTenant(ctx, h.Ref.Tenant), &troupev1.JournalRequest{
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Step: int32(step), Entries: wire.EntriesToProto(entries),
 	})
 	if err != nil {
@@ -58,8 +58,8 @@ func (s *journal) Record(ctx context.Context, h memory.Lease, step int, entries 
 }
 
 // LoadJournal implements memory.Journal.
-func (s *journal) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
-	r, err := s.service.LoadJournal(rpc.WithTenant(ctx, h.Ref.Tenant), &troupev1.LoadJournalRequest{
+func (j *journal) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
+	r, err := j.service.LoadJournal(rpc.WithTenant(ctx, h.Ref.Tenant), &troupev1.LoadJournalRequest{
 		SessionId: h.Ref.Session, TurnId: h.TurnID, Epoch: h.Epoch, Step: int32(step), After: int32(after),
 	})
 	if err != nil {
@@ -69,8 +69,8 @@ func (s *journal) LoadJournal(ctx context.Context, h memory.Lease, step, after i
 }
 
 // Recording implements memory.Journal.
-func (s *journal) Recording(ctx context.Context, ref session.Ref, turnID string, step, from int) ([]execution.Entry, error) {
-	r, err := s.service.GetRecording(rpc.WithTenant(ctx, ref.Tenant),
+func (j *journal) Recording(ctx context.Context, ref session.Ref, turnID string, step, from int) ([]execution.Entry, error) {
+	r, err := j.service.GetRecording(rpc.WithTenant(ctx, ref.Tenant),
 		&troupev1.GetRecordingRequest{SessionId: ref.Session, TurnId: turnID, Step: int32(step), From: int32(from)})
 	if err != nil {
 		return nil, grpcfailure.FromStatus("memory.Recording", err)
@@ -79,8 +79,8 @@ func (s *journal) Recording(ctx context.Context, ref session.Ref, turnID string,
 }
 
 // LoadRounds implements memory.Journal.
-func (s *journal) LoadRounds(ctx context.Context, ref session.Ref, agent string, from int64) ([]conversation.Rounds, error) {
-	r, err := s.service.LoadRounds(rpc.WithTenant(ctx, ref.Tenant), &troupev1.LoadRoundsRequest{SessionId: ref.Session, Agent: agent, From: from})
+func (j *journal) LoadRounds(ctx context.Context, ref session.Ref, agent string, from int64) ([]conversation.Rounds, error) {
+	r, err := j.service.LoadRounds(rpc.WithTenant(ctx, ref.Tenant), &troupev1.LoadRoundsRequest{SessionId: ref.Session, Agent: agent, From: from})
 	if err != nil {
 		return nil, grpcfailure.FromStatus("memory.LoadRounds", err)
 	}
@@ -88,11 +88,11 @@ func (s *journal) LoadRounds(ctx context.Context, ref session.Ref, agent string,
 }
 
 // CommitStep implements memory.Turns. It rejects state changes that cannot be stored without calling the service.
-func (s *turns) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
+func (t *turns) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
 	if err := memory.CheckDelta("memory.CommitStep", c.State); err != nil {
 		return 0, err
 	}
-	r, err := s.service.CommitStep(rpc.WithTenant(ctx, c.Ref.Tenant), memorywire.CommitToProto(c))
+	r, err := t.service.CommitStep(rpc.WithTenant(ctx, c.Ref.Tenant), memorywire.CommitToProto(c))
 	if err != nil {
 		return 0, grpcfailure.FromStatus("memory.CommitStep", err)
 	}
@@ -100,8 +100,8 @@ func (s *turns) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 }
 
 // FailTurn implements memory.Turns.
-func (s *turns) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error) {
-	r, err := s.service.FailTurn(rpc.WithTenant(ctx, f.Ref.Tenant), memorywire.FailToProto(f))
+func (t *turns) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error) {
+	r, err := t.service.FailTurn(rpc.WithTenant(ctx, f.Ref.Tenant), memorywire.FailToProto(f))
 	if err != nil {
 		return session.Turn{}, grpcfailure.FromStatus("memory.FailTurn", err)
 	}

@@ -38,7 +38,7 @@ func Choice(delta map[string]any, finish any) []byte {
 // Stream implements llmtest.Wire.
 func (Wire) Stream(r llmtest.Reply) llmtest.Stream {
 	s := llmtest.Stream{Begin: [][]byte{Choice(jsonObject{"role": "assistant", "content": "", "refusal": nil}, nil)}}
-	for _, text := range r.Say {
+	for _, text := range r.Texts {
 		s.Body = append(s.Body, Choice(jsonObject{"content": text}, nil))
 	}
 	finish := "stop"
@@ -49,11 +49,11 @@ func (Wire) Stream(r llmtest.Reply) llmtest.Stream {
 			first["extra_content"] = jsonObject{"google": jsonObject{"thought_signature": c.Extra}}
 		}
 		s.Body = append(s.Body, Choice(jsonObject{"tool_calls": []jsonObject{first}}, nil))
-		for _, part := range c.Parts {
+		for _, part := range c.ArgumentParts {
 			s.Body = append(s.Body, Choice(jsonObject{"tool_calls": []jsonObject{{"index": i, "function": jsonObject{"arguments": part}}}}, nil))
 		}
 	}
-	if r.Cut {
+	if r.Truncated {
 		finish = "length"
 	}
 	if r.Filtered {
@@ -75,8 +75,8 @@ var errorCodes = map[llm.Kind]string{
 	llm.NotFound: "model_not_found", llm.RateLimit: "rate_limit_exceeded",
 }
 
-// Refusal implements llmtest.Wire.
-func (Wire) Refusal(_ int, kind llm.Kind, text string) []byte {
+// ErrorBody implements llmtest.Wire.
+func (Wire) ErrorBody(_ int, kind llm.Kind, text string) []byte {
 	var code any
 	if c, ok := errorCodes[kind]; ok {
 		code = c
@@ -84,8 +84,8 @@ func (Wire) Refusal(_ int, kind llm.Kind, text string) []byte {
 	return mustMarshal(jsonObject{"error": jsonObject{"message": text, "type": "invalid_request_error", "param": nil, "code": code}})
 }
 
-// Interruption implements llmtest.Wire.
-func (Wire) Interruption(kind llm.Kind, text string) []byte {
+// ErrorEvent implements llmtest.Wire.
+func (Wire) ErrorEvent(kind llm.Kind, text string) []byte {
 	return Event(jsonObject{"error": jsonObject{"message": text, "type": "server_error", "code": errorCodes[kind]}})
 }
 
@@ -119,8 +119,8 @@ type requestBody struct {
 	}
 }
 
-// Asked implements llmtest.Wire.
-func (Wire) Asked(r *http.Request, data []byte) (asked llmtest.Asked, err error) {
+// DecodeRequest implements llmtest.Wire.
+func (Wire) DecodeRequest(r *http.Request, data []byte) (asked llmtest.DecodedRequest, err error) {
 	var b requestBody
 	if err := json.Unmarshal(data, &b); err != nil {
 		return asked, err

@@ -16,7 +16,7 @@ type panicError struct {
 	stack []byte
 }
 
-func (r *panicError) Error() string { return fmt.Sprintf("panic: %v\n%s", r.value, r.stack) }
+func (p *panicError) Error() string { return fmt.Sprintf("panic: %v\n%s", p.value, p.stack) }
 
 // NewError returns the error for a recovered panic. Its message does not disclose the panic; its cause holds the
 // panic value and the stack. Call it in the function that called recover, so that the stack is the right one.

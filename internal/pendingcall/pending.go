@@ -56,7 +56,8 @@ func CheckAnswers(waiting []execution.Pending, answers []execution.Answer, now t
 				len(a.Text), execution.MaxAnswer)
 		}
 		if a.Sealed != "" && (p.Auth == nil || a.Verdict != execution.Approve) {
-			return nil, failure.Newf(failure.UserInvalidInput, op, "answers[%d].sealed: only an approval of a call that waits for a credential has one; leave it out", i)
+			return nil, failure.Newf(failure.UserInvalidInput, op,
+				"answers[%d].sealed: only an approval of a call that waits for a credential has one; leave it out", i)
 		}
 		if len(a.Sealed) > broker.MaxSealed {
 			return nil, failure.Newf(failure.UserInvalidInput, op, "answers[%d].sealed: %d bytes, at most %d", i, len(a.Sealed), broker.MaxSealed)

@@ -55,8 +55,12 @@ func TestCheckAnswers_ErrorNamesTheInvalidAnswer(t *testing.T) {
 		answers []execution.Answer
 		says    string
 	}{
-		"none":          {waitingCalls, nil, "answers: there is none; waiting: 1-1-2, 1-1-3"},
-		"unknown":       {waitingCalls, []execution.Answer{{ID: "1-2-1", Verdict: execution.Deny}}, `answers[0].id: no call "1-2-1" waits here; waiting: 1-1-2, 1-1-3`},
+		"none": {waitingCalls, nil, "answers: there is none; waiting: 1-1-2, 1-1-3"},
+		"unknown": {
+			waitingCalls,
+			[]execution.Answer{{ID: "1-2-1", Verdict: execution.Deny}},
+			`answers[0].id: no call "1-2-1" waits here; waiting: 1-1-2, 1-1-3`,
+		},
 		"nothing waits": {nil, []execution.Answer{{ID: "1-2-1", Verdict: execution.Deny}}, "waiting: none"},
 		"twice": {
 			waitingCalls,

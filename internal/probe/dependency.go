@@ -37,15 +37,15 @@ type NotServingError struct {
 }
 
 // Error implements error.
-func (r *NotServingError) Error() string {
-	if r.Cause == nil {
-		return r.Reason
+func (n *NotServingError) Error() string {
+	if n.Cause == nil {
+		return n.Reason
 	}
-	return r.Reason + ": " + r.Cause.Error()
+	return n.Reason + ": " + n.Cause.Error()
 }
 
 // Unwrap returns the cause.
-func (r *NotServingError) Unwrap() error { return r.Cause }
+func (n *NotServingError) Unwrap() error { return n.Cause }
 
 // DependencyPart returns a part that checks a dependency, updates its condition on the board and logs each change.
 // If wait is false, the part is ready at once. Otherwise it is ready when the dependency first becomes available.

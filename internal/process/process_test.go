@@ -22,18 +22,18 @@ type eventLog struct {
 	lines []string
 }
 
-func (d *eventLog) add(line string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.lines = append(d.lines, line)
+func (e *eventLog) add(line string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lines = append(e.lines, line)
 }
 
-func (d *eventLog) part(name string) Part {
+func (e *eventLog) part(name string) Part {
 	return Part{Name: name, Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
-		d.add("+" + name)
+		e.add("+" + name)
 		ready()
 		<-ctx.Done()
-		d.add("-" + name)
+		e.add("-" + name)
 		return ctx.Err()
 	}}
 }

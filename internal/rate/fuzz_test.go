@@ -10,7 +10,10 @@ import (
 
 // Any rates file is either rejected or gives a table that a limiter can use.
 func FuzzTable(f *testing.F) {
-	for _, text := range []string{"", "turns: {rate: 1, burst: 1}", "turns: {rate: .inf}", "turns: {rate: 1e308, burst: 9223372036854775807}", "turns: {rate: 1e-308, burst: 1}", "a: &a [*a]", "turns: null", "[]"} {
+	for _, text := range []string{
+		"", "turns: {rate: 1, burst: 1}", "turns: {rate: .inf}", "turns: {rate: 1e308, burst: 9223372036854775807}",
+		"turns: {rate: 1e-308, burst: 1}", "a: &a [*a]", "turns: null", "[]",
+	} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -99,7 +99,8 @@ func TestLimiter_LimitsAllCallersOfATenantTogether(t *testing.T) {
 	})
 	l := New(Table{tenantClass(Turns): {Rate: 0.001, Burst: 1}})
 	require.NoError(t, l.Admit(orchestrate, identity.Principal{Role: identity.Anybody, Name: "192.0.2.1", Tenant: identity.DefaultTenant}))
-	require.Error(t, l.Admit(orchestrate, identity.Principal{Role: identity.Admin, Name: "ann"}), "an empty tenant means the default tenant, and a tenant limit applies without a caller limit")
+	require.Error(t, l.Admit(orchestrate, identity.Principal{Role: identity.Admin, Name: "ann"}),
+		"an empty tenant means the default tenant, and a tenant limit applies without a caller limit")
 }
 
 // Inside the mesh only calls of workers are limited, because a worker may be compromised. Calls of orchestrators

@@ -75,72 +75,72 @@ func New(ctx context.Context, end context.CancelCauseFunc, store memory.Journal,
 }
 
 // Replay implements execution.Journal.
-func (j *Recorder) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
-	e, ok := j.earlierEntries[number][phase]
+func (r *Recorder) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
+	e, ok := r.earlierEntries[number][phase]
 	return e, ok
 }
 
 // Record implements execution.Journal.
-func (j *Recorder) Record(e execution.Entry) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.err != nil || j.closed {
+func (r *Recorder) Record(e execution.Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != nil || r.closed {
 		return
 	}
 	late := e.Late
 	e.Late = false
-	j.pending = append(j.pending, e)
+	r.pending = append(r.pending, e)
 	if !late {
-		j.dueCount = len(j.pending)
-		j.startWriter()
+		r.dueCount = len(r.pending)
+		r.startWriter()
 	}
 }
 
 // startWriter starts writing the due entries, unless a write is already running. The caller holds the lock.
-func (j *Recorder) startWriter() {
-	if !j.isWriting && j.dueCount > 0 && j.err == nil && !j.closed {
-		j.isWriting = true
-		j.writer.Go(j.writeDue)
+func (r *Recorder) startWriter() {
+	if !r.isWriting && r.dueCount > 0 && r.err == nil && !r.closed {
+		r.isWriting = true
+		r.writer.Go(r.writeDue)
 	}
 }
 
 // writeDue writes batches of due entries until none are left.
-func (j *Recorder) writeDue() {
+func (r *Recorder) writeDue() {
 	for {
-		j.mu.Lock()
-		batch := j.nextBatch()
-		if len(batch) == 0 || j.err != nil || j.closed {
-			j.isWriting = false
-			j.notify()
-			j.mu.Unlock()
+		r.mu.Lock()
+		batch := r.nextBatch()
+		if len(batch) == 0 || r.err != nil || r.closed {
+			r.isWriting = false
+			r.notify()
+			r.mu.Unlock()
 			return
 		}
-		j.mu.Unlock()
-		err := j.store(batch)
-		j.mu.Lock()
-		j.pending, j.dueCount = j.pending[len(batch):], j.dueCount-len(batch)
-		if j.err = err; err == nil {
-			j.stored = append(j.stored, batch...)
+		r.mu.Unlock()
+		err := r.store(batch)
+		r.mu.Lock()
+		r.pending, r.dueCount = r.pending[len(batch):], r.dueCount-len(batch)
+		if r.err = err; err == nil {
+			r.stored = append(r.stored, batch...)
 		}
-		rejected := err != nil && !j.closed
-		j.notify()
-		j.mu.Unlock()
+		rejected := err != nil && !r.closed
+		r.notify()
+		r.mu.Unlock()
 		if rejected {
-			j.endStep(err)
+			r.endStep(err)
 		}
 	}
 }
 
 // nextBatch returns the entries of the next write. The caller holds the lock.
-func (j *Recorder) nextBatch() []execution.Entry {
+func (r *Recorder) nextBatch() []execution.Entry {
 	size := 0
-	for i, e := range j.pending[:j.dueCount] {
+	for i, e := range r.pending[:r.dueCount] {
 		size += sizeOf(e)
 		if i == maxEntries || i > 0 && size > memory.MaxWindowBytes {
-			return j.pending[:i:i]
+			return r.pending[:i:i]
 		}
 	}
-	return j.pending[:j.dueCount:j.dueCount]
+	return r.pending[:r.dueCount:r.dueCount]
 }
 
 func sizeOf(e execution.Entry) int {
@@ -149,18 +149,18 @@ func sizeOf(e execution.Entry) int {
 
 // Unwritten returns the entries that may not be stored yet, so that the commit of the step can carry them. If they
 // exceed the limit of a commit, it first writes the journal.
-func (j *Recorder) Unwritten(ctx context.Context) ([]execution.Entry, error) {
+func (r *Recorder) Unwritten(ctx context.Context) ([]execution.Entry, error) {
 	for {
-		j.mu.Lock()
-		size, left := 0, slices.Clone(j.pending)
-		j.mu.Unlock()
+		r.mu.Lock()
+		size, left := 0, slices.Clone(r.pending)
+		r.mu.Unlock()
 		for _, e := range left {
 			size += sizeOf(e)
 		}
 		if size <= memory.MaxCommitJournal && len(left) <= maxEntries {
 			return left, nil
 		}
-		if err := j.Sync(ctx); err != nil {
+		if err := r.Sync(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -168,16 +168,16 @@ func (j *Recorder) Unwritten(ctx context.Context) ([]execution.Entry, error) {
 
 // Rounds returns messages as a commit stores them: without the text and the tool calls that a durable entry of the
 // journal has.
-func (j *Recorder) Rounds(messages []conversation.Message) []memory.RoundMessage {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+func (r *Recorder) Rounds(messages []conversation.Message) []memory.RoundMessage {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var rounds []memory.RoundMessage
 	for _, m := range messages {
-		r := memory.RoundMessage{Message: m}
-		if i := slices.IndexFunc(j.stored, func(e execution.Entry) bool { return hasContent(e, m) }); i >= 0 {
-			r.Entry, r.Text, r.ToolCalls = j.stored[i].Number, "", nil
+		round := memory.RoundMessage{Message: m}
+		if i := slices.IndexFunc(r.stored, func(e execution.Entry) bool { return hasContent(e, m) }); i >= 0 {
+			round.Entry, round.Text, round.ToolCalls = r.stored[i].Number, "", nil
 		}
-		rounds = append(rounds, r)
+		rounds = append(rounds, round)
 	}
 	return rounds
 }
@@ -198,32 +198,32 @@ func hasContent(e execution.Entry, m conversation.Message) bool {
 
 // DropLate drops the late entries at the end, except the input of the step. The last reply of a failed step was
 // not delivered, and the next attempt asks the model again.
-func (j *Recorder) DropLate() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	late := slices.DeleteFunc(slices.Clone(j.pending[j.dueCount:]), func(e execution.Entry) bool { return e.Number > 0 })
-	j.pending = append(j.pending[:j.dueCount:j.dueCount], late...)
+func (r *Recorder) DropLate() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	late := slices.DeleteFunc(slices.Clone(r.pending[r.dueCount:]), func(e execution.Entry) bool { return e.Number > 0 })
+	r.pending = append(r.pending[:r.dueCount:r.dueCount], late...)
 }
 
-func (j *Recorder) notify() {
-	close(j.changed)
-	j.changed = make(chan struct{})
+func (r *Recorder) notify() {
+	close(r.changed)
+	r.changed = make(chan struct{})
 }
 
 // errRecorderClosed is returned to agent code that still runs after its step has ended.
 var errRecorderClosed = failure.New(failure.AgentState, "agent.ExecuteStep", "the step has ended; nothing of it can be journaled any more")
 
 // Sync implements execution.Journal.
-func (j *Recorder) Sync(ctx context.Context) error {
+func (r *Recorder) Sync(ctx context.Context) error {
 	for {
-		j.mu.Lock()
-		j.dueCount = len(j.pending)
-		j.startWriter()
-		err, idle, changed := j.err, len(j.pending) == 0, j.changed
-		if err == nil && j.closed {
+		r.mu.Lock()
+		r.dueCount = len(r.pending)
+		r.startWriter()
+		err, idle, changed := r.err, len(r.pending) == 0, r.changed
+		if err == nil && r.closed {
 			err = errRecorderClosed
 		}
-		j.mu.Unlock()
+		r.mu.Unlock()
 		if err != nil || idle {
 			return err
 		}
@@ -237,11 +237,11 @@ func (j *Recorder) Sync(ctx context.Context) error {
 
 // Close stops recording before the commit of the step, which carries all unwritten entries. A write in progress
 // ends with the step's context; Wait waits for it.
-func (j *Recorder) Close() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.closed = true
+func (r *Recorder) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
 }
 
 // Wait blocks until no write is in progress.
-func (j *Recorder) Wait() { j.writer.Wait() }
+func (r *Recorder) Wait() { r.writer.Wait() }

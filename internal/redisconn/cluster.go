@@ -47,29 +47,29 @@ type masterHook struct {
 }
 
 // DialHook implements redis.Hook.
-func (p masterHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (m masterHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessHook implements redis.Hook.
-func (p masterHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (m masterHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if err := p.callOnConnect(ctx, cmd); err != nil {
+		if err := m.callOnConnect(ctx, cmd); err != nil {
 			return err
 		}
 		err := next(ctx, cmd)
-		p.noteError(err)
+		m.noteError(err)
 		return err
 	}
 }
 
 // ProcessPipelineHook implements redis.Hook.
-func (p masterHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (m masterHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if err := p.callOnConnect(ctx, cmds...); err != nil {
+		if err := m.callOnConnect(ctx, cmds...); err != nil {
 			return err
 		}
 		err := next(ctx, cmds)
 		for _, cmd := range cmds {
-			p.noteError(cmd.Err())
+			m.noteError(cmd.Err())
 		}
 		return err
 	}
@@ -81,19 +81,19 @@ var datalessCommands = map[string]bool{
 }
 
 // callOnConnect calls OnConnect before the first command on data.
-func (p masterHook) callOnConnect(ctx context.Context, cmds ...redis.Cmder) error {
-	if p.calledOnConnect.Load() {
+func (m masterHook) callOnConnect(ctx context.Context, cmds ...redis.Cmder) error {
+	if m.calledOnConnect.Load() {
 		return nil
 	}
 	for _, cmd := range cmds {
 		if datalessCommands[cmd.Name()] {
 			continue
 		}
-		conn := p.node.Conn()
-		err := p.onConnect(ctx, conn)
+		conn := m.node.Conn()
+		err := m.onConnect(ctx, conn)
 		_ = conn.Close() // this returns it to the pool
 		if err == nil {
-			p.calledOnConnect.Store(true)
+			m.calledOnConnect.Store(true)
 		}
 		return err
 	}
@@ -101,9 +101,9 @@ func (p masterHook) callOnConnect(ctx context.Context, cmds ...redis.Cmder) erro
 }
 
 // noteError notes, by the error of a command, that the node no longer serves data.
-func (p masterHook) noteError(err error) {
+func (m masterHook) noteError(err error) {
 	if _, moved := redis.IsMovedError(err); moved || redis.IsReadOnlyError(err) {
-		p.calledOnConnect.Store(false)
+		m.calledOnConnect.Store(false)
 	}
 }
 

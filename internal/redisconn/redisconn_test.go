@@ -241,7 +241,7 @@ func TestConn_ReportsUnsentCommands(t *testing.T) {
 		require.NoError(t, os.Remove(gone.PasswordFile))
 		err := conn.Failure("test", conn.Set(t.Context(), "k", "v", 0).Err())
 		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%s: %v", name, err)
-		require.Equal(t, "no connection to the store can be made; try again", failure.Plain(err), "%s: %v", name, err)
+		require.Equal(t, "no connection to the store can be made; try again", failure.PlainMessage(err), "%s: %v", name, err)
 	}
 }
 
@@ -257,7 +257,10 @@ func TestNew_ReportsInvalidFiles(t *testing.T) {
 		"--redis-password-file: " + empty + " is empty": {URL: "redis://localhost?addr=other:6379", Security: Security{PasswordFile: empty}},
 		"holds no PEM certificate":                      {URL: "rediss://localhost", Security: Security{CA: a.file("ca.key")}},
 		"give both":                                     {URL: "rediss://localhost", Security: Security{Cert: a.file("client.pem")}},
-		"private key does not match":                    {URL: "rediss://localhost?addr=other:6379", Security: Security{Cert: a.file("client.pem"), Key: a.file("ca.key")}},
+		"private key does not match": {URL: "rediss://localhost?addr=other:6379", Security: Security{
+			Cert: a.file("client.pem"),
+			Key:  a.file("ca.key"),
+		}},
 	} {
 		_, err := New(cfg)
 		require.ErrorContains(t, err, want)

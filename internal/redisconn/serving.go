@@ -51,7 +51,8 @@ func (c *Conn) CheckServing(ctx context.Context, needs Permissions) error {
 		}
 		if len(denied) > 0 {
 			slices.Sort(denied)
-			return newNotPermittedError(needs, strings.Join(denied, ", "), failure.New(failure.Unknown, op, "the store does not permit the service what it needs"))
+			return newNotPermittedError(needs, strings.Join(denied, ", "), failure.New(failure.Unknown, op,
+				"the store does not permit the service what it needs"))
 		}
 	}
 	return nil

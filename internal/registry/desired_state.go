@@ -50,7 +50,7 @@ func QuarantinedAgents(desires map[Key]DesiredState) map[string]DesiredState {
 
 // AllowsSteps reports whether an instance with this desired state may get steps. A state that this version does
 // not know allows none.
-func (w DesiredKind) AllowsSteps() bool { return w == "" || w == Run }
+func (d DesiredKind) AllowsSteps() bool { return d == "" || d == Run }
 
 // QuarantineError returns the error for a call from, or a step for, a quarantined agent.
 func (d DesiredState) QuarantineError(op string) error {

@@ -51,7 +51,7 @@ func SingleLine(text string) string {
 			return -1
 		}
 	}, text)
-	return conversation.Cut(strings.Join(strings.Fields(shown), " "), MaxText)
+	return conversation.Truncate(strings.Join(strings.Fields(shown), " "), MaxText)
 }
 
 // Tool is a tool of an agent, as a worker registers it.

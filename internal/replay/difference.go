@@ -37,7 +37,8 @@ type Difference struct {
 // String returns the difference as one line of limited length.
 func (d Difference) String() string {
 	const most = 200
-	return fmt.Sprintf("%s %s at %d: recorded %s, now %s", d.Kind, d.Subject, d.Number, conversation.Brief(d.Recorded, most), conversation.Brief(d.Now, most))
+	return fmt.Sprintf("%s %s at %d: recorded %s, now %s", d.Kind, d.Subject, d.Number, conversation.Excerpt(d.Recorded, most), conversation.Excerpt(d.Now,
+		most))
 }
 
 // describeModelCall describes a model call. aside says that a handler made it, outside of the conversation.
@@ -68,7 +69,10 @@ func callDifference(was execution.Entry, recorded bool, now execution.Entry) Dif
 	case was.Tool != now.Tool || was.Tool == "":
 		return Difference{Kind: OtherCall, Number: now.Number, Recorded: formatCall(was), Now: formatCall(now)}
 	case was.Digest == now.Digest: // the recorded agent did not have the tool
-		return Difference{Kind: OtherOutcome, Number: now.Number, Subject: now.Tool, Recorded: formatOutcome(was), Now: "the tool exists now and would be called"}
+		return Difference{
+			Kind: OtherOutcome, Number: now.Number, Subject: now.Tool, Recorded: formatOutcome(was),
+			Now: "the tool exists now and would be called",
+		}
 	default:
 		return Difference{Kind: OtherArguments, Number: now.Number, Subject: now.Tool, Recorded: was.Arguments, Now: now.Arguments}
 	}
@@ -119,7 +123,7 @@ func compareFailures(was *failure.Error, err error) *Difference {
 
 // formatError returns an error and its mode as text.
 func formatError(err error) string {
-	return fmt.Sprintf("%s: %s", failure.ModeOf(err), failure.Plain(err))
+	return fmt.Sprintf("%s: %s", failure.ModeOf(err), failure.PlainMessage(err))
 }
 
 // compareResults returns the first difference between two results (nil if they are equal). It does not compare

@@ -94,7 +94,10 @@ func TestJournal_FindsDifferentTasks(t *testing.T) {
 		"none":          {nil, ""},
 		"fewer":         {[]execution.PlannedTask{look}, "research: look"},
 		"another order": {[]execution.PlannedTask{ask, look}, "clarification: ask\nresearch: look"},
-		"another text":  {[]execution.PlannedTask{look, {Agent: "clarification", Text: "delete everything"}}, "research: look\nclarification: delete everything"},
+		"another text": {
+			[]execution.PlannedTask{look, {Agent: "clarification", Text: "delete everything"}},
+			"research: look\nclarification: delete everything",
+		},
 		"another agent": {[]execution.PlannedTask{look, {Agent: "research", Text: "ask"}}, "research: look\nresearch: ask"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -27,7 +27,10 @@ func auditInterceptor(log *audit.Log, instance string) interceptor {
 			err = errPanicked
 			defer func() {
 				caller := identity.PrincipalFromContext(ctx)
-				e := audit.Entry{Kind: kind, Actor: caller.String(), Action: info.FullMethod, Result: resultText(err), Facts: map[string]string{"tenant": caller.Tenant}}
+				e := audit.Entry{
+					Kind: kind, Actor: caller.String(), Action: info.FullMethod, Result: resultText(err),
+					Facts: map[string]string{"tenant": caller.Tenant},
+				}
 				e.Object = objectFromRequest(req, e.Facts)
 				if kind == audit.Lifecycle {
 					delete(e.Facts, "tenant")

@@ -31,18 +31,34 @@ func TestAudit_RecordsActorActionAndObject(t *testing.T) {
 	call := func(method string, req any, answer func() error) {
 		ctx := identity.WithPrincipal(t.Context(), identity.Principal{Role: identity.Admin, Name: "ada", Tenant: "acme"})
 		defer func() { _ = recover() }() // the panic interceptor is not part of this test
-		_, _ = auditInterceptor(tel.Audit, "research-1").unary(ctx, req, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any, error) { return nil, answer() })
+		_, _ = auditInterceptor(tel.Audit, "research-1").unary(ctx, req, &grpc.UnaryServerInfo{FullMethod: method}, func(context.Context, any) (any,
+			error,
+		) {
+			return nil, answer()
+		})
 	}
 	fine := func() error { return nil }
-	call(troupev1.OrchestratorService_DrainInstance_FullMethodName, &troupev1.DrainInstanceRequest{InstanceId: "r-1", Agent: "research", Reason: "an update"}, fine)
+	call(troupev1.OrchestratorService_DrainInstance_FullMethodName, &troupev1.DrainInstanceRequest{
+		InstanceId: "r-1", Agent: "research",
+		Reason: "an update",
+	}, fine)
 	call(troupev1.SessionService_DeleteSession_FullMethodName, &troupev1.DeleteSessionRequest{SessionId: "s1"},
 		func() error { return failure.New(failure.NotFound, "test", "no such session") })
 	call(troupev1.LifecycleService_Pause_FullMethodName, &troupev1.PauseRequest{Reason: "a closer look"}, func() error { panic("oh") })
 	call(troupev1.OrchestratorService_ListAgents_FullMethodName, &troupev1.ListAgentsRequest{}, fine) // not an audited method
 	require.Equal(t, []audit.Entry{
-		{Kind: audit.Admin, Actor: "admin ada", Action: "/troupe.v1.OrchestratorService/DrainInstance", Object: "r-1", Result: "ok", Facts: map[string]string{"tenant": "acme", "agent": "research", "reason": "an update"}},
-		{Kind: audit.Admin, Actor: "admin ada", Action: "/troupe.v1.SessionService/DeleteSession", Object: "s1", Result: "not_found", Facts: map[string]string{"tenant": "acme"}},
-		{Kind: audit.Lifecycle, Actor: "admin ada", Action: "/troupe.v1.LifecycleService/Pause", Object: "research-1", Result: "failed", Facts: map[string]string{"reason": "a closer look"}},
+		{
+			Kind: audit.Admin, Actor: "admin ada", Action: "/troupe.v1.OrchestratorService/DrainInstance", Object: "r-1", Result: "ok",
+			Facts: map[string]string{"tenant": "acme", "agent": "research", "reason": "an update"},
+		},
+		{
+			Kind: audit.Admin, Actor: "admin ada", Action: "/troupe.v1.SessionService/DeleteSession", Object: "s1", Result: "not_found",
+			Facts: map[string]string{"tenant": "acme"},
+		},
+		{
+			Kind: audit.Lifecycle, Actor: "admin ada", Action: "/troupe.v1.LifecycleService/Pause", Object: "research-1", Result: "failed",
+			Facts: map[string]string{"reason": "a closer look"},
+		},
 	}, entries())
 }
 
@@ -57,7 +73,10 @@ func TestPermission_AuditsRejectedCallers(t *testing.T) {
 		}
 		return nil
 	}}
-	for _, caller := range []*identity.Source{openIdentity(t, dir, identity.Worker, "research"), openIdentity(t, dir, identity.Admin, "eve"), openIdentity(t, dir, identity.Admin, "ann")} {
+	for _, caller := range []*identity.Source{
+		openIdentity(t, dir, identity.Worker, "research"), openIdentity(t, dir, identity.Admin, "eve"),
+		openIdentity(t, dir, identity.Admin, "ann"),
+	} {
 		sessions, _ := connectAs(t, tel, caller, cfg, func(context.Context) {})
 		_, _ = sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 	}

@@ -21,13 +21,17 @@ import (
 )
 
 // newTestServer starts a server with one identity and returns clients that connect with another.
-func newTestServer(t testing.TB, tel *telemetry.Telemetry, as func(dir string) (server, client *identity.Source)) (troupev1.SessionServiceClient, healthpb.HealthClient) {
+func newTestServer(t testing.TB, tel *telemetry.Telemetry, as func(dir string) (server, client *identity.Source)) (troupev1.SessionServiceClient,
+	healthpb.HealthClient,
+) {
 	t.Helper()
 	self, other := as(t.TempDir())
 	return connectAs(t, tel, other, Config{Identity: self}, func(context.Context) {})
 }
 
-func connectAs(t testing.TB, tel *telemetry.Telemetry, other *identity.Source, cfg Config, heard func(context.Context)) (troupev1.SessionServiceClient, healthpb.HealthClient) {
+func connectAs(t testing.TB, tel *telemetry.Telemetry, other *identity.Source, cfg Config, heard func(context.Context)) (troupev1.SessionServiceClient,
+	healthpb.HealthClient,
+) {
 	t.Helper()
 	server, err := NewServer(tel, cfg)
 	require.NoError(t, err)
@@ -85,7 +89,8 @@ func TestPermission_AllowsTheRole(t *testing.T) {
 // The log names the client of a call, including clients that authenticate with a token.
 func TestServer_LogsTheClient(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
-	client, _ := newServerWithTelemetry(t, telemetry.FromLogger(zap.New(core)), Config{Authenticate: trustClaimedIdentity}, &fakeSessions{get: returnSession}, nil)
+	client, _ := newServerWithTelemetry(t, telemetry.FromLogger(zap.New(core)), Config{Authenticate: trustClaimedIdentity},
+		&fakeSessions{get: returnSession}, nil)
 	_, err := client.GetSession(withIdentity(t, "shop"), &troupev1.GetSessionRequest{SessionId: "s"})
 	require.NoError(t, err)
 	_, err = client.GetSession(withIdentity(t, "shop"), &troupev1.GetSessionRequest{})
@@ -142,7 +147,8 @@ func TestPermission_RejectsMethodsMissingFromTheTable(t *testing.T) {
 	dir := t.TempDir()
 	server, err := NewServer(telemetry.Discard(), Config{Identity: openIdentity(t, dir, identity.Memory, "")})
 	require.NoError(t, err)
-	server.RegisterService(&grpc.ServiceDesc{ServiceName: "troupe.v1.NewService", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{MethodName: "Do"}}}, nil)
+	server.RegisterService(&grpc.ServiceDesc{ServiceName: "troupe.v1.NewService", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{MethodName: "Do"}}},
+		nil)
 	lis, err := Listen("--grpc-addr", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = lis.Close() }()

@@ -67,7 +67,7 @@ func recordOutOfScope(ctx context.Context, violations *telemetry.Violations, cal
 }
 
 func recordViolation(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, err error) {
-	if of, ok := event.ViolationOf(err); ok {
+	if of, ok := event.ViolationFromError(err); ok {
 		facts := map[string]string{"tenant": caller.Tenant}
 		if run := RunFromContext(ctx); run != "" {
 			facts["root_trace_id"] = run

@@ -90,7 +90,10 @@ func TestScope_WriteToAForeignSessionIsAViolation(t *testing.T) {
 		method string
 		mode   failure.Mode
 		tells  bool
-	}{{commit, failure.NotFound, false}, {commit, failure.PolicySecurity, true}, {commit, failure.Fenced, false}, {load, failure.NotFound, false}, {load, failure.PolicySecurity, false}} {
+	}{{commit, failure.NotFound, false}, {commit, failure.PolicySecurity, true}, {commit, failure.Fenced, false}, {load, failure.NotFound, false}, {
+		load,
+		failure.PolicySecurity, false,
+	}} {
 		rejection := failure.New(c.mode, "memory", "no")
 		link := scopeInterceptor(func(context.Context, string, any) (context.Context, error) { return nil, rejection }, tel.Audit, violations)
 		_, err := link.unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: c.method}, nil)

@@ -108,7 +108,9 @@ func TestScope_AuditsRejectedRequests(t *testing.T) {
 func TestPrincipalFromCertificate_RejectsInvalidTenants(t *testing.T) {
 	var tenant string
 	dir := t.TempDir()
-	server, err := NewServer(telemetry.Discard(), Config{Identity: openIdentity(t, dir, identity.Memory, ""), Scope: func(ctx context.Context, _ string, _ any) (context.Context, error) {
+	server, err := NewServer(telemetry.Discard(), Config{Identity: openIdentity(t, dir, identity.Memory, ""), Scope: func(ctx context.Context, _ string,
+		_ any,
+	) (context.Context, error) {
 		tenant = identity.PrincipalFromContext(ctx).Tenant
 		return ctx, nil
 	}})

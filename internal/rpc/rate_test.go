@@ -120,9 +120,12 @@ func TestServer_RejectsAddressesAfterFailedAuthentications(t *testing.T) {
 
 // A call from an address is counted before any work is done for it.
 func TestServer_LimitsCallsFromAnAddress(t *testing.T) {
-	client, _ := startServerWithConfig(t, Config{Rates: rate.New(rate.Table{rate.Streams: {Rate: 0.001, Burst: 2}}), Authenticate: func(context.Context) (identity.Principal, error) {
-		return identity.Principal{Role: identity.Admin}, nil
-	}}, &fakeSessions{get: returnSession}, nil)
+	client, _ := startServerWithConfig(t, Config{
+		Rates: rate.New(rate.Table{rate.Streams: {Rate: 0.001, Burst: 2}}),
+		Authenticate: func(context.Context) (identity.Principal, error) {
+			return identity.Principal{Role: identity.Admin}, nil
+		},
+	}, &fakeSessions{get: returnSession}, nil)
 	for n := range 4 {
 		_, err := client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 		require.Equal(t, n >= 2, failure.Is(grpcfailure.FromStatus("test", err), failure.PolicyRateLimit), "%v", err)

@@ -19,17 +19,17 @@ type resetLimitingCredentials struct {
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
-func (f resetLimitingCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn, info, err := f.TransportCredentials.ServerHandshake(raw)
+func (r resetLimitingCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := r.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &resetCountingConn{Conn: conn, rates: f.rates, skipBytes: len(http2.ClientPreface)}, info, nil
+	return &resetCountingConn{Conn: conn, rates: r.rates, skipBytes: len(http2.ClientPreface)}, info, nil
 }
 
 // Clone implements credentials.TransportCredentials.
-func (f resetLimitingCredentials) Clone() credentials.TransportCredentials {
-	return resetLimitingCredentials{f.TransportCredentials.Clone(), f.rates}
+func (r resetLimitingCredentials) Clone() credentials.TransportCredentials {
+	return resetLimitingCredentials{r.TransportCredentials.Clone(), r.rates}
 }
 
 // resetCountingConn is a connection that counts the RST_STREAM frames that it reads. Only one goroutine may read

@@ -34,7 +34,10 @@ func TestResetCountingConn_CountsResetsInReadsOfAnySize(t *testing.T) {
 	require.NoError(t, f.WriteSettings())
 	require.NoError(t, f.WriteRSTStream(3, http2.ErrCodeNo))
 	for size := 1; size <= sent.Len(); size++ {
-		conn := &resetCountingConn{Conn: &fakeConn{text: sent.Bytes()}, rates: rate.New(rate.Table{rate.Resets: {Rate: 0.001, Burst: 1}}), skipBytes: len(http2.ClientPreface)}
+		conn := &resetCountingConn{
+			Conn: &fakeConn{text: sent.Bytes()}, rates: rate.New(rate.Table{rate.Resets: {Rate: 0.001, Burst: 1}}),
+			skipBytes: len(http2.ClientPreface),
+		}
 		read := 0
 		for {
 			n, err := conn.Read(make([]byte, size))
@@ -53,13 +56,13 @@ type fakeConn struct {
 	text []byte
 }
 
-func (s *fakeConn) Read(p []byte) (int, error) {
-	n := copy(p, s.text)
-	s.text = s.text[n:]
+func (f *fakeConn) Read(p []byte) (int, error) {
+	n := copy(p, f.text)
+	f.text = f.text[n:]
 	return n, nil
 }
 
-func (s *fakeConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
+func (f *fakeConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
 
 // resetUntilClosed opens streams and resets each at once. It returns how many it could reset before the server
 // closed the connection.
@@ -77,7 +80,14 @@ func resetUntilClosed(t *testing.T, addr string, most int) int {
 	coder := hpack.NewEncoder(&head)
 	for n := range most {
 		head.Reset()
-		for _, field := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", troupev1.SessionService_GetSession_FullMethodName}, {":authority", "a"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
+		for _, field := range [][2]string{
+			{":method", "POST"},
+			{":scheme", "http"},
+			{":path", troupev1.SessionService_GetSession_FullMethodName},
+			{":authority", "a"},
+			{"content-type", "application/grpc"},
+			{"te", "trailers"},
+		} {
 			require.NoError(t, coder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}))
 		}
 		stream := uint32(2*n + 1)

@@ -77,9 +77,9 @@ func startTestServer(t *testing.T, drain time.Duration, get func(context.Context
 	return b
 }
 
-func (b *testServer) getSession(t *testing.T, id string) error {
+func (s *testServer) getSession(t *testing.T, id string) error {
 	t.Helper()
-	_, err := b.client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: id})
+	_, err := s.client.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: id})
 	return grpcfailure.FromStatus("test", err)
 }
 

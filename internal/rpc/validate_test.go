@@ -24,9 +24,15 @@ func TestValidate_QuotesNoCredential(t *testing.T) {
 		auth *troupev1.Auth
 		says string
 	}{
-		"name":     {&troupev1.Auth{Credentials: map[string]string{"Bearer " + canary: "github"}}, "auth.credentials: names must be 1 to 64 of A-Z a-z 0-9 _ . -"},
-		"no name":  {&troupev1.Auth{Credentials: map[string]string{"": canary}}, "auth.credentials: names must be"},
-		"value":    {&troupev1.Auth{Credentials: map[string]string{canary: strings.Repeat(canary, 3000)}}, "auth.credentials: values must be at most 16384 bytes"},
+		"name": {
+			&troupev1.Auth{Credentials: map[string]string{"Bearer " + canary: "github"}},
+			"auth.credentials: names must be 1 to 64 of A-Z a-z 0-9 _ . -",
+		},
+		"no name": {&troupev1.Auth{Credentials: map[string]string{"": canary}}, "auth.credentials: names must be"},
+		"value": {
+			&troupev1.Auth{Credentials: map[string]string{canary: strings.Repeat(canary, 3000)}},
+			"auth.credentials: values must be at most 16384 bytes",
+		},
 		"too many": {&troupev1.Auth{Credentials: many}, "auth.credentials: "},
 		"actor":    {&troupev1.Auth{Actor: strings.Repeat(canary, 100)}, "auth.actor: "},
 	} {

@@ -14,11 +14,11 @@ import (
 type yamlText string
 
 // MarshalYAML implements yaml.Marshaler.
-func (p yamlText) MarshalYAML() (any, error) {
-	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: toValidUTF8(string(p))}
+func (y yamlText) MarshalYAML() (any, error) {
+	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: toValidUTF8(string(y))}
 	if strings.ContainsAny(n.Value, "\n\t") {
 		n.Style = yaml.DoubleQuotedStyle
-		if p.fitsBlock() {
+		if y.fitsBlock() {
 			n.Style = yaml.LiteralStyle
 		}
 	}
@@ -27,13 +27,13 @@ func (p yamlText) MarshalYAML() (any, error) {
 
 // fitsBlock reports whether the text can be written as a literal block. No line may have white space at its ends,
 // except indentation, and no character may need an escape.
-func (p yamlText) fitsBlock() bool {
-	for line := range strings.SplitSeq(string(p), "\n") {
+func (y yamlText) fitsBlock() bool {
+	for line := range strings.SplitSeq(string(y), "\n") {
 		if line != strings.TrimRight(line, " ") || strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) {
 			return false
 		}
 	}
-	return !strings.HasPrefix(string(p), " ") && !strings.HasPrefix(string(p), "\n") && !strings.HasSuffix(string(p), "\n")
+	return !strings.HasPrefix(string(y), " ") && !strings.HasPrefix(string(y), "\n") && !strings.HasSuffix(string(y), "\n")
 }
 
 // toValidUTF8 replaces invalid UTF-8, which YAML cannot represent.

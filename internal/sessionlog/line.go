@@ -62,7 +62,7 @@ func (line Line) format(layout string) string {
 		parts = append(parts, fmt.Sprintf("%s/%d", singleLine(line.Session), line.Turn))
 	}
 	parts = append(parts, fmt.Sprintf("%-7s", line.Kind))
-	text := conversation.Cut(line.Text, maxLineText)
+	text := conversation.Truncate(line.Text, maxLineText)
 	if text != line.Text {
 		text += "…"
 	}

@@ -16,12 +16,12 @@ const maxSlug = 60
 // slug converts a text to a file name: its letters and digits in lower case, with hyphens between the words. It
 // returns "session" if the text has no letters and digits.
 func slug(text string) string {
-	words := strings.FieldsFunc(strings.ToLower(conversation.Cut(text, 4*maxSlug)), func(r rune) bool {
+	words := strings.FieldsFunc(strings.ToLower(conversation.Truncate(text, 4*maxSlug)), func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r)
 	})
 	name := strings.Join(words, "-")
 	if len(name) > maxSlug {
-		name = conversation.Cut(name, maxSlug)
+		name = conversation.Truncate(name, maxSlug)
 		if i := strings.LastIndexByte(name, '-'); i > maxSlug/2 {
 			name = name[:i]
 		}
@@ -46,7 +46,7 @@ func safeName(agent string) string {
 			return r
 		}
 		return '-'
-	}, conversation.Cut(agent, 2*maxSlug))
+	}, conversation.Truncate(agent, 2*maxSlug))
 	if strings.Trim(name, "-") == "" {
 		return "agent"
 	}

@@ -58,15 +58,21 @@ func TestOpen_ChoosesFolderAndPlainLog(t *testing.T) {
 		files   []string
 		console bool
 	}{
-		"by default":                 {files: everything, console: true},
-		"quiet":                      {config: Config{Quiet: true}, files: everything},
-		"off":                        {config: Config{Off: true}, files: []string{}, console: true},
-		"in a folder":                {config: Config{Folder: "x/y"}, files: []string{"x/y/evals/research/hello.yaml", "x/y/evals/research/hello/run_1.yaml", "x/y/logs/research.log"}, console: true},
-		"in a file":                  {config: Config{Folder: "x/debug.log"}, files: append(slices.Clone(evals), "x/debug.log"), console: true},
-		"off by the environment":     {env: "off", files: []string{}, console: true},
-		"on by the environment":      {config: Config{Off: true}, env: "on", files: everything, console: true},
-		"a file of the environment":  {config: Config{Folder: "x"}, env: "env.log", files: append(slices.Clone(evals), "env.log"), console: true},
-		"a folder over off, quietly": {config: Config{Off: true, Quiet: true}, env: "z", files: []string{"z/evals/research/hello.yaml", "z/evals/research/hello/run_1.yaml", "z/logs/research.log"}},
+		"by default": {files: everything, console: true},
+		"quiet":      {config: Config{Quiet: true}, files: everything},
+		"off":        {config: Config{Off: true}, files: []string{}, console: true},
+		"in a folder": {config: Config{Folder: "x/y"}, files: []string{
+			"x/y/evals/research/hello.yaml",
+			"x/y/evals/research/hello/run_1.yaml", "x/y/logs/research.log",
+		}, console: true},
+		"in a file":                 {config: Config{Folder: "x/debug.log"}, files: append(slices.Clone(evals), "x/debug.log"), console: true},
+		"off by the environment":    {env: "off", files: []string{}, console: true},
+		"on by the environment":     {config: Config{Off: true}, env: "on", files: everything, console: true},
+		"a file of the environment": {config: Config{Folder: "x"}, env: "env.log", files: append(slices.Clone(evals), "env.log"), console: true},
+		"a folder over off, quietly": {config: Config{Off: true, Quiet: true}, env: "z", files: []string{
+			"z/evals/research/hello.yaml",
+			"z/evals/research/hello/run_1.yaml", "z/logs/research.log",
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := t.TempDir()
@@ -88,7 +94,10 @@ func TestWriteLine_EscapesLineBreaks(t *testing.T) {
 	at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	for _, line := range []Line{
 		{Kind: UserInput, Session: "s1", Turn: 2, Text: "Which tiers\nare there?\x1b[31m"},
-		{Kind: ModelCall, Session: "s1", Turn: 2, Text: "openai/gpt-5", Duration: 1234567 * time.Microsecond, Usage: execution.Usage{InputTokens: 1200, OutputTokens: 80, CostMicros: 12300}},
+		{Kind: ModelCall, Session: "s1", Turn: 2, Text: "openai/gpt-5", Duration: 1234567 * time.Microsecond, Usage: execution.Usage{
+			InputTokens:  1200,
+			OutputTokens: 80, CostMicros: 12300,
+		}},
 		{Kind: ToolCall, Session: "s1", Turn: 2, Text: `search {"q":"ä"}`, Duration: 2 * time.Millisecond},
 		{Kind: Warning, Text: strings.Repeat("a", maxLineText+1)},
 		{Kind: Result, Session: "s\n1", Turn: 2, Text: "Three."},
@@ -167,7 +176,7 @@ func TestOpen_ErrorNamesThePathAndSaysWhatToDo(t *testing.T) {
 		t.Chdir(t.TempDir())
 		_, err = Open(Config{Agent: "research", Folder: folder})
 		require.True(t, failure.Is(err, failure.SystemDisk), "%v", err)
-		require.Contains(t, failure.Plain(err), taken)
-		require.Contains(t, failure.Plain(err), "TROUPE_LOG=off")
+		require.Contains(t, failure.PlainMessage(err), taken)
+		require.Contains(t, failure.PlainMessage(err), "TROUPE_LOG=off")
 	}
 }

@@ -169,12 +169,15 @@ func (s *sessionLog) addTurn(r run, t Turn) {
 
 // outcomeInRun returns the outcome of the turn in the given run.
 func (t Turn) outcomeInRun(run int) turnOutcome {
-	o := turnOutcome{Run: run, Model: yamlText(t.Model), Output: yamlText(t.Result), Reason: yamlText(t.Reason), ToolsCalled: []yamlText{}, Evaluation: nullNode()}
+	o := turnOutcome{
+		Run: run, Model: yamlText(t.Model), Output: yamlText(t.Result), Reason: yamlText(t.Reason), ToolsCalled: []yamlText{},
+		Evaluation: nullNode(),
+	}
 	for _, name := range t.ToolsCalled {
 		o.ToolsCalled = append(o.ToolsCalled, yamlText(name))
 	}
 	if t.Err != nil {
-		o.Error = yamlText(failure.Plain(t.Err))
+		o.Error = yamlText(failure.PlainMessage(t.Err))
 	}
 	meta, _ := json.Marshal(turnUsage{ // encoding numbers and a time cannot fail
 		Tokens: t.Usage.InputTokens + t.Usage.OutputTokens, InputTokens: t.Usage.InputTokens, OutputTokens: t.Usage.OutputTokens,

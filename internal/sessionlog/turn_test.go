@@ -205,8 +205,8 @@ func TestWriteTurn_KeepsEditedFields(t *testing.T) {
 	broken := "turns: {"
 	require.NoError(t, os.WriteFile(path, []byte(broken), 0o600))
 	err := l.WriteTurn(Turn{Session: "s1", Number: 3, Input: "Still there?"})
-	require.Contains(t, failure.Plain(err), path)
-	require.Contains(t, failure.Plain(err), "repair it or move it away")
+	require.Contains(t, failure.PlainMessage(err), path)
+	require.Contains(t, failure.PlainMessage(err), "repair it or move it away")
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, broken, string(text))
@@ -334,12 +334,16 @@ func TestWriteTurn_SeparatesConcurrentSessions(t *testing.T) {
 func TestEncode_RoundTripsAnyText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		said := rapid.Custom(func(t *rapid.T) yamlText {
-			return yamlText(rapid.OneOf(rapid.String(), rapid.StringMatching(`[ \t\n\r:#'"|>~%@&*!-]{0,8}[a-z0-9\x{85}\x{2028}\x{feff}]{0,2}[ \n\t]{0,3}([a-z][ ]?\n){0,2}`),
+			return yamlText(rapid.OneOf(rapid.String(),
+				rapid.StringMatching(`[ \t\n\r:#'"|>~%@&*!-]{0,8}[a-z0-9\x{85}\x{2028}\x{feff}]{0,2}[ \n\t]{0,3}([a-z][ ]?\n){0,2}`),
 				rapid.SampledFrom([]string{"null", "true", "12", "1e3", "2026-01-01", "=", "<<", "a: b", "- a"})).Draw(t, "text"))
 		})
 		want := sessionLog{Input: said.Draw(t, "first"), Turns: []turnEntry{{
 			Input: said.Draw(t, "input"), Expected: nullNode(),
-			turnOutcome: turnOutcome{Output: said.Draw(t, "output"), Error: said.Draw(t, "error"), ToolsCalled: []yamlText{said.Draw(t, "tool")}, Evaluation: nullNode()},
+			turnOutcome: turnOutcome{
+				Output: said.Draw(t, "output"), Error: said.Draw(t, "error"), ToolsCalled: []yamlText{said.Draw(t, "tool")},
+				Evaluation: nullNode(),
+			},
 		}}, Sessions: map[int]yamlText{1: said.Draw(t, "session")}}
 		var got sessionLog
 		for range 2 { // twice, because every turn reads and writes the file again

@@ -33,14 +33,14 @@ type attempt struct {
 }
 
 // AddEvent adds an event of the trace.
-func (s *Tally) AddEvent(e *troupev1.Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (t *Tally) AddEvent(e *troupev1.Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_Plan:
-		s.budget = p.Plan.GetBudget()
+		t.budget = p.Plan.GetBudget()
 	case *troupev1.Event_SubtaskStarted:
-		a := s.attemptFor(e)
+		a := t.attemptFor(e)
 		if a.isRemote(e.GetBranch()) {
 			return // the subtask may belong to the remote turn, whose work the result contains
 		}
@@ -49,39 +49,39 @@ func (s *Tally) AddEvent(e *troupev1.Event) {
 			a.remoteBranches = append(a.remoteBranches, e.GetBranch())
 		}
 	case *troupev1.Event_ModelCall:
-		if a := s.attemptFor(e); !a.isRemote(e.GetBranch()) {
+		if a := t.attemptFor(e); !a.isRemote(e.GetBranch()) {
 			a.used = a.used.Add(amountsFromModelCall(p.ModelCall))
 		}
 	case *troupev1.Event_ToolCallStarted:
-		if a := s.attemptFor(e); !a.isRemote(e.GetBranch()) {
+		if a := t.attemptFor(e); !a.isRemote(e.GetBranch()) {
 			a.used.ToolCalls++
 		}
 	case *troupev1.Event_TextRetracted:
 		if used := p.TextRetracted.GetUsed(); used != nil {
-			s.attemptFor(e).used = wire.UsedFromProto(used)
+			t.attemptFor(e).used = wire.UsedFromProto(used)
 		}
 	case *troupev1.Event_StepFinished:
-		s.setResult(e, p.StepFinished.GetResult())
+		t.setResult(e, p.StepFinished.GetResult())
 	case *troupev1.Event_Warning:
 		if IsBudgetWarning(e) {
-			s.markWarned(WarningKind(p.Warning))
+			t.markWarned(WarningKind(p.Warning))
 		}
 	case *troupev1.Event_TurnResult:
-		s.finalUsed = nil
+		t.finalUsed = nil
 		if used := p.TurnResult.GetUsed(); used != nil {
 			total := wire.UsedFromProto(used)
-			s.finalUsed = &total
+			t.finalUsed = &total
 		}
 	}
 }
 
 // setResult replaces the amounts of an attempt by the amounts in its result.
-func (s *Tally) setResult(e *troupev1.Event, r *troupev1.StepResult) {
-	if s.finishedSteps == nil {
-		s.finishedSteps = map[int32]bool{}
+func (t *Tally) setResult(e *troupev1.Event, r *troupev1.StepResult) {
+	if t.finishedSteps == nil {
+		t.finishedSteps = map[int32]bool{}
 	}
-	s.finishedSteps[e.GetStep()] = true
-	a := s.attemptFor(e)
+	t.finishedSteps[e.GetStep()] = true
+	a := t.attemptFor(e)
 	if r.GetUsed() != nil {
 		a.used = wire.UsedFromProto(r.GetUsed())
 		return
@@ -102,15 +102,15 @@ func amountsFromModelCall(m *troupev1.ModelCall) budget.Amounts {
 	return used.Max(budget.Amounts{}) // a faulty worker may send negative amounts
 }
 
-func (s *Tally) attemptFor(e *troupev1.Event) *attempt {
+func (t *Tally) attemptFor(e *troupev1.Event) *attempt {
 	key := attemptKey{e.GetStep(), e.GetAttempt()}
-	if s.attempts == nil {
-		s.attempts = map[attemptKey]*attempt{}
+	if t.attempts == nil {
+		t.attempts = map[attemptKey]*attempt{}
 	}
-	if s.attempts[key] == nil {
-		s.attempts[key] = &attempt{}
+	if t.attempts[key] == nil {
+		t.attempts[key] = &attempt{}
 	}
-	return s.attempts[key]
+	return t.attempts[key]
 }
 
 // isRemote reports whether the branch belongs to a remote agent or to one of its descendants.
@@ -124,42 +124,42 @@ func (a *attempt) isRemote(branch string) bool {
 }
 
 // Budget returns the budget in the plan of the trace (nil if the plan has none).
-func (s *Tally) Budget() *troupev1.TurnBudget {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.budget
+func (t *Tally) Budget() *troupev1.TurnBudget {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.budget
 }
 
 // FinishedSteps returns the number of finished steps.
-func (s *Tally) FinishedSteps() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.finishedSteps)
+func (t *Tally) FinishedSteps() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.finishedSteps)
 }
 
 // Used returns the amounts that the trace used, including the turns that it continues.
-func (s *Tally) Used() budget.Amounts {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.finalUsed != nil {
-		return *s.finalUsed
+func (t *Tally) Used() budget.Amounts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.finalUsed != nil {
+		return *t.finalUsed
 	}
-	return s.sumAttempts(func(int32) bool { return true }).Add(wire.UsedFromProto(s.budget.GetCarried()))
+	return t.sumAttempts(func(int32) bool { return true }).Add(wire.UsedFromProto(t.budget.GetCarried()))
 }
 
 // UsedByStep returns the amounts that all attempts of a step used together.
-func (s *Tally) UsedByStep(step int) budget.Amounts {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.sumAttempts(func(n int32) bool { return n == int32(step) })
+func (t *Tally) UsedByStep(step int) budget.Amounts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sumAttempts(func(n int32) bool { return n == int32(step) })
 }
 
 // sumAttempts adds up the attempts of the included steps. All attempts of a step share its remote turns, so those
 // count only once. The caller holds the lock.
-func (s *Tally) sumAttempts(include func(step int32) bool) budget.Amounts {
+func (t *Tally) sumAttempts(include func(step int32) bool) budget.Amounts {
 	var sum budget.Amounts
 	turns := map[int32]int64{}
-	for at, a := range s.attempts {
+	for at, a := range t.attempts {
 		if !include(at.step) {
 			continue
 		}

@@ -21,7 +21,10 @@ func eventAt(step, attempt int32, branch string, e *troupev1.Event) *troupev1.Ev
 }
 
 func modelCall(tokens int64) *troupev1.Event {
-	return &troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{Iteration: 1, Usage: &troupev1.Usage{InputTokens: tokens, CostMicroUsd: 1}}}}
+	return &troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{Iteration: 1, Usage: &troupev1.Usage{
+		InputTokens:  tokens,
+		CostMicroUsd: 1,
+	}}}}
 }
 
 func toolStarted() *troupev1.Event {
@@ -59,27 +62,33 @@ func TestTally_AddsUpTheEventsOfATrace(t *testing.T) {
 		"nothing": {nil, budget.Amounts{}},
 		"a lost attempt counts by its events, in addition to its successor": {
 			[]*troupev1.Event{
-				eventAt(1, 1, "", modelCall(10)), eventAt(1, 1, "", toolStarted()), eventAt(1, 1, "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{}}}),
+				eventAt(1, 1, "", modelCall(10)), eventAt(1, 1, "", toolStarted()), eventAt(1, 1, "",
+					&troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{}}}),
 				eventAt(1, 2, "", modelCall(20)), eventAt(1, 2, "", stepFinished(&troupev1.StepResult{Used: wire.UsedToProto(used)})),
 			},
 			used.Add(budget.Amounts{Iterations: 1, ModelCalls: 1, ToolCalls: 1, Tokens: 10, Cost: 1}),
 		},
 		"a failed attempt that is retried counts by its retraction": {
 			[]*troupev1.Event{
-				eventAt(1, 1, "", modelCall(10)), eventAt(1, 1, "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{Used: wire.UsedToProto(used)}}}),
+				eventAt(1, 1, "", modelCall(10)), eventAt(1, 1, "",
+					&troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{Used: wire.UsedToProto(used)}}}),
 			},
 			used,
 		},
 		"a worker that reports no used amounts": {
 			[]*troupev1.Event{
 				eventAt(1, 1, "", modelCall(10)),
-				eventAt(1, 1, "", stepFinished(&troupev1.StepResult{Iterations: 2, ToolsCalled: []string{"a"}, Usage: &troupev1.Usage{ModelCalls: 3, InputTokens: 4, OutputTokens: 20}})),
+				eventAt(1, 1, "", stepFinished(&troupev1.StepResult{Iterations: 2, ToolsCalled: []string{"a"}, Usage: &troupev1.Usage{
+					ModelCalls:  3,
+					InputTokens: 4, OutputTokens: 20,
+				}})),
 			},
 			budget.Amounts{Iterations: 2, ModelCalls: 3, ToolCalls: 1, Tokens: 24, Cost: 1},
 		},
 		"the work of a remote turn counts with the result": {
 			[]*troupev1.Event{
-				eventAt(1, 1, "team.remote", remoteStarted("r", "")), eventAt(1, 1, "team.remote", modelCall(10)), eventAt(1, 1, "team.remote.below", toolStarted()),
+				eventAt(1, 1, "team.remote", remoteStarted("r", "")), eventAt(1, 1, "team.remote", modelCall(10)), eventAt(1, 1, "team.remote.below",
+					toolStarted()),
 				eventAt(1, 1, "team.remote", remoteStarted("of the remote turn", "")), eventAt(1, 1, "team.remotely", modelCall(1)),
 			},
 			budget.Amounts{Iterations: 1, ModelCalls: 1, Tokens: 1, Cost: 1, FanOut: 1},
@@ -99,7 +108,10 @@ func TestTally_AddsUpTheEventsOfATrace(t *testing.T) {
 			used.Add(budget.Amounts{Iterations: 1, ModelCalls: 1, Tokens: 10, Cost: 1}),
 		},
 		"negative usage counts as zero": {
-			[]*troupev1.Event{eventAt(1, 1, "", modelCall(-10)), eventAt(1, 1, "", stepFinished(&troupev1.StepResult{Used: &troupev1.BudgetUse{Tokens: -5, ToolCalls: 1}}))},
+			[]*troupev1.Event{eventAt(1, 1, "", modelCall(-10)), eventAt(1, 1, "", stepFinished(&troupev1.StepResult{Used: &troupev1.BudgetUse{
+				Tokens:    -5,
+				ToolCalls: 1,
+			}}))},
 			budget.Amounts{ToolCalls: 1},
 		},
 	} {

@@ -42,25 +42,25 @@ func IsBudgetWarning(e *troupev1.Event) bool {
 
 // DueWarnings returns the warnings to publish now: one for each kind of limit of which 80 % is used. It returns
 // each warning only once per trace.
-func (s *Tally) DueWarnings() []*troupev1.Warning {
-	used, steps := s.Used(), int64(s.FinishedSteps())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.budget == nil || s.finalUsed != nil {
+func (t *Tally) DueWarnings() []*troupev1.Warning {
+	used, steps := t.Used(), int64(t.FinishedSteps())
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.budget == nil || t.finalUsed != nil {
 		return nil
 	}
 	var due []*troupev1.Warning
 	add := func(kind string, used, limit string) {
-		if s.markWarned(kind) {
+		if t.markWarned(kind) {
 			due = append(due, &troupev1.Warning{Reason: ReasonNearLimit, Message: fmt.Sprintf("%s%s: %s of %s are used", kindPrefix, kind, used, limit)})
 		}
 	}
-	if limit := s.budget.GetSteps(); limit > 0 && float64(steps) >= warnThreshold*float64(limit) {
+	if limit := t.budget.GetSteps(); limit > 0 && float64(steps) >= warnThreshold*float64(limit) {
 		add("steps", fmt.Sprint(steps), fmt.Sprint(limit))
 	}
-	limits := wire.LimitsFromProto(s.budget.GetLimits())
-	for _, k := range limits.Reached(used, warnThreshold) {
-		add(string(k), k.Text(used.Of(k)), k.Text(limits.Of(k)))
+	limits := wire.LimitsFromProto(t.budget.GetLimits())
+	for _, k := range limits.ReachedKinds(used, warnThreshold) {
+		add(string(k), k.Text(used.Get(k)), k.Text(limits.Get(k)))
 	}
 	return due
 }
@@ -72,10 +72,10 @@ func TimeLeftAtWarning(timeout time.Duration) time.Duration {
 
 // TimeWarning returns the warning that 80 % of the turn's time has passed (nil if it was returned or published
 // before).
-func (s *Tally) TimeWarning(elapsed, timeout time.Duration) *troupev1.Warning {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.markWarned(timeKind) {
+func (t *Tally) TimeWarning(elapsed, timeout time.Duration) *troupev1.Warning {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.markWarned(timeKind) {
 		return nil
 	}
 	return &troupev1.Warning{Reason: ReasonNearLimit, Message: fmt.Sprintf("%s: %s of %s have passed", timeKind, elapsed.Round(time.Second/10), timeout)}
@@ -83,14 +83,14 @@ func (s *Tally) TimeWarning(elapsed, timeout time.Duration) *troupev1.Warning {
 
 // markWarned records that the warning about a kind is published. It returns false if it was published before. The
 // caller holds the lock.
-func (s *Tally) markWarned(kind string) bool {
-	if s.warnedKinds[kind] {
+func (t *Tally) markWarned(kind string) bool {
+	if t.warnedKinds[kind] {
 		return false
 	}
-	if s.warnedKinds == nil {
-		s.warnedKinds = map[string]bool{}
+	if t.warnedKinds == nil {
+		t.warnedKinds = map[string]bool{}
 	}
-	s.warnedKinds[kind] = true
+	t.warnedKinds[kind] = true
 	return true
 }
 
@@ -100,12 +100,12 @@ func DescribeUsed(used *troupev1.BudgetUse, limits *troupev1.Budget) string {
 	amounts, bounds := wire.UsedFromProto(used), wire.LimitsFromProto(limits)
 	var words []string
 	for _, k := range budget.Kinds() {
-		amount := amounts.Of(k)
+		amount := amounts.Get(k)
 		if amount == 0 {
 			continue
 		}
 		text := string(k) + " " + k.Text(amount)
-		if limit := bounds.Of(k); limit != budget.Unlimited {
+		if limit := bounds.Get(k); limit != budget.Unlimited {
 			text += " of " + k.Text(limit)
 		}
 		words = append(words, text)

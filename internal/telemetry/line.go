@@ -15,7 +15,7 @@ import (
 type escapingWriter struct{ zapcore.WriteSyncer }
 
 // Write writes one log line. It keeps only the line break at the end.
-func (l escapingWriter) Write(p []byte) (int, error) {
+func (e escapingWriter) Write(p []byte) (int, error) {
 	line, end := p, ""
 	if n := len(p); n > 0 && p[n-1] == '\n' {
 		line, end = p[:n-1], "\n"
@@ -23,7 +23,7 @@ func (l escapingWriter) Write(p []byte) (int, error) {
 	if !needsNoEscape(line) {
 		line = escapeControl(line)
 	}
-	if _, err := l.WriteSyncer.Write(append(slices.Clip(line), end...)); err != nil {
+	if _, err := e.WriteSyncer.Write(append(slices.Clip(line), end...)); err != nil {
 		return 0, err
 	}
 	return len(p), nil

@@ -20,7 +20,8 @@ func TestLogger_EscapesTextFromOutside(t *testing.T) {
 			var out bytes.Buffer
 			log, err := newLogger("service", Config{LogLevel: "info", LogFormat: format}, zapcore.AddSync(&out))
 			require.NoError(t, err)
-			log.Named(evil[:40]).With(zap.String(evil[:40], evil)).Error(evil, zap.String("text", evil), zap.Error(errors.New(evil)), zap.Any("any", map[string]string{evil: evil}))
+			log.Named(evil[:40]).With(zap.String(evil[:40], evil)).Error(evil, zap.String("text", evil), zap.Error(errors.New(evil)), zap.Any("any",
+				map[string]string{evil: evil}))
 			log.Info("next")
 			text := out.String()
 			require.Equal(t, 2, strings.Count(text, "\n"))

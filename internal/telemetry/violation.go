@@ -38,7 +38,8 @@ func (v *Violations) Record(ctx context.Context, role string, of event.Ownership
 	}
 	v.count.Add(ctx, 1, metric.WithAttributes(attribute.String("owner", string(of.Owner)), attribute.String("actor", role)))
 	known := map[string]string{"owner": string(of.Owner)}
-	fields := []zap.Field{zap.String("key", of.Key), zap.String("owner", string(of.Owner)), zap.String("actor", of.Actor), zap.String("operation", of.Operation)}
+	fields := []zap.Field{zap.String("key", of.Key), zap.String("owner", string(of.Owner)), zap.String("actor", of.Actor), zap.String("operation",
+		of.Operation)}
 	for name, fact := range facts {
 		known[name] = fact
 		fields = append(fields, zap.String(name, fact))

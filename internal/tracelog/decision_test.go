@@ -44,7 +44,8 @@ func TestDecisionFromEvent_ReturnsTheRecordOfAnEvent(t *testing.T) {
 		},
 	}
 	require.Empty(t, cmp.Diff(want, tracelog.DecisionFromEvent(instance), protocmp.Transform()))
-	require.Nil(t, tracelog.DecisionFromEvent(&troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{}}}), "events from before choices were published")
+	require.Nil(t, tracelog.DecisionFromEvent(&troupev1.Event{Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{}}}),
+		"events from before choices were published")
 	require.Nil(t, tracelog.DecisionFromEvent(&troupev1.Event{Payload: &troupev1.Event_Plan{}}))
 }
 

@@ -34,11 +34,17 @@ func eventNames(events ...*troupev1.Event) (lines []string) {
 }
 
 func toolFinished(status troupev1.ToolStatus) *troupev1.Event {
-	return &troupev1.Event{Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{Status: status, Duration: durationpb.New(time.Second)}}}
+	return &troupev1.Event{Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
+		Status:   status,
+		Duration: durationpb.New(time.Second),
+	}}}
 }
 
 func stepFinished(step int32, sequence int64) *troupev1.Event {
-	return &troupev1.Event{Step: step, Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: &troupev1.StepResult{Sequence: sequence}}}}
+	return &troupev1.Event{
+		Step:    step,
+		Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: &troupev1.StepResult{Sequence: sequence}}},
+	}
 }
 
 func TestTranslate_ReturnsTheLogEventsOfATrace(t *testing.T) {
@@ -48,19 +54,29 @@ func TestTranslate_ReturnsTheLogEventsOfATrace(t *testing.T) {
 		"budget_updated", "memory_store", "budget_updated", "budget_updated", "budget_updated", "budget_warning", "budget_updated", "budget_exceeded",
 		"execution_error", "budget_exceeded",
 	}, eventNames(
-		&troupev1.Event{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{Text: "what?", Answers: []*troupev1.CallAnswer{{Id: "1"}, {Id: "2", Late: true}}}}},
+		&troupev1.Event{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{Text: "what?", Answers: []*troupev1.CallAnswer{
+			{Id: "1"},
+			{Id: "2", Late: true},
+		}}}},
 		&troupev1.Event{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Budget: &troupev1.TurnBudget{Steps: 5}}}},
 		&troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{}}},
 		&troupev1.Event{Step: 1, Payload: &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{}}},
 		&troupev1.Event{Step: 1, Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: "so"}}},
 		&troupev1.Event{Step: 1, Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{}}},
 		toolFinished(troupev1.ToolStatus_TOOL_STATUS_SUCCESS), toolFinished(troupev1.ToolStatus_TOOL_STATUS_NOT_FOUND),
-		&troupev1.Event{Step: 1, Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: &troupev1.PendingCall{Needs: troupev1.CallNeed_CALL_NEED_APPROVAL}}}},
-		&troupev1.Event{Step: 1, Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: &troupev1.PendingCall{Needs: troupev1.CallNeed_CALL_NEED_RESULT}}}},
+		&troupev1.Event{
+			Step:    1,
+			Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: &troupev1.PendingCall{Needs: troupev1.CallNeed_CALL_NEED_APPROVAL}}},
+		},
+		&troupev1.Event{
+			Step:    1,
+			Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: &troupev1.PendingCall{Needs: troupev1.CallNeed_CALL_NEED_RESULT}}},
+		},
 		stepFinished(1, 7), stepFinished(2, 0), stepFinished(3, 0), stepFinished(4, 0), stepFinished(5, 0),
 		&troupev1.Event{Step: 5, Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: "BUDGET_EXCEEDED", Message: "limits.tokens: more"}}},
 		&troupev1.Event{Step: 5, Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: "BUDGET", Message: "limits.tokens: of a remote turn"}}},
-		&troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{Failure: grpcfailure.ToProto(failure.New(failure.PolicyBudget, "turn", "too much"))}}},
+		&troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{Failure: grpcfailure.ToProto(failure.New(failure.PolicyBudget,
+			"turn", "too much"))}}},
 	))
 	planner := stepFinished(0, 0)
 	planner.GetStepFinished().Result.Tasks = []*troupev1.PlannedTask{{Agent: "a", Text: "b"}}

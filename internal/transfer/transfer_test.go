@@ -62,7 +62,8 @@ func TestDownload_ReturnsTheUploadedContent(t *testing.T) {
 
 func TestUpload_RejectsOversizedContent(t *testing.T) {
 	store := inmem.New(inmem.Config{})
-	_, err := transfer.Upload(t.Context(), store, beginTurn(t, store), memory.Artifact{Name: "report"}, io.NewSectionReader(unreadableFile{}, 0, memory.MaxArtifactBytes+1))
+	_, err := transfer.Upload(t.Context(), store, beginTurn(t, store), memory.Artifact{Name: "report"}, io.NewSectionReader(unreadableFile{}, 0,
+		memory.MaxArtifactBytes+1))
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	require.ErrorContains(t, err, "67108864")
 }

@@ -108,7 +108,7 @@ func (e *Events) deliver(ev event.Event) error {
 // AddViolation records a rejected write to state of another owner. The violation is emitted before the next event,
 // even if the writer ignores the error (SO-6). It is safe for concurrent use.
 func (e *Events) AddViolation(err *failure.Error) {
-	v, ok := event.ViolationOf(err)
+	v, ok := event.ViolationFromError(err)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if ok && len(e.violations) < maxViolations {

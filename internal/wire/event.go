@@ -54,51 +54,52 @@ const (
 // adds the position on the trace. EventToProto returns nil for replayed events and for events that clients do not
 // get.
 func EventToProto(happened event.Event) *troupev1.Event {
-	out := &troupev1.Event{Time: timestamppb.New(happened.Time), Branch: conversation.Cut(happened.Branch, maxBranch)}
+	out := &troupev1.Event{Time: timestamppb.New(happened.Time), Branch: conversation.Truncate(happened.Branch, maxBranch)}
 	switch e := happened.Payload.(type) {
 	case event.TextDelta:
-		out.Payload = &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: conversation.Cut(e.Text, maxDelta)}}
+		out.Payload = &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: conversation.Truncate(e.Text, maxDelta)}}
 	case event.ModelCall:
 		if e.Replayed {
 			return nil
 		}
 		out.Payload = &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{
-			Model: conversation.Cut(e.Model, maxName), Iteration: int32(e.Iteration), ToolCalls: int32(e.ToolCalls),
+			Model: conversation.Truncate(e.Model, maxName), Iteration: int32(e.Iteration), ToolCalls: int32(e.ToolCalls),
 			Usage: UsageToProto(e.Usage), Duration: durationpb.New(e.Duration), Finish: finishReasons.ToProto(e.Finish),
 		}}
 	case event.ToolStarted:
 		out.Payload = &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{
-			CallId: conversation.Cut(e.CallID, maxName), Tool: conversation.Cut(e.Tool, maxName), Arguments: conversation.Cut(e.Arguments, maxArguments),
+			CallId: conversation.Truncate(e.CallID, maxName), Tool: conversation.Truncate(e.Tool, maxName), Arguments: conversation.Truncate(e.Arguments,
+				maxArguments),
 		}}
 	case event.ToolFinished:
 		if e.Replayed {
 			return nil
 		}
 		out.Payload = &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
-			CallId: conversation.Cut(e.CallID, maxName), Tool: conversation.Cut(e.Tool, maxName), Status: toolStatuses.ToProto(e.Status),
-			Summary: conversation.Brief(e.Summary, event.MaxSummary), Duration: durationpb.New(e.Duration),
+			CallId: conversation.Truncate(e.CallID, maxName), Tool: conversation.Truncate(e.Tool, maxName), Status: toolStatuses.ToProto(e.Status),
+			Summary: conversation.Excerpt(e.Summary, event.MaxSummary), Duration: durationpb.New(e.Duration),
 		}}
 	case event.ToolProgress:
 		out.Payload = &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{
-			CallId: conversation.Cut(e.CallID, maxName), Tool: conversation.Cut(e.Tool, maxName),
-			Message: conversation.Brief(e.Message, event.MaxSummary), Fraction: e.Fraction,
+			CallId: conversation.Truncate(e.CallID, maxName), Tool: conversation.Truncate(e.Tool, maxName),
+			Message: conversation.Excerpt(e.Message, event.MaxSummary), Fraction: e.Fraction,
 		}}
 	case event.SubtaskStarted:
 		out.Payload = &troupev1.Event_SubtaskStarted{SubtaskStarted: &troupev1.SubtaskStarted{
-			Target: e.Target, SessionId: e.Session, RequestId: e.Request, TraceId: e.Trace, TurnId: e.Turn, CallId: conversation.Cut(e.CallID, maxName),
+			Target: e.Target, SessionId: e.Session, RequestId: e.Request, TraceId: e.Trace, TurnId: e.Turn, CallId: conversation.Truncate(e.CallID, maxName),
 		}}
 	case event.ToolPending:
 		out.Payload = &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: pendingToProto(e.Pending)}}
 	case event.Warning:
 		out.Payload = &troupev1.Event_Warning{Warning: &troupev1.Warning{
-			Reason: conversation.Cut(e.Reason, maxReason), Message: conversation.Cut(e.Message, maxWarning),
+			Reason: conversation.Truncate(e.Reason, maxReason), Message: conversation.Truncate(e.Message, maxWarning),
 		}}
 	case event.OwnershipViolation:
 		out.Payload = &troupev1.Event_OwnershipViolation{OwnershipViolation: ViolationToProto(e)}
 	case event.Message:
 		out.Payload = &troupev1.Event_AgentMessage{AgentMessage: agentMessage(e)}
 	case event.Thinking:
-		out.Payload = &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{Topic: topics.ToProto(e.Topic), Text: conversation.Cut(e.Text, maxThought)}}
+		out.Payload = &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{Topic: topics.ToProto(e.Topic), Text: conversation.Truncate(e.Text, maxThought)}}
 	default:
 		return nil
 	}
@@ -108,17 +109,17 @@ func EventToProto(happened event.Event) *troupev1.Event {
 // ViolationToProto converts a violation and cuts its texts to the limits of the wire.
 func ViolationToProto(v event.OwnershipViolation) *troupev1.OwnershipViolation {
 	return &troupev1.OwnershipViolation{
-		Key: conversation.Cut(v.Key, maxKey), Owner: conversation.Cut(string(v.Owner), maxOwner),
-		Actor: conversation.Cut(v.Actor, maxName), Operation: conversation.Cut(v.Operation, maxOperation),
+		Key: conversation.Truncate(v.Key, maxKey), Owner: conversation.Truncate(string(v.Owner), maxOwner),
+		Actor: conversation.Truncate(v.Actor, maxName), Operation: conversation.Truncate(v.Operation, maxOperation),
 	}
 }
 
 // agentMessage converts a change of state. It leaves out the values, which stay in the session.
 func agentMessage(m event.Message) *troupev1.AgentMessage {
-	out := &troupev1.AgentMessage{Text: conversation.Cut(m.Text, maxDelta)}
+	out := &troupev1.AgentMessage{Text: conversation.Truncate(m.Text, maxDelta)}
 	for _, key := range slices.Sorted(maps.Keys(m.State)) {
 		if len(out.StateKeys) < maxChanges {
-			out.StateKeys = append(out.StateKeys, conversation.Cut(key, maxKey))
+			out.StateKeys = append(out.StateKeys, conversation.Truncate(key, maxKey))
 		}
 	}
 	for name, version := range m.Artifacts {
@@ -126,7 +127,7 @@ func agentMessage(m event.Message) *troupev1.AgentMessage {
 			out.Artifacts = map[string]int32{}
 		}
 		if len(out.Artifacts) < maxChanges {
-			out.Artifacts[conversation.Cut(name, maxName)] = int32(version)
+			out.Artifacts[conversation.Truncate(name, maxName)] = int32(version)
 		}
 	}
 	return out

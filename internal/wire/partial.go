@@ -33,7 +33,7 @@ func PartialToProto(p failedturn.Progress) *troupev1.PartialResult {
 	for _, step := range slices.Sorted(maps.Keys(p.Results)) {
 		r := p.Results[step]
 		out.StepResults = append(out.StepResults, &troupev1.PartialStep{
-			Step: int32(step), Agent: r.Agent, Text: conversation.Brief(r.Text, failedturn.MaxTextLength), Failure: FailureToProto(r.Failure),
+			Step: int32(step), Agent: r.Agent, Text: conversation.Excerpt(r.Text, failedturn.MaxTextLength), Failure: FailureToProto(r.Failure),
 		})
 	}
 	for step, at := range p.EndTimes {

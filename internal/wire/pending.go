@@ -35,8 +35,8 @@ func PendingFromProto(all []*troupev1.PendingCall) []execution.Pending {
 // them.
 func pendingToProto(p execution.Pending) *troupev1.PendingCall {
 	return &troupev1.PendingCall{
-		Id: p.ID, CallId: conversation.Cut(p.CallID, maxName), Tool: conversation.Cut(p.Tool, maxName), Arguments: p.Arguments,
-		Needs: needs.ToProto(p.Needs), Risk: string(p.Risk), Reason: conversation.Cut(p.Reason,
+		Id: p.ID, CallId: conversation.Truncate(p.CallID, maxName), Tool: conversation.Truncate(p.Tool, maxName), Arguments: p.Arguments,
+		Needs: needs.ToProto(p.Needs), Risk: string(p.Risk), Reason: conversation.Truncate(p.Reason,
 			maxWarning), Until: convert.TimeToProto(p.Until), Agent: p.Agent, Auth: pendingAuthToProto(p.Auth),
 	}
 }
@@ -54,7 +54,8 @@ func pendingAuthToProto(a *execution.PendingAuth) *troupev1.PendingAuth {
 		return nil
 	}
 	return &troupev1.PendingAuth{
-		AuthId: a.ID, Name: conversation.Cut(a.Name, maxLoginName), Prompt: conversation.Cut(a.Prompt, maxWarning), Url: conversation.Cut(a.URL, maxURL),
+		AuthId: a.ID, Name: conversation.Truncate(a.Name, maxLoginName), Prompt: conversation.Truncate(a.Prompt,
+			maxWarning), Url: conversation.Truncate(a.URL, maxURL),
 		PublicKey: a.Key, Expires: convert.TimeToProto(a.Expires),
 	}
 }

@@ -27,27 +27,27 @@ type credentialRecorder struct {
 	lastContext context.Context //nolint:containedctx // a faulty tool might keep the context, too
 }
 
-func (w *credentialRecorder) record(ctx context.Context, who string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (c *credentialRecorder) record(ctx context.Context, who string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	auth, _ := execution.AuthFrom(ctx)
 	token, ok := execution.Credential(ctx, "github")
-	w.seen = append(w.seen, fmt.Sprintf("%s: %q %s %t", who, auth.Actor, token.Reveal(), ok))
-	w.lastContext = context.WithoutCancel(ctx)
+	c.seen = append(c.seen, fmt.Sprintf("%s: %q %s %t", who, auth.Actor, token.Reveal(), ok))
+	c.lastContext = context.WithoutCancel(ctx)
 }
 
 // takeRecorded returns what was recorded since the last call, and the context of the latest call.
-func (w *credentialRecorder) takeRecorded() (seen []string, kept context.Context) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	seen, w.seen = w.seen, nil
-	return seen, w.lastContext
+func (c *credentialRecorder) takeRecorded() (seen []string, kept context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	seen, c.seen = c.seen, nil
+	return seen, c.lastContext
 }
 
 // Generate implements llm.Model.
-func (w *credentialRecorder) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
-	w.record(ctx, "model")
-	return w.Model.Generate(ctx, req)
+func (c *credentialRecorder) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	c.record(ctx, "model")
+	return c.Model.Generate(ctx, req)
 }
 
 // Req: LP-18

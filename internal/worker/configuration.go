@@ -45,7 +45,7 @@ func (w *Worker) startAgent(ctx context.Context) error {
 func (w *Worker) stopAgent(ctx context.Context) error {
 	err := w.agent.Config().Save(ctx)
 	if err != nil {
-		err = failure.Newf(failure.ModeOf(err), "worker.Shutdown", "the changes of the configuration are lost: %s", failure.Plain(err)).Because(err)
+		err = failure.Newf(failure.ModeOf(err), "worker.Shutdown", "the changes of the configuration are lost: %s", failure.PlainMessage(err)).Because(err)
 	}
 	return errors.Join(err, w.agent.Close())
 }

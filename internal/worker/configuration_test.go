@@ -27,9 +27,9 @@ func configuredAgent(p ownership.Protocol, tone string) agent.Config {
 	}}
 }
 
-func (s *workerEnv) storedConfig(t *testing.T) memory.Configuration {
+func (e *workerEnv) storedConfig(t *testing.T) memory.Configuration {
 	t.Helper()
-	c, err := s.memory.GetConfig(t.Context(), "a")
+	c, err := e.memory.GetConfig(t.Context(), "a")
 	require.NoError(t, err)
 	return c
 }

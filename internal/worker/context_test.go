@@ -25,16 +25,16 @@ type contextRecorder struct {
 	seen map[string]execution.Context
 }
 
-func (p *contextRecorder) record(ctx context.Context, where string) {
+func (r *contextRecorder) record(ctx context.Context, where string) {
 	c, _ := execution.ContextFrom(ctx)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.seen[where] = c
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen[where] = c
 }
 
 // handler returns a handler that records the context when an agent starts.
-func (p *contextRecorder) handler(where string) hook.Handler {
-	return hook.BeforeAgent(func(ctx context.Context, _ *hook.Turn) (string, error) { p.record(ctx, where); return "", nil })
+func (r *contextRecorder) handler(where string) hook.Handler {
+	return hook.BeforeAgent(func(ctx context.Context, _ *hook.Turn) (string, error) { r.record(ctx, where); return "", nil })
 }
 
 // An agent, its handlers, its tools and its nested agents all run in the context of the turn. Each agent has its

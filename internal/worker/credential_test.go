@@ -85,7 +85,10 @@ func TestExecuteStep_SendsItsCredentialOnlyToTheMemoryService(t *testing.T) {
 	r := s.start(t, made())
 	req := s.beginTurn(t, "a", "s1")
 	req.Recorded, req.Tenant = true, identity.DefaultTenant
-	turn := turncred.Turn{Agent: "a", Tenant: req.GetTenant(), Session: "s1", ID: req.GetTurnId(), Trace: req.GetTraceId(), Epoch: req.GetEpoch(), Step: int(req.GetStep())}
+	turn := turncred.Turn{
+		Agent: "a", Tenant: req.GetTenant(), Session: "s1", ID: req.GetTurnId(), Trace: req.GetTraceId(), Epoch: req.GetEpoch(),
+		Step: int(req.GetStep()),
+	}
 	req.Credential, err = signer.Issue(turn, time.Time{})
 	require.NoError(t, err)
 

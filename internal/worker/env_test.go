@@ -80,10 +80,10 @@ func newWorkerEnvWithIdentity(t *testing.T, by identity.Config) *workerEnv {
 }
 
 // startMemory starts a memory service and waits until it is ready.
-func (s *workerEnv) startMemory(t *testing.T, log *zap.Logger, address string) (*memoryapp.App, *backgroundProcess) {
+func (e *workerEnv) startMemory(t *testing.T, log *zap.Logger, address string) (*memoryapp.App, *backgroundProcess) {
 	t.Helper()
 	app, err := memoryapp.New(telemetry.FromLogger(log), memoryapp.Config{
-		GRPCAddr: address, HTTPAddr: anyPort, Redis: "redis://" + s.redis.Addr(), Grace: time.Second, Sessions: memoryapp.SessionConfig{KeepJournals: time.Hour}, Identity: s.identity,
+		GRPCAddr: address, HTTPAddr: anyPort, Redis: "redis://" + e.redis.Addr(), Grace: time.Second, Sessions: memoryapp.SessionConfig{KeepJournals: time.Hour}, Identity: e.identity,
 	})
 	require.NoError(t, err)
 	p := startProcess(t, app.Run)
@@ -122,9 +122,9 @@ func (p *backgroundProcess) awaitEnd(t *testing.T) error {
 }
 
 // dial connects to a process with the identity of an orchestrator.
-func (s *workerEnv) dial(t *testing.T, role identity.Role, agent, address string) *grpc.ClientConn {
+func (e *workerEnv) dial(t *testing.T, role identity.Role, agent, address string) *grpc.ClientConn {
 	t.Helper()
-	self, err := identity.Open(s.identity, identity.Orchestrator, "", zap.NewNop())
+	self, err := identity.Open(e.identity, identity.Orchestrator, "", zap.NewNop())
 	require.NoError(t, err)
 	conn, err := rpc.DialWith(self.ClientCredentials(role, agent), address, telemetry.Discard())
 	require.NoError(t, err)
@@ -148,26 +148,26 @@ type runningWorker struct {
 func (r *runningWorker) registryKey() registry.Key { return registry.Key{Agent: r.agent, ID: "i1"} }
 
 // startWithoutWaiting starts a worker of the agent and returns before it is ready.
-func (s *workerEnv) startWithoutWaiting(t *testing.T, c agent.Config) *runningWorker {
+func (e *workerEnv) startWithoutWaiting(t *testing.T, c agent.Config) *runningWorker {
 	t.Helper()
 	core, logs := observer.New(zap.InfoLevel)
 	a, err := agent.New(c)
 	require.NoError(t, err)
 	r := &runningWorker{logs: logs, agent: c.Name, grpc: loopback.Address(t), http: loopback.Address(t)}
 	w, err := worker.New(telemetry.FromLogger(zap.New(core)), worker.Config{
-		GRPCAddr: r.grpc, HTTPAddr: r.http, InstanceID: "i1", Etcd: s.etcd.Endpoints(), Memory: s.memoryAddr, Drain: waitTimeout, Identity: s.identity,
-	}.WithRegistrationTTL(s.registrationTTL), a)
+		GRPCAddr: r.grpc, HTTPAddr: r.http, InstanceID: "i1", Etcd: e.etcd.Endpoints(), Memory: e.memoryAddr, Drain: waitTimeout, Identity: e.identity,
+	}.WithRegistrationTTL(e.registrationTTL), a)
 	require.NoError(t, err)
-	conn := s.dial(t, identity.Worker, c.Name, r.grpc)
+	conn := e.dial(t, identity.Worker, c.Name, r.grpc)
 	r.LifecycleServiceClient, r.steps = troupev1.NewLifecycleServiceClient(conn), troupev1.NewAgentServiceClient(conn)
 	r.backgroundProcess = startProcess(t, w.Run)
 	return r
 }
 
 // start starts a worker and waits until it is ready.
-func (s *workerEnv) start(t *testing.T, c agent.Config) *runningWorker {
+func (e *workerEnv) start(t *testing.T, c agent.Config) *runningWorker {
 	t.Helper()
-	r := s.startWithoutWaiting(t, c)
+	r := e.startWithoutWaiting(t, c)
 	receive(t, r.ready)
 	return r
 }
@@ -231,10 +231,10 @@ func (r *runningWorker) awaitReadiness(t *testing.T, code int, line string) {
 }
 
 // beginTurn begins a turn and returns the request for its only step.
-func (s *workerEnv) beginTurn(t *testing.T, agent, sessionID string) *troupev1.ExecuteStepRequest {
+func (e *workerEnv) beginTurn(t *testing.T, agent, sessionID string) *troupev1.ExecuteStepRequest {
 	t.Helper()
 	const trace = "0af7651916cd43dd8448eb211c80319c"
-	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
+	begun, err := e.memory.BeginTurn(t.Context(), memory.Begin{
 		Ref: session.Ref{Session: sessionID}, TurnID: "t1", TraceID: trace, Fingerprint: "f",
 		Message: conversation.User("hello"), LeaseTTL: time.Minute, Window: 10,
 	})
@@ -247,12 +247,12 @@ func (s *workerEnv) beginTurn(t *testing.T, agent, sessionID string) *troupev1.E
 }
 
 // storedSession returns the stored session and its messages.
-func (s *workerEnv) storedSession(t *testing.T, sessionID string) (session.Session, []conversation.Message) {
+func (e *workerEnv) storedSession(t *testing.T, sessionID string) (session.Session, []conversation.Message) {
 	t.Helper()
 	ref := session.Ref{Session: sessionID}
-	found, err := s.memory.GetSession(t.Context(), ref)
+	found, err := e.memory.GetSession(t.Context(), ref)
 	require.NoError(t, err)
-	messages, err := s.memory.LoadHistory(t.Context(), ref, 0, 100)
+	messages, err := e.memory.LoadHistory(t.Context(), ref, 0, 100)
 	require.NoError(t, err)
 	return found, messages
 }

@@ -29,22 +29,22 @@ type recordingTool struct {
 
 type noArguments struct{}
 
-func (e *recordingTool) tool(t *testing.T, effect execution.Effect) tool.Tool {
+func (r *recordingTool) tool(t *testing.T, effect execution.Effect) tool.Tool {
 	t.Helper()
 	made, err := tool.Func("act", "Acts.", func(ctx context.Context, _ noArguments) (string, error) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.keys = append(e.keys, tool.IdempotencyKey(ctx))
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.keys = append(r.keys, tool.IdempotencyKey(ctx))
 		return "acted", nil
 	})
 	require.NoError(t, err)
 	return tool.With(effect, made)
 }
 
-func (e *recordingTool) calls() []string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return append([]string(nil), e.keys...)
+func (r *recordingTool) calls() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string(nil), r.keys...)
 }
 
 func actCall() scripted.Reply {
@@ -53,21 +53,21 @@ func actCall() scripted.Reply {
 
 // takeOver takes over the turn of req, as the orchestrator does for a lost attempt. It returns the request of the
 // next attempt.
-func (s *workerEnv) takeOver(t *testing.T, req *troupev1.ExecuteStepRequest) *troupev1.ExecuteStepRequest {
+func (e *workerEnv) takeOver(t *testing.T, req *troupev1.ExecuteStepRequest) *troupev1.ExecuteStepRequest {
 	t.Helper()
-	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
+	begun, err := e.memory.BeginTurn(t.Context(), memory.Begin{
 		Ref: session.Ref{Session: req.GetSessionId()}, TurnID: req.GetTurnId(), TraceID: req.GetTraceId(), Fingerprint: "f",
 		Message: conversation.User("hello"), LeaseTTL: time.Minute, Window: 10, LostEpoch: req.GetEpoch(),
 	})
 	require.NoError(t, err)
 	require.Equal(t, memory.StatusBegun, begun.Status)
 	require.Greater(t, begun.Turn.Epoch, req.GetEpoch())
-	next := s.copyRequest(t, req)
+	next := e.copyRequest(t, req)
 	next.Epoch, next.Attempt = begun.Turn.Epoch, req.GetAttempt()+1
 	return next
 }
 
-func (s *workerEnv) copyRequest(t *testing.T, req *troupev1.ExecuteStepRequest) *troupev1.ExecuteStepRequest {
+func (e *workerEnv) copyRequest(t *testing.T, req *troupev1.ExecuteStepRequest) *troupev1.ExecuteStepRequest {
 	t.Helper()
 	return &troupev1.ExecuteStepRequest{
 		TraceId: req.GetTraceId(), SessionId: req.GetSessionId(), TurnId: req.GetTurnId(), Turn: 1, Step: 1,

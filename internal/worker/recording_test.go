@@ -29,7 +29,9 @@ import (
 func TestExecuteStep_DoesNotRecordARejectedReply(t *testing.T) {
 	s := newWorkerEnv(t)
 	guarded := func() agent.Config {
-		plugin, err := guardrails.New(guardrails.Config{Output: []guardrails.Check{guardrails.Func("secret", func(_ context.Context, _ *hook.Turn, text string) (bool, error) {
+		plugin, err := guardrails.New(guardrails.Config{Output: []guardrails.Check{guardrails.Func("secret", func(_ context.Context, _ *hook.Turn,
+			text string,
+		) (bool, error) {
 			return strings.Contains(text, "hunter2"), nil
 		})}})
 		require.NoError(t, err)

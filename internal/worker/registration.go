@@ -47,45 +47,45 @@ func newRegistrationKeeper(log *zap.Logger, r registry.Registrar, i *lifecycle.I
 
 // run registers the instance and keeps the registration up to date until ctx ends. It calls ready once READY is
 // registered. It returns an error if the registry rejects the instance.
-func (e *registrationKeeper) run(ctx context.Context, ready func()) error {
+func (k *registrationKeeper) run(ctx context.Context, ready func()) error {
 	watching := make(chan struct{})
 	showing, hide := context.WithCancel(ctx)
-	go func() { defer close(watching); ShowReadiness(showing, e.instance, e.board) }()
+	go func() { defer close(watching); ShowReadiness(showing, k.instance, k.board) }()
 	defer func() { hide(); <-watching }()
 
-	record := e.initialInstance
-	record.State = e.registeredState(e.instance.Status().State)
-	registration, err := e.registrar.Register(ctx, record)
+	record := k.initialInstance
+	record.State = k.registeredState(k.instance.Status().State)
+	registration, err := k.registrar.Register(ctx, record)
 	switch {
 	case ctx.Err() != nil && err != nil:
 		return nil // ctx ended before the registry answered
 	case err != nil:
-		e.log.Error("not registered; orchestrators cannot find the instance", zap.Error(err))
-		e.board.Set(conditionRegistry, errors.New("the registration was rejected; the log says why"))
+		k.log.Error("not registered; orchestrators cannot find the instance", zap.Error(err))
+		k.board.Set(conditionRegistry, errors.New("the registration was rejected; the log says why"))
 		return err
-	case !e.setRegistration(registration):
+	case !k.setRegistration(registration):
 		_ = registration.Close(context.WithoutCancel(ctx)) // ctx may have ended; without Close the lease would live on
 		return nil
 	}
-	e.board.Set(conditionRegistry, nil)
+	k.board.Set(conditionRegistry, nil)
 	keeping := make(chan struct{})
-	go func() { defer close(keeping); e.watchLease(ctx, registration) }()
+	go func() { defer close(keeping); k.watchLease(ctx, registration) }()
 	defer func() { <-keeping }()
-	e.registerStates(ctx, registration, record.State, ready)
+	k.registerStates(ctx, registration, record.State, ready)
 	return nil
 }
 
 // watchLease passes each status of the lease to the instance. EXPIRED makes the worker unready until it is
 // registered again (F11); UNKNOWN does not (F9).
-func (e *registrationKeeper) watchLease(ctx context.Context, registration registry.Registration) {
+func (k *registrationKeeper) watchLease(ctx context.Context, registration registry.Registration) {
 	for {
 		lease, changed := registration.Lease()
-		e.instance.SetLease(lease)
+		k.instance.SetLease(lease)
 		if lease == lifecycle.LeaseExpired {
-			e.board.Set(conditionRegistry, errors.New("the registration was lost and is being renewed"))
-			e.log.Warn("the lease has expired; no new steps until the instance is registered again")
+			k.board.Set(conditionRegistry, errors.New("the registration was lost and is being renewed"))
+			k.log.Warn("the lease has expired; no new steps until the instance is registered again")
 		} else {
-			e.board.Set(conditionRegistry, nil)
+			k.board.Set(conditionRegistry, nil)
 		}
 		select {
 		case <-changed:
@@ -96,24 +96,24 @@ func (e *registrationKeeper) watchLease(ctx context.Context, registration regist
 }
 
 // registerStates registers each change of the instance's state until the instance shuts down or ctx ends.
-func (e *registrationKeeper) registerStates(ctx context.Context, registration registry.Registration, registered lifecycle.State, ready func()) {
+func (k *registrationKeeper) registerStates(ctx context.Context, registration registry.Registration, registered lifecycle.State, ready func()) {
 	pace := retry.NewBackoff()
-	memoryReady := e.memoryReady
+	memoryReady := k.memoryReady
 	for ctx.Err() == nil {
-		status, changed := e.instance.Watch()
+		status, changed := k.instance.Watch()
 		if status.State == lifecycle.ShuttingDown || status.State == lifecycle.Terminated {
 			return // deregister removes the registration
 		}
-		if want := e.registeredState(status.State); want != registered {
+		if want := k.registeredState(status.State); want != registered {
 			_, err := retry.Do(ctx, func(ctx context.Context) (struct{}, error) {
 				return struct{}{}, registration.SetState(ctx, want)
 			})
 			switch {
 			case err == nil:
 				registered = want
-				e.log.Info("registered", zap.String("state", string(want)))
+				k.log.Info("registered", zap.String("state", string(want)))
 			case ctx.Err() == nil:
-				e.log.Warn("state not registered; trying again", zap.String("state", string(want)), zap.Error(err))
+				k.log.Warn("state not registered; trying again", zap.String("state", string(want)), zap.Error(err))
 				_ = pace.Wait(ctx)
 				continue
 			}
@@ -151,9 +151,9 @@ func ShowReadiness(ctx context.Context, instance *lifecycle.Instance, board *pro
 }
 
 // awaitTerminated returns once the instance has terminated or ctx has ended.
-func (e *registrationKeeper) awaitTerminated(ctx context.Context) {
+func (k *registrationKeeper) awaitTerminated(ctx context.Context) {
 	for {
-		status, changed := e.instance.Watch()
+		status, changed := k.instance.Watch()
 		if status.State == lifecycle.Terminated {
 			return
 		}
@@ -166,22 +166,22 @@ func (e *registrationKeeper) awaitTerminated(ctx context.Context) {
 }
 
 // setRegistration stores a new registration. It returns false if the instance was deregistered in the meantime.
-func (e *registrationKeeper) setRegistration(r registry.Registration) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.deregistered {
+func (k *registrationKeeper) setRegistration(r registry.Registration) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.deregistered {
 		return false
 	}
-	e.registration = r
+	k.registration = r
 	return true
 }
 
 // deregister removes the registration for good. No later registration is accepted.
-func (e *registrationKeeper) deregister(ctx context.Context) error {
-	e.mu.Lock()
-	registration := e.registration
-	e.registration, e.deregistered = nil, true
-	e.mu.Unlock()
+func (k *registrationKeeper) deregister(ctx context.Context) error {
+	k.mu.Lock()
+	registration := k.registration
+	k.registration, k.deregistered = nil, true
+	k.mu.Unlock()
 	if registration == nil {
 		return nil
 	}
@@ -190,12 +190,12 @@ func (e *registrationKeeper) deregister(ctx context.Context) error {
 
 // registeredState returns the state to register for a lifecycle state. BUSY is registered as READY, because a busy
 // instance accepts steps too, and the state would change too often for the registry.
-func (e *registrationKeeper) registeredState(s lifecycle.State) lifecycle.State {
+func (k *registrationKeeper) registeredState(s lifecycle.State) lifecycle.State {
 	if s != lifecycle.Busy && s != lifecycle.Ready {
 		return s
 	}
 	select {
-	case <-e.memoryReady:
+	case <-k.memoryReady:
 		return lifecycle.Ready
 	default:
 		return lifecycle.Initializing

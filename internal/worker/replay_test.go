@@ -29,10 +29,10 @@ type mailArguments struct {
 	To string `json:"to"`
 }
 
-func (l *mailTool) tool(t *testing.T, name string) tool.Tool {
+func (m *mailTool) tool(t *testing.T, name string) tool.Tool {
 	t.Helper()
 	made, err := tool.Func(name, "Sends.", func(_ context.Context, in mailArguments) (string, error) {
-		l.calls.Add(1)
+		m.calls.Add(1)
 		return "sent to " + in.To, nil
 	})
 	require.NoError(t, err)
@@ -52,10 +52,10 @@ func mailAgent(t *testing.T, sent *mailTool, replies ...scripted.Reply) agent.Co
 }
 
 // runRecorded runs a step of the agent with recording and returns the request to replay it.
-func (s *workerEnv) runRecorded(t *testing.T, c agent.Config) *troupev1.ReplayStepRequest {
+func (e *workerEnv) runRecorded(t *testing.T, c agent.Config) *troupev1.ReplayStepRequest {
 	t.Helper()
-	r := s.start(t, c)
-	req := s.beginTurn(t, c.Name, "s1")
+	r := e.start(t, c)
+	req := e.beginTurn(t, c.Name, "s1")
 	req.Recorded = true
 	_, result := readStep(t, r.execute(t.Context(), t, req))
 	require.NoError(t, r.stop())
@@ -63,15 +63,15 @@ func (s *workerEnv) runRecorded(t *testing.T, c agent.Config) *troupev1.ReplaySt
 }
 
 // replayStep replays the step in another worker. It checks that the replay calls no model and stores nothing.
-func (s *workerEnv) replayStep(t *testing.T, c agent.Config, req *troupev1.ReplayStepRequest) *troupev1.StepReplay {
+func (e *workerEnv) replayStep(t *testing.T, c agent.Config, req *troupev1.ReplayStepRequest) *troupev1.StepReplay {
 	t.Helper()
-	found, messages := s.storedSession(t, "s1")
+	found, messages := e.storedSession(t, "s1")
 	model, silent := c.Model.(*scripted.Model)
-	r := s.start(t, c)
+	r := e.start(t, c)
 	resp, err := r.steps.ReplayStep(t.Context(), req)
 	require.NoError(t, err)
 	require.NoError(t, r.stop())
-	after, then := s.storedSession(t, "s1")
+	after, then := e.storedSession(t, "s1")
 	require.Equal(t, found, after)
 	require.Equal(t, messages, then)
 	if silent {
@@ -100,7 +100,10 @@ func TestExecuteStep_RecordsItsInput(t *testing.T) {
 	req := s.beginTurn(t, "a", "s1")
 	req.Recorded, req.Profile, req.Metadata = true, "brief", map[string]string{"k": "v"}
 	req.Auth = &troupev1.Auth{Actor: "alice", Credentials: map[string]string{"token": "hunter2"}}
-	req.Prior = []*troupev1.StepResult{{Step: 1, Agent: "b", Text: "the recording only references what the turn already stores"}, {Step: 2, Agent: "c", Failure: grpcfailure.ToProto(failure.New(failure.NoWorker, "test", "nobody"))}}
+	req.Prior = []*troupev1.StepResult{{Step: 1, Agent: "b", Text: "the recording only references what the turn already stores"}, {
+		Step: 2, Agent: "c",
+		Failure: grpcfailure.ToProto(failure.New(failure.NoWorker, "test", "nobody")),
+	}}
 	readStep(t, r.execute(t.Context(), t, req))
 
 	entries, err := s.memory.Recording(t.Context(), session.Ref{Session: "s1"}, "t1", 1, 0)

@@ -95,11 +95,11 @@ func TestExecuteStep_CommitsBeforeItSendsTheResult(t *testing.T) {
 }
 
 // registeredState returns the worker's state in the registry once it is no longer INITIALIZING.
-func (s *workerEnv) registeredState(r *runningWorker) lifecycle.State {
-	s.Until(func() bool {
-		return s.Known[r.registryKey()].State != lifecycle.Initializing && s.Known[r.registryKey()].State != ""
+func (e *workerEnv) registeredState(r *runningWorker) lifecycle.State {
+	e.Until(func() bool {
+		return e.Known[r.registryKey()].State != lifecycle.Initializing && e.Known[r.registryKey()].State != ""
 	})
-	return s.Known[r.registryKey()].State
+	return e.Known[r.registryKey()].State
 }
 
 // Req: LC-26

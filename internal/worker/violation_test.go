@@ -37,7 +37,8 @@ func TestExecuteStep_PublishesOwnershipViolations(t *testing.T) {
 	}})
 	events, result := readStep(t, r.execute(t.Context(), t, s.beginTurn(t, "a", "s1")))
 	require.Nil(t, result.GetFailure())
-	require.Empty(t, cmp.Diff([]*troupev1.OwnershipViolation{{Key: "facts", Owner: "memory", Actor: "a", Operation: "ownership.set"}}, violationsOf(events), protocmp.Transform()))
+	require.Empty(t, cmp.Diff([]*troupev1.OwnershipViolation{{Key: "facts", Owner: "memory", Actor: "a", Operation: "ownership.set"}}, violationsOf(events),
+		protocmp.Transform()))
 	require.Len(t, r.logs.FilterMessageSnippet("state of another owner").All(), 1)
 }
 

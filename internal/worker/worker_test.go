@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,7 +34,10 @@ import (
 func TestWorker_RegistersAsInitializingAndThenAsReady(t *testing.T) {
 	s := newWorkerEnv(t)
 	resource := newGatedTool("gate")
-	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}, Capacity: 3, Description: "Does things.", Capabilities: []string{"maps", "gpu"}, ToolCapabilities: map[string][]string{"gate": {"wait"}}})
+	r := s.startWithoutWaiting(t, agent.Config{
+		Name: "a", Model: scripted.New(), Tools: []tool.Tool{resource}, Capacity: 3, Description: "Does things.",
+		Capabilities: []string{"maps", "gpu"}, ToolCapabilities: map[string][]string{"gate": {"wait"}},
+	})
 	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Initializing })
 	in := s.Known[r.registryKey()]
 	require.Equal(t, r.grpc, in.Address)
@@ -226,9 +230,13 @@ func TestClose_ReleasesThePortsOfAWorkerThatNeverRan(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	require.NoError(t, w.Close())
-	again, err := net.Listen("tcp", address)
-	require.NoError(t, err)
-	require.NoError(t, again.Close())
+	awaitCondition(t, "the port is closed", func() bool { // not at once: a child process may have inherited it
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return errors.Is(err, syscall.ECONNREFUSED)
+	})
 }
 
 func TestConfig_RejectsInvalidSettings(t *testing.T) {

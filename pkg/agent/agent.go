@@ -63,7 +63,7 @@ func New(c Config) (*Agent, error) {
 	}
 	var err error
 	if a.instructions, err = instructions.Load(source); err != nil {
-		return nil, c.invalid("Instructions: " + failure.Plain(err)).Because(err)
+		return nil, c.invalid("Instructions: " + failure.PlainMessage(err)).Because(err)
 	}
 	if a.sessionLog, err = openLog(c, a.instructions.Text()); err != nil {
 		return nil, err
@@ -78,10 +78,10 @@ func New(c Config) (*Agent, error) {
 func (a *Agent) build() (err error) {
 	c := &a.config
 	if a.handlers, err = hook.NewSet(c.Plugins, c.Handlers); err != nil {
-		return c.invalid(failure.Plain(err)).Because(err)
+		return c.invalid(failure.PlainMessage(err)).Because(err)
 	}
 	if a.tools, err = tool.NewSet(c.Tools...); err != nil {
-		return c.invalid("Tools: " + failure.Plain(err)).Because(err)
+		return c.invalid("Tools: " + failure.PlainMessage(err)).Because(err)
 	}
 	if wrong := c.checkToolCapabilities(a.tools); wrong != "" {
 		return c.invalid("ToolCapabilities: " + wrong)
@@ -229,7 +229,7 @@ func (a *Agent) Start(ctx context.Context) error {
 		}
 		if err := s.Start(ctx); err != nil {
 			failed := failure.Newf(failure.ResourceTool, "agent.Start",
-				"tool %s of agent %s did not start: %s", t.Spec().Name, a.Name(), failure.Plain(err))
+				"tool %s of agent %s did not start: %s", t.Spec().Name, a.Name(), failure.PlainMessage(err))
 			return failed.Because(errors.Join(err, a.closeAll()))
 		}
 		a.startedTools = append(a.startedTools, s)

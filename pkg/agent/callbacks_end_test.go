@@ -153,7 +153,7 @@ func TestTurn_ErrorEndsItAtEveryEvent(t *testing.T) {
 			continue
 		}
 		require.ErrorIs(t, turn.Err, errDisk)
-		require.Contains(t, failure.Plain(turn.Err), name)
+		require.Contains(t, failure.PlainMessage(turn.Err), name)
 		require.Equal(t, everything[:n+1], log, "%d: %s", n, name)
 		require.Equal(t, event.Failed, turn.Result.Reason)
 		require.Equal(t, "system_disk", turn.Result.ErrorType)
@@ -304,9 +304,12 @@ func TestTurn_AppendsTheAnswerToTheMessages(t *testing.T) {
 		config agent.Config
 		want   string
 	}{
-		"model":    {agent.Config{Model: scripted.New(scripted.Say("hi"))}, "hi"},
-		"limit":    {agent.Config{Model: scripted.New(lookupReply("a")), MaxIterations: 1}, "Task incomplete: Maximum iterations (1) reached."},
-		"degraded": {agent.Config{Model: scripted.New(), OnFailure: agent.Degrade}, "I could not finish this. Research failed: the script ended before request 1."},
+		"model": {agent.Config{Model: scripted.New(scripted.Say("hi"))}, "hi"},
+		"limit": {agent.Config{Model: scripted.New(lookupReply("a")), MaxIterations: 1}, "Task incomplete: Maximum iterations (1) reached."},
+		"degraded": {
+			agent.Config{Model: scripted.New(), OnFailure: agent.Degrade},
+			"I could not finish this. Research failed: the script ended before request 1.",
+		},
 		"function": {agent.Config{Run: func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
 			return func(yield func(event.Event, error) bool) {
 				yield(event.Event{Payload: event.Message{Text: "made"}}, nil)
@@ -325,7 +328,7 @@ func TestTurn_AppendsTheAnswerToTheMessages(t *testing.T) {
 			require.Equal(t, conversation.Assistant("research", tc.want), last)
 			var appended []conversation.Message
 			for _, e := range turn.Events {
-				if p, ok := e.Payload.(event.Appended); ok {
+				if p, ok := e.Payload.(event.MessageAppended); ok {
 					appended = append(appended, p.Message)
 				}
 			}

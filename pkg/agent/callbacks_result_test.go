@@ -40,9 +40,12 @@ func TestRun_HasExactlyOneResultInEveryEnding(t *testing.T) {
 		mode   failure.Mode
 		tokens int64 // (-1 means unknown)
 	}{
-		"answer":            {script: []scripted.Reply{{Deltas: []string{"hi"}, Usage: usage}}, reason: event.Natural, tokens: 5},
-		"answer, no usage":  {script: []scripted.Reply{scripted.Say("hi")}, reason: event.Natural, tokens: -1},
-		"limit":             {config: agent.Config{MaxIterations: 1}, script: []scripted.Reply{{ToolCalls: lookupReply("a").ToolCalls, Usage: usage}}, reason: event.MaxIterations, tokens: 5},
+		"answer":           {script: []scripted.Reply{{Deltas: []string{"hi"}, Usage: usage}}, reason: event.Natural, tokens: 5},
+		"answer, no usage": {script: []scripted.Reply{scripted.Say("hi")}, reason: event.Natural, tokens: -1},
+		"limit": {
+			config: agent.Config{MaxIterations: 1}, script: []scripted.Reply{{ToolCalls: lookupReply("a").ToolCalls, Usage: usage}},
+			reason: event.MaxIterations, tokens: 5,
+		},
 		"question":          {config: agent.Config{AsksUser: true}, script: []scripted.Reply{scripted.Say("Which?")}, reason: event.InputRequired, tokens: -1},
 		"stopped before":    {change: cancelled, reason: event.Stopped, tokens: -1},
 		"stopped, question": {config: agent.Config{AsksUser: true}, change: cancelled, reason: event.Stopped, tokens: -1},
@@ -52,12 +55,18 @@ func TestRun_HasExactlyOneResultInEveryEnding(t *testing.T) {
 		"empty answer":      {script: []scripted.Reply{{Usage: usage}}, reason: event.Failed, mode: failure.AgentLogic, tokens: 5},
 		"tools fail":        {script: []scripted.Reply{lookupReply("error", "error", "error")}, reason: event.Failed, mode: failure.ResourceTool, tokens: -1},
 		"no instructions":   {config: agent.Config{Instructions: "{missing}"}, reason: event.Failed, mode: failure.AgentValidation, tokens: -1},
-		"timeout":           {config: agent.Config{Timeout: time.Millisecond}, script: []scripted.Reply{never}, reason: event.Interrupted, mode: failure.AgentTimeout, tokens: -1},
+		"timeout": {
+			config: agent.Config{Timeout: time.Millisecond}, script: []scripted.Reply{never}, reason: event.Interrupted,
+			mode: failure.AgentTimeout, tokens: -1,
+		},
 		"timeout of a handler": {config: agent.Config{Timeout: time.Millisecond, Handlers: []hook.Handler{own(func(ctx context.Context) error {
 			<-ctx.Done()
 			return ctx.Err()
 		})}}, reason: event.Interrupted, mode: failure.AgentTimeout, tokens: -1},
-		"handler panics": {config: agent.Config{Handlers: []hook.Handler{own(func(context.Context) error { panic("oh") })}}, reason: event.Failed, mode: failure.AgentLogic, tokens: -1},
+		"handler panics": {
+			config: agent.Config{Handlers: []hook.Handler{own(func(context.Context) error { panic("oh") })}}, reason: event.Failed,
+			mode: failure.AgentLogic, tokens: -1,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.config.Model, tc.config.Tools = scripted.New(tc.script...), []tool.Tool{lookup(t)}
@@ -99,7 +108,7 @@ func TestRun_ContainsOnlyPanicsOfTheAgentsOwnCode(t *testing.T) {
 		turn := agenttest.NewSession(t, build(t, c)).Try("hello")
 		require.True(t, failure.Is(turn.Err, failure.AgentLogic), "%v", turn.Err)
 		require.ErrorContains(t, turn.Err, "panic: oh")
-		require.NotContains(t, failure.Plain(turn.Err), "oh")
+		require.NotContains(t, failure.PlainMessage(turn.Err), "oh")
 		require.Equal(t, 1, countResults(turn))
 	}
 	require.PanicsWithValue(t, "mine", func() {

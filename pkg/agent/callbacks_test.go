@@ -155,7 +155,7 @@ func TestHandlers_ErrorDropsTheChangesOfTheList(t *testing.T) {
 
 	p := hook.Plugin{Name: "quota", Handlers: []hook.Handler{w.before("p", failing(errors.New("secret")))}}
 	turn = agenttest.NewSession(t, build(t, agent.Config{Model: w.model, Plugins: []hook.Plugin{p}})).Try("hello")
-	require.Equal(t, "the handler before_agent of plugin quota failed; the log of the agent has the cause", failure.Plain(turn.Err))
+	require.Equal(t, "the handler before_agent of plugin quota failed; the log of the agent has the cause", failure.PlainMessage(turn.Err))
 }
 
 // Req: AD-6
@@ -218,7 +218,8 @@ func TestRun_PassesEventsOnInOrder(t *testing.T) {
 	for _, e := range turn.Events {
 		authors = append(authors, e.Author+" "+e.Kind())
 	}
-	require.Equal(t, []string{"user user_input", "root thinking", "other message", "root internal:answer", "root internal:appended", "root turn_result"}, authors)
+	require.Equal(t, []string{"user user_input", "root thinking", "other message", "root internal:answer", "root internal:appended", "root turn_result"},
+		authors)
 	require.Equal(t, "three", turn.Text)
 }
 
@@ -256,7 +257,10 @@ func TestHandlers_PluginsRunFirstAndShareChanges(t *testing.T) {
 		want   []string
 		told   event.Message
 	}{
-		"continue": {replySetState("a", 1), []string{"plugin", "own"}, event.Message{State: map[string]json.RawMessage{"a": json.RawMessage("1"), "b": json.RawMessage("2")}}},
+		"continue": {replySetState("a", 1), []string{"plugin", "own"}, event.Message{State: map[string]json.RawMessage{
+			"a": json.RawMessage("1"),
+			"b": json.RawMessage("2"),
+		}}},
 		"answered": {replyText, []string{"plugin"}, event.Message{Text: "no need to ask"}},
 	} {
 		t.Run(name, func(t *testing.T) {

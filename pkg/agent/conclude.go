@@ -193,7 +193,7 @@ func (t *turn) addReply(text string) error {
 		}
 	}
 	if len(text) > conversation.MaxMessageBytes {
-		m.Text = conversation.Cut(text, conversation.MaxMessageBytes)
+		m.Text = conversation.Truncate(text, conversation.MaxMessageBytes)
 		if err := t.control.Events.Emit(event.Warning{Reason: ReasonTextCut, Message: fmt.Sprintf(
 			"agent %s said more than %d bytes; the rest is cut off", t.agent.Name(), conversation.MaxMessageBytes)}); err != nil {
 			return err

@@ -29,9 +29,9 @@ type specRecordingTool struct {
 	asked *[]string
 }
 
-func (n specRecordingTool) Spec() llm.ToolSpec {
-	*n.asked = append(*n.asked, "tools")
-	return n.resource.Spec()
+func (s specRecordingTool) Spec() llm.ToolSpec {
+	*s.asked = append(*s.asked, "tools")
+	return s.resource.Spec()
 }
 
 // All parts are invalid, and are repaired one after the other. Each time New reports the first invalid part, and does

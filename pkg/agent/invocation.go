@@ -92,7 +92,7 @@ func (inv Invocation) info(a *Agent) hook.Info {
 	}
 	if a.config.Model != nil {
 		info.Model = a.config.Model.Name()
-		if m, ok := a.config.Model.(llm.ContextSize); ok {
+		if m, ok := a.config.Model.(llm.ContextSizer); ok {
 			info.Context = m.ContextSize()
 		}
 	}

@@ -29,10 +29,13 @@ func TestAgent_ReadsItsTaskIfItDiffersFromTheGoal(t *testing.T) {
 		asked execution.Assignment
 		want  string
 	}{
-		"nothing":       {execution.Assignment{}, ""},
-		"the goal":      {execution.Assignment{Goal: "What?", Task: "What?", Priority: 9, Tags: []string{"a"}}, ""},
-		"a task":        {execution.Assignment{Goal: "What?", Task: "Sum it up."}, "What you are asked to do:\n\nSum it up."},
-		"a constraint":  {execution.Assignment{Goal: "What?", Task: "What?", Constraints: []string{"no jargon", "short"}}, "What you have to keep to:\n\n- no jargon\n- short"},
+		"nothing":  {execution.Assignment{}, ""},
+		"the goal": {execution.Assignment{Goal: "What?", Task: "What?", Priority: 9, Tags: []string{"a"}}, ""},
+		"a task":   {execution.Assignment{Goal: "What?", Task: "Sum it up."}, "What you are asked to do:\n\nSum it up."},
+		"a constraint": {
+			execution.Assignment{Goal: "What?", Task: "What?", Constraints: []string{"no jargon", "short"}},
+			"What you have to keep to:\n\n- no jargon\n- short",
+		},
 		"what to bring": {execution.Assignment{Goal: "What?", Task: "What?", ExpectedOutput: "One line."}, "What is expected of you:\n\nOne line."},
 		"all": {
 			execution.Assignment{Goal: "What?", Task: "Sum it up.", Constraints: []string{"short"}, ExpectedOutput: "One line."},
@@ -45,7 +48,10 @@ func TestAgent_ReadsItsTaskIfItDiffersFromTheGoal(t *testing.T) {
 			step.Assignment, step.Prior = c.asked, []execution.Result{prior}
 			_, _, err := execute(t.Context(), build(t, agent.Config{Model: model, Instructions: "Answer."}), step, quiet)
 			require.NoError(t, err)
-			found := conversation.Message{Role: conversation.RoleUser, Author: "search", Text: "What the steps before this one observed:\n\nx\n\nWhat search said:\n\nfound it"}
+			found := conversation.Message{
+				Role: conversation.RoleUser, Author: "search",
+				Text: "What the steps before this one observed:\n\nx\n\nWhat search said:\n\nfound it",
+			}
 			want := []conversation.Message{conversation.User("What?"), found}
 			prompt := "What?\n\n" + found.Text
 			if c.want != "" {

@@ -135,9 +135,9 @@ func (a *Agent) newTurn(ctx context.Context, inv Invocation, yield func(event.Ev
 // quarters of what the model reads.
 func (a *Agent) roundTokens() int64 {
 	if a.config.Model == nil {
-		return llm.DefaultContext * 3 / 4
+		return llm.DefaultContextSize * 3 / 4
 	}
-	return llm.ContextOf(a.config.Model) * 3 / 4
+	return llm.ContextSizeOf(a.config.Model) * 3 / 4
 }
 
 // runContained runs the turn, and returns a panic of the agent's code as an error: such a turn has a last event too

@@ -36,14 +36,18 @@ func TestToolbox_ListsCapabilities(t *testing.T) {
 	require.Equal(t, []agent.ToolInfo{{Name: "search", Capabilities: []string{"docs", "web"}}, {Name: "clock"}}, one.Toolbox())
 	flow, err := flow.Sequence(agent.Config{Name: "flow"}, one, child("two", map[string][]string{"clock": {"time"}}, "clock", "mail"))
 	require.NoError(t, err)
-	require.Equal(t, []agent.ToolInfo{{Name: "search", Capabilities: []string{"docs", "web"}}, {Name: "clock", Capabilities: []string{"time"}}, {Name: "mail"}}, flow.Toolbox())
+	require.Equal(t, []agent.ToolInfo{
+		{Name: "search", Capabilities: []string{"docs", "web"}},
+		{Name: "clock", Capabilities: []string{"time"}},
+		{Name: "mail"},
+	}, flow.Toolbox())
 
 	for wrong, can := range map[string]map[string][]string{
 		`agent "a" is not valid: ToolCapabilities: there is no tool "serch"; there are search`:                               {"serch": {"web"}},
 		`agent "a" is not valid: ToolCapabilities: search: "Web" is no capability; want 1 to 63 of a-z, 0-9, dot and hyphen`: {"search": {"Web"}},
 	} {
 		_, err := agent.New(agent.Config{Name: "a", Model: scripted.New(), Tools: namedTool(t, "search"), ToolCapabilities: can})
-		require.Equal(t, wrong, failure.Plain(err))
+		require.Equal(t, wrong, failure.PlainMessage(err))
 	}
 }
 

@@ -8,30 +8,30 @@ import (
 	"strconv"
 )
 
-// Kind is one kind of usage, with its name in declarations.
+// Kind is a kind of usage. Its value is the name in workflow declarations.
 type Kind string
 
-// The kinds. Depth is not an amount; it limits how deep remote turns may nest.
+// The kinds of usage. Depth has no amount: it limits how deep remote turns may nest.
 const (
 	Iterations Kind = "iterations" // model calls of a conversation, with their tool rounds
 	ModelCalls Kind = "modelCalls" // requests to models, including calls of handlers
 	ToolCalls  Kind = "toolCalls"  // executions of tools
 	Tokens     Kind = "tokens"     // input and output together
-	Cost       Kind = "cost"       // of models with a known price
-	FanOut     Kind = "fanOut"     // remote turns that a turn begins itself
-	Depth      Kind = "depth"      // of remote turns below the first
+	Cost       Kind = "cost"       // cost of models whose price is known
+	FanOut     Kind = "fanOut"     // remote turns that a turn starts itself
+	Depth      Kind = "depth"      // nesting depth of remote turns
 )
 
-// Kinds returns the kinds that are amounts, in the order in which they are reported.
+// Kinds returns all kinds that have an amount, in the order in which they are reported.
 func Kinds() []Kind { return []Kind{Iterations, ModelCalls, ToolCalls, Tokens, Cost, FanOut} }
 
 // Units of amounts.
 const (
-	Unlimited = math.MaxInt64 // no limit
-	Dollar    = 1_000_000     // one US dollar, in the unit of costs
+	Unlimited = math.MaxInt64 // the amount that means no limit
+	Dollar    = 1_000_000     // one US dollar in millionths, the unit of costs
 )
 
-// Amounts holds an amount of each kind. Amounts are never negative.
+// Amounts holds one amount for each kind. Amounts are never negative.
 type Amounts struct {
 	Iterations int64 `json:"iterations,omitempty"`
 	ModelCalls int64 `json:"modelCalls,omitempty"`
@@ -41,7 +41,7 @@ type Amounts struct {
 	FanOut     int64 `json:"fanOut,omitempty"`
 }
 
-// field returns the field of a kind.
+// field returns a pointer to the field that holds the amount of kind k.
 func (a *Amounts) field(k Kind) *int64 {
 	switch k {
 	case Iterations:
@@ -61,10 +61,10 @@ func (a *Amounts) field(k Kind) *int64 {
 	return new(int64)
 }
 
-// Of returns the amount of a kind.
-func (a Amounts) Of(k Kind) int64 { return *a.field(k) }
+// Get returns the amount of kind k.
+func (a Amounts) Get(k Kind) int64 { return *a.field(k) }
 
-// combine combines two amounts kind by kind.
+// combine applies a function to the two amounts of each kind.
 func (a Amounts) combine(b Amounts, of func(a, b int64) int64) (out Amounts) {
 	out.Iterations = of(a.Iterations, b.Iterations)
 	out.ModelCalls = of(a.ModelCalls, b.ModelCalls)
@@ -75,7 +75,7 @@ func (a Amounts) combine(b Amounts, of func(a, b int64) int64) (out Amounts) {
 	return out
 }
 
-// Add returns the sum. It does not overflow: more than Unlimited is Unlimited.
+// Add returns the sum of two Amounts. It does not overflow: a sum above Unlimited becomes Unlimited.
 func (a Amounts) Add(b Amounts) Amounts {
 	return a.combine(b, func(a, b int64) int64 {
 		if a >= Unlimited-b {
@@ -85,7 +85,7 @@ func (a Amounts) Add(b Amounts) Amounts {
 	})
 }
 
-// Subtract returns the amounts minus others, at least 0. An unlimited amount stays Unlimited.
+// Subtract returns a minus b for each kind, but at least 0. An unlimited amount stays Unlimited.
 func (a Amounts) Subtract(b Amounts) Amounts {
 	return a.combine(b, func(a, b int64) int64 {
 		if a == Unlimited {
@@ -105,8 +105,8 @@ func (a Amounts) Min(b Amounts) Amounts {
 	return a.combine(b, func(a, b int64) int64 { return min(a, b) })
 }
 
-// Divide divides the amounts into n parts, as evenly as whole numbers allow. Together the parts are no more than the whole.
-// An unlimited amount is Unlimited in each part.
+// Divide splits the amounts into n parts that are as equal as whole numbers allow. The parts never add up to more
+// than the whole. An unlimited amount is Unlimited in each part.
 func (a Amounts) Divide(n int) []Amounts {
 	parts := make([]Amounts, n)
 	for i := range parts {
@@ -124,7 +124,7 @@ func (a Amounts) Divide(n int) []Amounts {
 	return parts
 }
 
-// Text returns an amount of the kind for a person. A cost is in US dollars.
+// Text formats an amount of the kind for people. A cost is shown in US dollars.
 func (k Kind) Text(amount int64) string {
 	if k == Cost {
 		return strconv.FormatFloat(float64(amount)/1e6, 'f', -1, 64)

@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/budget"
 )
 
-func TestAmounts_DivideLosesAndAddsNothing(t *testing.T) {
+func TestAmounts_DividePreservesTheSum(t *testing.T) {
 	for range 500 {
 		whole := budget.Amounts{
 			Iterations: rand.Int64N(10), ModelCalls: rand.Int64N(100), ToolCalls: rand.Int64N(3), Tokens: rand.Int64N(1e6),
@@ -19,15 +19,15 @@ func TestAmounts_DivideLosesAndAddsNothing(t *testing.T) {
 		parts := whole.Divide(n)
 		require.Len(t, parts, n)
 		for _, k := range budget.Kinds() {
-			if whole.Of(k) == budget.Unlimited {
-				require.EqualValues(t, budget.Unlimited, parts[0].Of(k))
+			if whole.Get(k) == budget.Unlimited {
+				require.EqualValues(t, budget.Unlimited, parts[0].Get(k))
 				continue
 			}
-			sum, least, most := int64(0), whole.Of(k), int64(0)
+			sum, least, most := int64(0), whole.Get(k), int64(0)
 			for _, p := range parts {
-				sum, least, most = sum+p.Of(k), min(least, p.Of(k)), max(most, p.Of(k))
+				sum, least, most = sum+p.Get(k), min(least, p.Get(k)), max(most, p.Get(k))
 			}
-			require.Equal(t, whole.Of(k), sum, "%s: nothing is lost, and nothing is made", k)
+			require.Equal(t, whole.Get(k), sum, "%s: nothing is lost, and nothing is made", k)
 			require.LessOrEqual(t, most-least, int64(1), "%s: the parts are even", k)
 		}
 	}
@@ -56,9 +56,9 @@ func TestLimits_LowerNeverRaises(t *testing.T) {
 	require.Equal(t, budget.Block, limits.Lower(asked).Policy)
 }
 
-func TestLimits_ReachedReturnsTheKinds(t *testing.T) {
+func TestLimits_ReachedKindsReturnsKindsAboveTheFraction(t *testing.T) {
 	limits := budget.Default()
-	require.Empty(t, limits.Reached(budget.Amounts{ToolCalls: 39, Tokens: 79_999}, 0.8))
-	require.Equal(t, []budget.Kind{budget.ToolCalls, budget.Tokens}, limits.Reached(budget.Amounts{ToolCalls: 40, Tokens: 80_000}, 0.8))
-	require.Empty(t, budget.Unbounded().Reached(budget.Amounts{ToolCalls: 1e9}, 0.8))
+	require.Empty(t, limits.ReachedKinds(budget.Amounts{ToolCalls: 39, Tokens: 79_999}, 0.8))
+	require.Equal(t, []budget.Kind{budget.ToolCalls, budget.Tokens}, limits.ReachedKinds(budget.Amounts{ToolCalls: 40, Tokens: 80_000}, 0.8))
+	require.Empty(t, budget.Unbounded().ReachedKinds(budget.Amounts{ToolCalls: 1e9}, 0.8))
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Ledger tracks what an attempt of a step may use, and has used. Code reserves amounts before a call and settles them
-// afterwards with the real usage. As long as no call uses more than it reserved, the limits are never exceeded. Safe
-// for concurrent use. A nil Ledger bounds nothing and counts nothing.
+// Ledger tracks how much of its budget one attempt of a step has used and reserved. Callers reserve amounts before
+// a call and settle them afterwards with the real usage. The limits are never exceeded as long as no call uses
+// more than it reserved. A Ledger is safe for concurrent use. A nil Ledger has no limits and counts nothing.
 type Ledger struct {
 	limits Limits
 	depth  int
@@ -28,16 +28,17 @@ func New(limits Limits, level int) *Ledger {
 
 // Reservation is an amount reserved for a call.
 type Reservation struct {
-	// Exceeded lists the kinds that exceed their limit under the policy Warn. A ledger reports each kind once.
+	// Exceeded lists the kinds whose limit this reservation exceeds under the policy Warn. A ledger reports each
+	// kind once.
 	Exceeded []Kind
 
 	ledger  *Ledger
 	amounts Amounts
 }
 
-// Reserve reserves amounts for a call; the caller settles the reservation. Mode: policy_budget, with the facts budget,
-// limit, used and asked, when a kind would exceed its limit. Then nothing is reserved, and the ledger rejects all later
-// reservations, which ends everything that shares it.
+// Reserve reserves amounts for a call. The caller must settle the reservation. Mode: policy_budget with the facts
+// budget, limit, used and asked if a kind would exceed its limit. In that case nothing is reserved. The ledger
+// then rejects all later reservations, so that every user of the ledger stops.
 func (l *Ledger) Reserve(asked Amounts) (Reservation, error) {
 	if l == nil {
 		return Reservation{}, nil
@@ -61,14 +62,14 @@ func (l *Ledger) Reserve(asked Amounts) (Reservation, error) {
 	return r, nil
 }
 
-// exceededKinds returns the kinds for which the request exceeds the rest, or the earlier rejection. The caller
-// holds the lock.
+// exceededKinds returns the kinds whose requested amount exceeds what is left, except kinds that were reported
+// before. Under the policy Block, and always for FanOut, it returns an error instead. The caller holds the lock.
 func (l *Ledger) exceededKinds(asked, left, taken Amounts) (first []Kind, err error) {
 	for _, k := range Kinds() {
 		switch {
-		case asked.Of(k) <= left.Of(k):
+		case asked.Get(k) <= left.Get(k):
 		case l.limits.Policy != Warn || k == FanOut:
-			return nil, ExceededError(k, l.limits.Of(k), taken.Of(k), asked.Of(k))
+			return nil, NewExceededError(k, l.limits.Get(k), taken.Get(k), asked.Get(k))
 		case !l.warned[k]:
 			l.warned[k] = true
 			first = append(first, k)
@@ -77,7 +78,7 @@ func (l *Ledger) exceededKinds(asked, left, taken Amounts) (first []Kind, err er
 	return first, nil
 }
 
-// Settle replaces the reserved amounts by the used ones. Call it once.
+// Settle replaces the reserved amounts by the used amounts. Call it once for each reservation.
 func (r Reservation) Settle(used Amounts) {
 	if r.ledger == nil {
 		return
@@ -88,9 +89,10 @@ func (r Reservation) Settle(used Amounts) {
 	r.ledger.used = r.ledger.used.Add(used)
 }
 
-// Child reserves the share of a remote turn that is one of several siblings: an equal part of what is not used, as far as it
-// is left. It returns the limits of the remote turn; under the policy Warn they bound only its depth. Modes:
-// policy_budget when the turn would nest too deep, when there are too many, or when nothing is left for it.
+// Child reserves budget for a remote turn that is one of several siblings. Its share is an equal part of the
+// unused budget, or what is left of it. Child returns the limits of the remote turn. Under the policy Warn only
+// its depth is limited. Modes: policy_budget if the turn would nest too deep, if there are too many remote turns,
+// or if nothing is left.
 func (l *Ledger) Child(beside int) (Limits, Reservation, error) {
 	open := Unbounded()
 	if l == nil {
@@ -98,7 +100,7 @@ func (l *Ledger) Child(beside int) (Limits, Reservation, error) {
 	}
 	open.Depth, open.Policy = l.limits.Depth, l.limits.Policy
 	if l.depth >= l.limits.Depth {
-		return open, Reservation{}, l.reject(ExceededError(Depth, int64(l.limits.Depth), int64(l.depth), 1))
+		return open, Reservation{}, l.reject(NewExceededError(Depth, int64(l.limits.Depth), int64(l.depth), 1))
 	}
 	share := Amounts{FanOut: 1}
 	if l.limits.Policy != Warn {
@@ -108,7 +110,8 @@ func (l *Ledger) Child(beside int) (Limits, Reservation, error) {
 	if err != nil || l.limits.Policy == Warn {
 		return open, r, err
 	}
-	// A limit of 0 rejects the first call of that kind. Of the kinds that every turn needs, at least 1 is reserved.
+	// A limit of 0 rejects the first call of that kind, so the share contains at least 1 of every kind that a turn
+	// needs.
 	open.Amounts = share.combine(l.limits.Amounts, func(share, limit int64) int64 {
 		if limit == Unlimited {
 			return limit
@@ -119,7 +122,7 @@ func (l *Ledger) Child(beside int) (Limits, Reservation, error) {
 	return open, r, nil
 }
 
-// share returns the amounts for one of n siblings.
+// share returns the amounts that one of n siblings gets.
 func (l *Ledger) share(n int) Amounts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,7 +149,7 @@ func (l *Ledger) reject(err error) error {
 	return l.rejection
 }
 
-// Depth returns how deep the turn is nested (0 for a nil Ledger).
+// Depth returns the nesting depth of the turn (0 for a nil Ledger).
 func (l *Ledger) Depth() int {
 	if l == nil {
 		return 0
@@ -164,7 +167,7 @@ func (l *Ledger) Used() Amounts {
 	return l.used
 }
 
-// Rejection returns the rejection after which the ledger grants nothing (nil before).
+// Rejection returns the first rejection, after which the ledger rejects everything (nil if there was none).
 func (l *Ledger) Rejection() error {
 	if l == nil {
 		return nil
@@ -174,8 +177,8 @@ func (l *Ledger) Rejection() error {
 	return l.rejection
 }
 
-// ExceededError returns the error for a reservation that would exceed a limit: the BudgetError of OC-29.
-func ExceededError(k Kind, limit, used, asked int64) error {
+// NewExceededError returns the error for a reservation that would exceed a limit. It is the BudgetError of OC-29.
+func NewExceededError(k Kind, limit, used, asked int64) error {
 	message := fmt.Sprintf("limits.%s: %s of %s are used, and %s more would go beyond; raise limits.%s of the workflow, or ask for a smaller thing",
 		k, k.Text(used), k.Text(limit), k.Text(asked), k)
 	if k == Depth {

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// calls returns limits of tool calls only.
+// calls returns Limits that limit only tool calls.
 func calls(n int64, policy budget.Policy) budget.Limits {
 	l := budget.Unbounded()
 	l.ToolCalls, l.Policy = n, policy
@@ -51,9 +51,9 @@ func TestDefault_MatchesTheContract(t *testing.T) {
 		require.True(t, ok, "%v", err)
 		require.Equal(t, failure.PolicyBudget, refused.Mode)
 		require.Equal(t, string(c.kind), refused.Facts["budget"])
-		require.Equal(t, c.kind.Text(limits.Of(c.kind)), refused.Facts["limit"])
+		require.Equal(t, c.kind.Text(limits.Get(c.kind)), refused.Facts["limit"])
 		require.Equal(t, refused.Facts["limit"], refused.Facts["used"])
-		require.Equal(t, c.kind.Text(c.above.Of(c.kind)), refused.Facts["asked"])
+		require.Equal(t, c.kind.Text(c.above.Get(c.kind)), refused.Facts["asked"])
 
 		warned := limits
 		warned.Policy = budget.Warn
@@ -160,8 +160,11 @@ func TestLedger_RejectsChildrenBeyondDepthAndFanOut(t *testing.T) {
 		"too deep":         budget.New(budget.Default(), budget.DefaultDepth),
 		"too deep, warned": budget.New(budget.Limits{Amounts: budget.Default().Amounts, Depth: 0, Policy: budget.Warn}, 0),
 		"too many":         budget.New(budget.Limits{Amounts: budget.Amounts{Iterations: 9, ModelCalls: 9, Tokens: 9, Cost: 9}, Depth: 4}, 0),
-		"too many, warned": budget.New(budget.Limits{Amounts: budget.Amounts{Iterations: 9, ModelCalls: 9, Tokens: 9, Cost: 9}, Depth: 4, Policy: budget.Warn}, 0),
-		"nothing left":     budget.New(budget.Limits{Amounts: budget.Amounts{Iterations: 9, ModelCalls: 9, Cost: 9, FanOut: 9}, Depth: 4}, 0),
+		"too many, warned": budget.New(budget.Limits{
+			Amounts: budget.Amounts{Iterations: 9, ModelCalls: 9, Tokens: 9, Cost: 9}, Depth: 4,
+			Policy: budget.Warn,
+		}, 0),
+		"nothing left": budget.New(budget.Limits{Amounts: budget.Amounts{Iterations: 9, ModelCalls: 9, Cost: 9, FanOut: 9}, Depth: 4}, 0),
 	} {
 		_, _, err := l.Child(1)
 		require.Equal(t, failure.PolicyBudget, failure.ModeOf(err), name)

@@ -2,7 +2,7 @@ package budget
 
 import "cmp"
 
-// Policy says what happens to a call that would exceed a limit.
+// Policy decides what happens to a call that would exceed a limit.
 type Policy string
 
 // The policies.
@@ -11,8 +11,8 @@ const (
 	Warn  Policy = "warn"  // the call is made, and a warning is published
 )
 
-// Default limits of a trace. Calls, tokens and cost come from OC-29, depth and fan-out from S17. Iterations and model calls
-// suffice for 20 steps of 10 iterations.
+// The default limits of a trace. Calls, tokens and cost come from OC-29, depth and fan-out from S17. Iterations
+// and model calls suffice for 20 steps with 10 iterations each.
 const (
 	DefaultIterations = 200
 	DefaultModelCalls = 200
@@ -23,14 +23,14 @@ const (
 	DefaultDepth      = 4
 )
 
-// Limits bounds what a trace may use. Depth and FanOut block under every policy.
+// Limits limits what a trace may use. Depth and FanOut block calls under every policy.
 type Limits struct {
 	Amounts
 	Depth  int    `json:"depth"`
 	Policy Policy `json:"policy,omitempty"` // (empty means Block)
 }
 
-// Default returns the limits of a trace that specifies none.
+// Default returns the limits for a trace that specifies none.
 func Default() Limits {
 	return Limits{
 		Amounts: Amounts{
@@ -41,7 +41,7 @@ func Default() Limits {
 	}
 }
 
-// Unbounded returns limits that bound nothing and have no policy.
+// Unbounded returns Limits in which all amounts and the depth are unlimited. It sets no policy.
 func Unbounded() Limits {
 	var l Limits
 	for _, k := range Kinds() {
@@ -51,15 +51,15 @@ func Unbounded() Limits {
 	return l
 }
 
-// Of returns the limit of a kind.
-func (l Limits) Of(k Kind) int64 {
+// Get returns the limit of kind k.
+func (l Limits) Get(k Kind) int64 {
 	if k == Depth {
 		return int64(l.Depth)
 	}
-	return l.Amounts.Of(k)
+	return l.Amounts.Get(k)
 }
 
-// Lower returns the lower limit of each kind, and the stricter policy.
+// Lower returns the lower limit of each kind and the stricter of the two policies.
 func (l Limits) Lower(by Limits) Limits {
 	policy := cmp.Or(l.Policy, Block)
 	if by.Policy == Block {
@@ -68,11 +68,11 @@ func (l Limits) Lower(by Limits) Limits {
 	return Limits{Amounts: l.Min(by.Amounts), Depth: min(l.Depth, by.Depth), Policy: policy}
 }
 
-// Reached returns the kinds of which at least the given part is used, such as 0.8.
-func (l Limits) Reached(used Amounts, part float64) []Kind {
+// ReachedKinds returns the kinds whose usage has reached the given fraction of the limit, such as 0.8.
+func (l Limits) ReachedKinds(used Amounts, part float64) []Kind {
 	var all []Kind
 	for _, k := range Kinds() {
-		if limit := l.Of(k); limit != Unlimited && used.Of(k) > 0 && float64(used.Of(k)) >= part*float64(limit) {
+		if limit := l.Get(k); limit != Unlimited && used.Get(k) > 0 && float64(used.Get(k)) >= part*float64(limit) {
 			all = append(all, k)
 		}
 	}

@@ -26,7 +26,7 @@ import (
 )
 
 // ReasonRestarted is the reason of the warning that a remote agent starts again, because its worker was lost or
-// its failed turn is retried. The text deltas of its step so far are void.
+// its failed turn is retried. The text deltas that its step has sent so far are retracted.
 const ReasonRestarted = "REMOTE_STEP_BEGUN_AGAIN"
 
 // Agent returns an agent whose work is done by an agent or a workflow of the mesh: in a flow, as a tool, or alone. The
@@ -76,16 +76,16 @@ func (c *Client) Agent(target string, config agent.Config) (*agent.Agent, error)
 	return agent.New(config)
 }
 
-// remoteTurn is one turn of a remote agent.
+// remoteTurn holds the state of one call of a remote agent.
 type remoteTurn struct {
 	target string
-	branch string // of the local agent
+	branch string // branch of the local agent
 	yield  func(event.Event, error) bool
 
-	spent      *spending.Tally // by the remote turn so far
-	earlierUse budget.Amounts  // used by earlier remote turns that failed
-	usage      execution.Usage // by these turns
-	trace      string          // of the remote turn, while it runs
+	spent      *spending.Tally // budget that the remote turn has used so far
+	earlierUse budget.Amounts  // budget that earlier remote turns used before they failed
+	usage      execution.Usage // usage of these failed turns
+	trace      string          // trace of the remote turn while it runs (empty otherwise)
 	readerGone bool            // the caller stopped reading events
 	result     execution.Result
 }
@@ -97,7 +97,8 @@ func (r *remoteTurn) run(ctx context.Context, c *Client, inv agent.Invocation) e
 	if _, over := inv.Step.Journal.(stepjournal.SealedJournal); over {
 		return stepjournal.NewUnrecordedError("client.Agent", "what agent "+r.target+" did in a turn of its own")
 	}
-	// The request depends on earlier replies, so they must be durable before it is sent.
+	// The request depends on earlier replies of the model, so their journal entries must be durable before it is
+	// sent.
 	if inv.Step.Journal != nil {
 		if err := inv.Step.Journal.Sync(ctx); err != nil {
 			return err
@@ -131,8 +132,8 @@ func (r *remoteTurn) run(ctx context.Context, c *Client, inv agent.Invocation) e
 	return r.yieldResult(done, req.GetSessionId())
 }
 
-// runRequest starts the remote turn of a request, or attaches to it, and returns its result (nil when the caller
-// stopped reading).
+// runRequest sends the request, which starts the remote turn or attaches to it, and returns the result. The result
+// is nil if the caller stopped reading.
 func (r *remoteTurn) runRequest(ctx context.Context, c *Client, inv agent.Invocation, req *troupev1.OrchestrateRequest) (*troupev1.TurnResult, error) {
 	for e, err := range c.Turn(ctx, req) {
 		r.trace = cmp.Or(e.GetTraceId(), r.trace)
@@ -155,20 +156,20 @@ func (r *remoteTurn) runRequest(ctx context.Context, c *Client, inv agent.Invoca
 	return nil, nil
 }
 
-// budgetUse returns how much of the parent turn's budget the remote turn has used. It counts as one turn, however
-// many turns it started and however often it was retried.
+// budgetUse returns how much of the parent turn's budget the remote turn has used. It counts as one turn, no
+// matter how often it was retried and how many turns it started itself.
 func (r *remoteTurn) budgetUse() budget.Amounts {
 	used := r.earlierUse.Add(r.spent.Used())
 	used.FanOut = 1
 	return used
 }
 
-// cancelTimeout bounds the cancellation of a remote turn (AD-33).
+// cancelTimeout limits how long the cancellation of a remote turn may take (AD-33).
 const cancelTimeout = 5 * time.Second
 
-// cancelUnwanted cancels a remote turn whose result is no longer wanted, because the parent was stopped or its
-// turn was cancelled. It leaves the remote turn alone if ctx ended for another reason: the worker may be lost, and
-// its successor attaches to the remote turn. Without a journal there is no successor.
+// cancelUnwanted cancels a remote turn whose result is no longer needed, because the parent was stopped or its
+// turn was cancelled. If ctx ended for another reason, the worker may be lost. Its successor then attaches to the
+// remote turn, so the turn continues. Without a journal there is no successor, so the turn is always cancelled.
 func (r *remoteTurn) cancelUnwanted(ctx context.Context, c *Client, inv agent.Invocation) {
 	unwanted := r.readerGone || inv.Stop != nil && inv.Stop.Err() != nil || inv.Step.Journal == nil ||
 		failure.Is(context.Cause(ctx), failure.UserCancelled, failure.AgentTimeout)
@@ -184,22 +185,22 @@ func (r *remoteTurn) cancelUnwanted(ctx context.Context, c *Client, inv agent.In
 	})
 }
 
-// Bounds of the timeout of a turn.
+// The shortest and the longest timeout of a remote turn.
 const (
 	minTimeout = time.Second
 	maxTimeout = 10 * time.Minute
 )
 
-// maxTurnID is the maximum length of Parent.turn_id. If the agent is called as a tool, the field holds the key of
-// the call.
+// maxTurnID is the maximum length of Parent.turn_id in bytes. If the agent is called as a tool, the field holds
+// the key of the tool call.
 const maxTurnID = 64
 
-// newRequest returns the request for the remote turn. All attempts of the step send the same one, except for the
+// newRequest returns the request for the remote turn. All attempts of a step send the same request, except for the
 // timeout, the budget, the credentials and the parent.
 func (r *remoteTurn) newRequest(ctx context.Context, inv agent.Invocation) *troupev1.OrchestrateRequest {
 	auth, _ := execution.AuthFrom(ctx)
 	req := &troupev1.OrchestrateRequest{
-		Input:  &troupev1.OrchestrateRequest_Text{Text: conversation.Cut(inv.Prompt(), conversation.MaxMessageBytes)},
+		Input:  &troupev1.OrchestrateRequest_Text{Text: conversation.Truncate(inv.Prompt(), conversation.MaxMessageBytes)},
 		Target: r.target, UserId: inv.Step.User, OnBusy: troupev1.OnBusy_ON_BUSY_ENQUEUE, Auth: wire.AuthToProto(auth),
 	}
 	if c, ok := execution.ContextFrom(ctx); ok {
@@ -215,7 +216,7 @@ func (r *remoteTurn) newRequest(ctx context.Context, inv agent.Invocation) *trou
 	}
 	if inv.Step.TraceID != "" {
 		req.Parent = &troupev1.Parent{
-			TraceId: inv.Step.TraceID, TurnId: conversation.Cut(inv.Step.TurnID, maxTurnID), Step: int32(inv.Step.Number), Call: int32(inv.Call()),
+			TraceId: inv.Step.TraceID, TurnId: conversation.Truncate(inv.Step.TurnID, maxTurnID), Step: int32(inv.Step.Number), Call: int32(inv.Call()),
 			RootTraceId: cmp.Or(inv.Step.RootTraceID, inv.Step.TraceID), Untrusted: inv.Untrusted(),
 		}
 		if inv.Step.Budget != nil {
@@ -228,8 +229,8 @@ func (r *remoteTurn) newRequest(ctx context.Context, inv agent.Invocation) *trou
 	return req
 }
 
-// conversationID returns the id of the session of the parent turn. The session id in the step of an agent that is
-// a tool is generated for the call.
+// conversationID returns the id of the session in which the parent turn runs. The step of an agent that is called
+// as a tool has a generated session id, so that id cannot be used.
 func conversationID(ctx context.Context, inv agent.Invocation) string {
 	if c, ok := execution.ContextFrom(ctx); ok && c.Origin().SessionID != "" {
 		return c.Origin().SessionID
@@ -237,7 +238,7 @@ func conversationID(ctx context.Context, inv agent.Invocation) string {
 	return inv.Step.SessionID
 }
 
-// forward yields an event of the remote turn and reports whether the reader wants more.
+// forward yields an event of the remote turn to the caller. It returns false when the caller stops reading.
 func (r *remoteTurn) forward(e *troupev1.Event) bool {
 	if begun := e.GetTurnStarted(); begun != nil {
 		return r.reportSubtask(e, begun)
@@ -266,7 +267,8 @@ func (r *remoteTurn) reportSubtask(e *troupev1.Event, begun *troupev1.TurnStarte
 	return r.yield(event.Event{Time: e.GetTime().AsTime(), Payload: s}, nil)
 }
 
-// authorAndBranch returns the author and the branch of an event (empty for the remote agent itself).
+// authorAndBranch returns the author and the branch for an event of the remote turn. Both are empty for an event
+// of the remote agent itself.
 func (r *remoteTurn) authorAndBranch(e *troupev1.Event) (author, branch string) {
 	path := strings.Split(cmp.Or(e.GetBranch(), e.GetAgent()), ".")
 	if path[0] == r.target || path[0] == "" {
@@ -283,7 +285,7 @@ func (r *remoteTurn) yieldResult(done *troupev1.TurnResult, session string) erro
 	r.result.Usage = r.usage.Add(wire.UsageFromProto(done.GetUsage()))
 	out := event.TurnResult{Reason: event.Natural, Result: r.result}
 	failed := grpcfailure.FromProto(done.GetFailure())
-	if failed != nil && failed.Facts[failure.FactTrace] != "" { // the failure of the parent turn names its own trace there
+	if failed != nil && failed.Facts[failure.FactTrace] != "" { // WithRun replaces this fact by the trace of the parent turn
 		failed = failed.With("remote_trace_id", failed.Facts[failure.FactTrace])
 	}
 	switch {
@@ -307,8 +309,8 @@ func (r *remoteTurn) yieldResult(done *troupev1.TurnResult, session string) erro
 	return r.toStepFailure(failed)
 }
 
-// toStepFailure converts the failure of the remote turn. A mode that would look like a failure of the parent's own
-// step becomes resource_tool.
+// toStepFailure converts the failure of the remote turn into a failure of this step. A mode that would describe a
+// failure of the parent's own step becomes resource_tool.
 func (r *remoteTurn) toStepFailure(err *failure.Error) error {
 	if !failure.Is(err, failure.Unknown, failure.Fenced, failure.TurnNotOpen, failure.Nondeterminism, failure.SessionDeleted, failure.BaseMismatch,
 		failure.InstanceDraining, failure.SystemNetwork, failure.SystemTimeout, failure.UserCancelled, failure.AttemptsExhausted) {
@@ -317,7 +319,8 @@ func (r *remoteTurn) toStepFailure(err *failure.Error) error {
 	return failure.Newf(failure.ResourceTool, "client.Agent", "agent %s failed: %s", r.target, err.Message).Because(err)
 }
 
-// payloadFromProto returns the payload of an event (nil for events of the mesh and of other sessions).
+// payloadFromProto converts the payload of an event. It returns nil for events that only concern the mesh or
+// another session.
 func payloadFromProto(e *troupev1.Event) event.Payload {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TextDelta:
@@ -364,5 +367,5 @@ func payloadFromProto(e *troupev1.Event) event.Payload {
 	}
 }
 
-// enumName returns the name of an enum value as package event writes it.
+// enumName returns the name of a protobuf enum value in the form that package event uses.
 func enumName(name, prefix string) string { return strings.ToLower(strings.TrimPrefix(name, prefix)) }

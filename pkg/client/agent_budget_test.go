@@ -16,10 +16,10 @@ import (
 
 func TestAgent_RemoteTurnGetsShareOfBudget(t *testing.T) {
 	used := budget.Amounts{Iterations: 2, ModelCalls: 3, ToolCalls: 4, Tokens: 5000, Cost: 6, FanOut: 7}
-	var meshes []*mesh
+	var meshes []*fakeMesh
 	var remotes []*agent.Agent
 	for _, name := range []string{"one", "two"} {
-		m := &mesh{events: []*troupev1.Event{turnResult(&troupev1.TurnResult{
+		m := &fakeMesh{events: []*troupev1.Event{turnResult(&troupev1.TurnResult{
 			Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, Text: "Found.", Used: wire.UsedToProto(used),
 		})}}
 		remote, err := serveMesh(t, m).Agent("research", agent.Config{Name: name})
@@ -49,9 +49,9 @@ func TestAgent_RemoteTurnGetsShareOfBudget(t *testing.T) {
 	require.Equal(t, budget.Amounts{Iterations: 5, ModelCalls: 7, ToolCalls: 8, Tokens: 10_000, Cost: 12, FanOut: 2}, inv.Step.Budget.Used())
 }
 
-// If the budget of the parent turn leaves nothing, the remote agent is not called.
+// If the parent turn has no budget left, the remote agent is not called.
 func TestAgent_NotCalledWhenBudgetIsUsedUp(t *testing.T) {
-	m := &mesh{events: researchEvents()}
+	m := &fakeMesh{events: flowEvents()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{})
 	require.NoError(t, err)
 	for kind, change := range map[budget.Kind]func(*budget.Limits){
@@ -70,10 +70,10 @@ func TestAgent_NotCalledWhenBudgetIsUsedUp(t *testing.T) {
 	require.Empty(t, m.requests)
 }
 
-// A remote turn whose result has no usage counts with the usage in its events.
+// If the result of a remote turn reports no usage, the usage in its events is counted.
 func TestAgent_CountsUsageFromEvents(t *testing.T) {
-	events := researchEvents()
-	m := &mesh{events: append(events[:len(events)-1], turnResult(&troupev1.TurnResult{
+	events := flowEvents()
+	m := &fakeMesh{events: append(events[:len(events)-1], turnResult(&troupev1.TurnResult{
 		Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, Text: "Found.", Usage: &troupev1.Usage{InputTokens: 9, ModelCalls: 2},
 	}))}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{})

@@ -45,10 +45,10 @@ func (j *memoryJournal) Record(e execution.Entry) {
 
 func (*memoryJournal) Sync(context.Context) error { return nil }
 
-// A step calls a remote agent and a tool whose call waits. The turn that continues the step has another id but
-// requests the same remote turn, so the remote agent runs once.
+// A step calls a remote agent, and a tool whose call waits for an answer. The turn that continues the step has
+// another id, but it requests the same remote turn. So the remote agent runs only once.
 func TestAgent_RunsOnceWhenAnotherCallWaits(t *testing.T) {
-	m := &mesh{events: researchEvents()}
+	m := &fakeMesh{events: flowEvents()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{})
 	require.NoError(t, err)
 	screen, err := tool.Client("screen", "Looks at the screen.", []byte(`{"type":"object"}`))
@@ -75,8 +75,8 @@ func TestAgent_RunsOnceWhenAnotherCallWaits(t *testing.T) {
 	require.Equal(t, m.requests[0].GetRequestId(), m.requests[1].GetRequestId())
 }
 
-// When the parent is stopped or cancelled, or its events are not read, the remote turn is cancelled with a context
-// of its own. If a successor may attach to the remote turn, it is left running.
+// The remote turn is cancelled when the parent is stopped or cancelled, or when its events are not read. It
+// continues when a successor may attach to it.
 // Req: AD-33
 func TestAgent_CancelsTheRemoteTurn(t *testing.T) {
 	userCancelled := failure.New(failure.UserCancelled, "turn", "the turn was cancelled")
@@ -86,15 +86,15 @@ func TestAgent_CancelsTheRemoteTurn(t *testing.T) {
 		reason    event.Reason
 		cancelled bool
 	}{
-		"stopped":              {true, func(stop func(), _ context.CancelCauseFunc) bool { stop(); return true }, event.Stopped, true},
-		"not read":             {true, func(func(), context.CancelCauseFunc) bool { return false }, "", true},
-		"cancelled":            {true, func(_ func(), cancel context.CancelCauseFunc) bool { cancel(userCancelled); return true }, event.Interrupted, true},
-		"worker lost":          {true, func(_ func(), cancel context.CancelCauseFunc) bool { cancel(nil); return true }, event.Interrupted, false},
-		"without a successor":  {false, func(_ func(), cancel context.CancelCauseFunc) bool { cancel(nil); return true }, event.Interrupted, true},
-		"it has ended already": {true, nil, event.Natural, false},
+		"stopped":             {true, func(stop func(), _ context.CancelCauseFunc) bool { stop(); return true }, event.Stopped, true},
+		"not read":            {true, func(func(), context.CancelCauseFunc) bool { return false }, "", true},
+		"cancelled":           {true, func(_ func(), cancel context.CancelCauseFunc) bool { cancel(userCancelled); return true }, event.Interrupted, true},
+		"worker lost":         {true, func(_ func(), cancel context.CancelCauseFunc) bool { cancel(nil); return true }, event.Interrupted, false},
+		"without a successor": {false, func(_ func(), cancel context.CancelCauseFunc) bool { cancel(nil); return true }, event.Interrupted, true},
+		"already ended":       {true, nil, event.Natural, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := &mesh{events: researchEvents()}
+			m := &fakeMesh{events: flowEvents()}
 			if tc.leave != nil {
 				m.sendLast = make(chan struct{})
 			}

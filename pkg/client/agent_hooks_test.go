@@ -13,8 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// The handlers of a remote agent run before and after the request. They see the messages, may answer in place of
-// the remote agent, may reject the request, and may change the answer.
+// The handlers of a remote agent run before and after the request. They see the messages, can answer in place of
+// the remote agent, can reject the request, and can change the answer.
 // Req: AD-33
 func TestAgent_HandlersRunBeforeAndAfterTheRequest(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -24,12 +24,12 @@ func TestAgent_HandlersRunBeforeAndAfterTheRequest(t *testing.T) {
 		message string
 		fails   failure.Mode
 	}{
-		"it is asked":                      {func() (string, error) { return "", nil }, 1, "I found it.", "It was red.", ""},
-		"a handler answers instead":        {func() (string, error) { return "It is known.", nil }, 0, "It is known.", "It is known.", ""},
-		"it is refused to those who asked": {func() (string, error) { return "", errors.New("not this") }, 0, "", "", failure.AgentLogic},
+		"the remote agent is called":    {func() (string, error) { return "", nil }, 1, "I found it.", "It was red.", ""},
+		"a handler answers instead":     {func() (string, error) { return "It is known.", nil }, 0, "It is known.", "It is known.", ""},
+		"a handler rejects the request": {func() (string, error) { return "", errors.New("not this") }, 0, "", "", failure.AgentLogic},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := &mesh{events: researchEvents()}
+			m := &fakeMesh{events: flowEvents()}
 			var prompts []string
 			remote, err := serveMesh(t, m).Agent("research", agent.Config{Handlers: []hook.Handler{
 				hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) {

@@ -15,10 +15,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// A replay of a step calls no remote agent. The recording has the result of a remote agent that is called as a
-// tool. It lacks the result of a remote agent that is the agent of the step, so that replay fails.
+// A replay of a step calls no remote agent. If the remote agent is called as a tool, the recording contains its
+// result. If it is the agent of the step, the recording lacks the result, and the replay fails.
 func TestAgent_NotCalledInReplay(t *testing.T) {
-	m := &mesh{events: researchEvents()}
+	m := &fakeMesh{events: flowEvents()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{})
 	require.NoError(t, err)
 	asTool, err := flow.AsTool(remote, flow.AsToolConfig{})

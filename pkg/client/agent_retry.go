@@ -22,11 +22,11 @@ func isFailed(done *troupev1.TurnResult) bool {
 	return done.GetOutcome() == troupev1.TurnOutcome_TURN_OUTCOME_FAILED
 }
 
-// maxTurns returns how many remote turns the step may request: one for each of its attempts. A resumed step counts
+// maxTurns returns how many remote turns the step may request: one for each attempt. A resumed step may request
 // one more, because it ran at least once before.
 func maxTurns(inv agent.Invocation) int {
 	switch s := inv.Step; {
-	case s.TurnID == "": // without a turn id, an attempt could not find a second one again
+	case s.TurnID == "": // without a turn id, another attempt could not derive the id of the second remote turn
 		return 1
 	case s.Origin != "":
 		return max(s.Attempt, 2)
@@ -36,12 +36,12 @@ func maxTurns(inv agent.Invocation) int {
 }
 
 // retry requests a failed remote turn once more. It resumes the turn if possible, and otherwise repeats the
-// request. All attempts use the same request id for the nth remote turn, so that a successor attaches to it. A
-// parent turn that is resumed again uses other ids.
+// request. All attempts use the same request id for the nth remote turn, so that a successor attaches to it. If
+// the parent turn is resumed again, other ids are used.
 func (r *remoteTurn) retry(ctx context.Context, c *Client, inv agent.Invocation, first *troupev1.OrchestrateRequest,
 	was *troupev1.TurnResult, n int,
 ) (*troupev1.TurnResult, error) {
-	reason := failure.Plain(grpcfailure.FromProto(was.GetFailure()))
+	reason := failure.PlainMessage(grpcfailure.FromProto(was.GetFailure()))
 	warning := event.Warning{
 		Reason:  ReasonRestarted,
 		Message: "agent " + r.target + " had failed (" + reason + "); it is asked once more, and what it said so far is void",
@@ -52,12 +52,12 @@ func (r *remoteTurn) retry(ctx context.Context, c *Client, inv agent.Invocation,
 	r.usage = r.usage.Add(wire.UsageFromProto(was.GetUsage()))
 	used, id := r.earlierUse.Add(r.spent.Used()), first.GetRequestId()
 	if inv.Step.Origin != "" {
-		id += "-" + conversation.Cut(inv.Step.TurnID, maxTurnID)
+		id += "-" + conversation.Truncate(inv.Step.TurnID, maxTurnID)
 	}
 	id += "-" + strconv.Itoa(n)
 
 	if p := was.GetPartial(); p.GetRecoverable() {
-		r.earlierUse, r.spent = budget.Amounts{}, new(spending.Tally) // the resumed turn counts all of it
+		r.earlierUse, r.spent = budget.Amounts{}, new(spending.Tally) // the resumed turn reports the whole usage again
 		on := proto.CloneOf(first)
 		on.Input, on.Target, on.RequestId, on.From = nil, "", id, &troupev1.From{TraceId: p.GetTraceId()}
 		done, err := r.runRequest(ctx, c, inv, on)

@@ -11,7 +11,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// failedTurn returns the events of a remote turn that failed. If it is recoverable, another turn can resume it.
+// failedTurn returns the events of a remote turn that failed. Another turn can resume it if recoverable is true.
 func failedTurn(recoverable bool) []*troupev1.Event {
 	result := &troupev1.TurnResult{
 		Outcome: troupev1.TurnOutcome_TURN_OUTCOME_FAILED, Usage: &troupev1.Usage{InputTokens: 4, ModelCalls: 1},
@@ -20,11 +20,11 @@ func failedTurn(recoverable bool) []*troupev1.Event {
 	if recoverable {
 		result.Partial = &troupev1.PartialResult{TraceId: traceID, Recoverable: true}
 	}
-	return []*troupev1.Event{fromAgent("research", "", textDelta("It may be")), turnResult(result)}
+	return []*troupev1.Event{withAuthor("research", "", textDelta("It may be")), turnResult(result)}
 }
 
-// A later attempt of the step, or a resume, requests a failed remote turn once more. Every repetition of the
-// attempt uses the same request id. The new turn continues from the results of the failed one if possible.
+// A later attempt of the step, or a resumed turn, requests a failed remote turn once more. Repetitions of the
+// attempt use the same request id. If possible, the new turn continues from the results of the failed one.
 func TestAgent_RetriesFailedRemoteTurn(t *testing.T) {
 	for name, c := range map[string]struct {
 		attempt     int
@@ -45,7 +45,7 @@ func TestAgent_RetriesFailedRemoteTurn(t *testing.T) {
 		"a retry after success":        {attempt: 2, succeedsAt: 1, want: []string{" text"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := &mesh{}
+			m := &fakeMesh{}
 			m.answer = func(req *troupev1.OrchestrateRequest) ([]*troupev1.Event, error) {
 				if c.rejected && req.GetFrom() != nil {
 					return nil, failure.New(failure.TurnNotOpen, "test", "its session has continued")
@@ -53,7 +53,7 @@ func TestAgent_RetriesFailedRemoteTurn(t *testing.T) {
 				if len(m.requests) < c.succeedsAt {
 					return failedTurn(c.recoverable), nil
 				}
-				return researchEvents(), nil
+				return flowEvents(), nil
 			}
 			remote, err := serveMesh(t, m).Agent("research", agent.Config{})
 			require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestAgent_RetriesFailedRemoteTurn(t *testing.T) {
 				if failures := int64(c.succeedsAt - 1); !c.fails {
 					require.Equal(t, "I found it.", done.Result.Text)
 					if c.rejected {
-						failures-- // the rejected request used nothing
+						failures-- // the rejected request used no budget
 					}
 					require.EqualValues(t, 9+4*failures, done.Result.Usage.InputTokens, "tokens of failed turns count")
 				}

@@ -13,12 +13,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// A remote turn belongs to the run of its parent. This holds for a remote agent called as a tool too, and when the
-// parent is itself a remote turn. The request carries the W3C trace of the parent.
+// A remote turn belongs to the run of its parent. This also holds if the remote agent is called as a tool, or if
+// the parent is a remote turn itself. The request carries the W3C trace of the parent.
 // Req: OC-10
 func TestAgent_RemoteTurnBelongsToTheRun(t *testing.T) {
 	const root = "33333333333333333333333333333333"
-	m := &mesh{events: researchEvents()}
+	m := &fakeMesh{events: flowEvents()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{Description: "Finds things."})
 	require.NoError(t, err)
 	below, err := flow.AsTool(remote, flow.AsToolConfig{})

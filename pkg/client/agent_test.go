@@ -31,8 +31,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// mesh answers each request with the events of the test.
-type mesh struct {
+// fakeMesh answers each request with the events that the test sets.
+type fakeMesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	events   []*troupev1.Event
 	sendLast chan struct{}                                                 // closing it sends the turn result (nil means at once)
@@ -40,18 +40,18 @@ type mesh struct {
 
 	mu        sync.Mutex
 	requests  []*troupev1.OrchestrateRequest
-	cancelled []string // traces
-	spans     []string // W3C traces of the requests
+	cancelled []string // ids of the cancelled traces
+	spans     []string // W3C trace ids of the requests
 }
 
-func (m *mesh) CancelTrace(_ context.Context, req *troupev1.CancelTraceRequest) (*troupev1.CancelTraceResponse, error) {
+func (m *fakeMesh) CancelTrace(_ context.Context, req *troupev1.CancelTraceRequest) (*troupev1.CancelTraceResponse, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.cancelled = append(m.cancelled, req.GetTraceId())
 	return &troupev1.CancelTraceResponse{}, nil
 }
 
-func (m *mesh) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.OrchestratorService_OrchestrateServer) error {
+func (m *fakeMesh) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.OrchestratorService_OrchestrateServer) error {
 	m.mu.Lock()
 	m.requests = append(m.requests, req)
 	m.spans = append(m.spans, trace.SpanContextFromContext(stream.Context()).TraceID().String())
@@ -84,8 +84,8 @@ func (m *mesh) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.Orc
 	return nil
 }
 
-// serveMesh serves the mesh until the test ends, and returns a client of it.
-func serveMesh(t testing.TB, m *mesh) *client.Client {
+// serveMesh serves m until the test ends and returns a client that is connected to it.
+func serveMesh(t testing.TB, m *fakeMesh) *client.Client {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -105,7 +105,7 @@ func serveMesh(t testing.TB, m *mesh) *client.Client {
 	return client.New(conn)
 }
 
-func fromAgent(name, branch string, e *troupev1.Event) *troupev1.Event {
+func withAuthor(name, branch string, e *troupev1.Event) *troupev1.Event {
 	e.Agent, e.Branch = name, branch
 	return e
 }
@@ -118,26 +118,42 @@ func turnResult(result *troupev1.TurnResult) *troupev1.Event {
 	return &troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: result}}
 }
 
-// researchEvents returns the events of a remote agent that is a flow.
-func researchEvents() []*troupev1.Event {
+// flowEvents returns the events of a remote agent that is a flow.
+func flowEvents() []*troupev1.Event {
 	return []*troupev1.Event{
 		{SessionId: "theirs", Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{RequestId: "sub-1", TurnId: "t-1"}}},
-		fromAgent("research", "research.finder", &troupev1.Event{Payload: &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{CallId: "0", Tool: "search", Message: "half"}}}),
-		fromAgent("research", "research.finder", &troupev1.Event{Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: "1", Tool: "search", Arguments: "{}"}}}),
-		fromAgent("research", "research.finder", &troupev1.Event{Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
+		withAuthor("research", "research.finder", &troupev1.Event{Payload: &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{
+			CallId: "0",
+			Tool:   "search", Message: "half",
+		}}}),
+		withAuthor("research", "research.finder",
+			&troupev1.Event{Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{
+				CallId: "1", Tool: "search",
+				Arguments: "{}",
+			}}}),
+		withAuthor("research", "research.finder", &troupev1.Event{Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
 			CallId: "1", Tool: "search", Status: troupev1.ToolStatus_TOOL_STATUS_SUCCESS, Summary: "found", Duration: durationpb.New(time.Second),
 		}}}),
-		fromAgent("research", "", &troupev1.Event{Payload: &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{Topic: troupev1.Topic_TOPIC_PLAN, Text: "hm"}}}),
-		fromAgent("research", "", textDelta("I fou")),
-		fromAgent("research", "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{}}}),
-		fromAgent("research", "", textDelta("I found it.")),
-		fromAgent("research", "", &troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{Model: "m", Iteration: 1, Usage: &troupev1.Usage{InputTokens: 3, ModelCalls: 1}}}}),
-		fromAgent("research", "", &troupev1.Event{Payload: &troupev1.Event_AgentMessage{AgentMessage: &troupev1.AgentMessage{StateKeys: []string{"theirs"}}}}),
-		fromAgent("research", "", &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: "CAREFUL", Message: "…"}}}),
-		fromAgent("research", "", &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: &troupev1.StepResult{
+		withAuthor("research", "", &troupev1.Event{Payload: &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{
+			Topic: troupev1.Topic_TOPIC_PLAN,
+			Text:  "hm",
+		}}}),
+		withAuthor("research", "", textDelta("I fou")),
+		withAuthor("research", "", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{}}}),
+		withAuthor("research", "", textDelta("I found it.")),
+		withAuthor("research", "", &troupev1.Event{Payload: &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{
+			Model: "m", Iteration: 1,
+			Usage: &troupev1.Usage{InputTokens: 3, ModelCalls: 1},
+		}}}),
+		withAuthor("research", "", &troupev1.Event{Payload: &troupev1.Event_AgentMessage{AgentMessage: &troupev1.AgentMessage{StateKeys: []string{"theirs"}}}}),
+		withAuthor("research", "", &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: "CAREFUL", Message: "…"}}}),
+		withAuthor("research", "", &troupev1.Event{Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{Result: &troupev1.StepResult{
 			Iterations: 2, ToolsCalled: []string{"search"}, Observations: []string{"Used tool: search\nfound"},
 		}}}}),
-		turnResult(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, Text: "I found it.", Usage: &troupev1.Usage{InputTokens: 9, ModelCalls: 2}}),
+		turnResult(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, Text: "I found it.", Usage: &troupev1.Usage{
+			InputTokens: 9,
+			ModelCalls:  2,
+		}}),
 	}
 }
 
@@ -151,7 +167,7 @@ func newStep() execution.Step {
 	}
 }
 
-// runAgent runs an agent to its end. It returns "author branch payload" for each event, and the result.
+// runAgent runs an agent to its end. It returns its events as "author branch payload", and its result.
 func runAgent(ctx context.Context, a *agent.Agent, inv agent.Invocation) (told []string, done event.TurnResult, err error) {
 	for e, failed := range a.Run(ctx, inv) {
 		if failed != nil {
@@ -160,7 +176,7 @@ func runAgent(ctx context.Context, a *agent.Agent, inv agent.Invocation) (told [
 		switch p := e.Payload.(type) {
 		case event.TurnResult:
 			done = p
-		case event.UserInput, event.Appended, event.Answer:
+		case event.UserInput, event.MessageAppended, event.Answer:
 		case event.ModelCall:
 			told = append(told, fmt.Sprintf("%s %s %s %d %d", e.Author, e.Branch, p.Model, p.Iteration, p.Usage.InputTokens))
 		default:
@@ -172,7 +188,7 @@ func runAgent(ctx context.Context, a *agent.Agent, inv agent.Invocation) (told [
 
 // Req: LP-18
 func TestAgent_ForwardsEventsAndResultOfRemoteAgent(t *testing.T) {
-	m := &mesh{events: researchEvents()}
+	m := &fakeMesh{events: flowEvents()}
 	c := serveMesh(t, m)
 	remote, err := c.Agent("research", agent.Config{Description: "Finds things."})
 	require.NoError(t, err)
@@ -215,14 +231,18 @@ func TestAgent_ForwardsEventsAndResultOfRemoteAgent(t *testing.T) {
 	require.Equal(t, "token-1", first.GetAuth().GetCredentials()["github"])
 	require.Equal(t, troupev1.OnBusy_ON_BUSY_ENQUEUE, first.GetOnBusy())
 	require.InDelta(t, agent.DefaultTimeout.Seconds(), first.GetTimeout().AsDuration().Seconds(), 30)
-	require.Equal(t, []string{first.GetSessionId(), first.GetRequestId(), first.GetText()}, []string{second.GetSessionId(), second.GetRequestId(), second.GetText()})
-	require.Empty(t, cmp.Diff(&troupev1.Parent{TraceId: parentTraceID, TurnId: "turn-1", Step: 1, Call: 2, RootTraceId: parentTraceID}, first.GetParent(), protocmp.Transform()))
+	require.Equal(t, []string{first.GetSessionId(), first.GetRequestId(), first.GetText()}, []string{
+		second.GetSessionId(), second.GetRequestId(),
+		second.GetText(),
+	})
+	require.Empty(t, cmp.Diff(&troupev1.Parent{TraceId: parentTraceID, TurnId: "turn-1", Step: 1, Call: 2, RootTraceId: parentTraceID}, first.GetParent(),
+		protocmp.Transform()))
 	require.Regexp(t, `^[A-Za-z0-9_-]{1,64}$`, first.GetSessionId())
 	require.NotEqual(t, "session-1", first.GetSessionId())
 }
 
 func TestAgent_KeepsSessionAcrossTurnsAndRunsOncePerRound(t *testing.T) {
-	m := &mesh{events: researchEvents()}
+	m := &fakeMesh{events: flowEvents()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{})
 	require.NoError(t, err)
 	rounds, err := flow.Repeat(agent.Config{Name: "rounds"}, 2, remote)
@@ -253,14 +273,18 @@ func TestAgent_ReportsOutcomeOfRemoteTurn(t *testing.T) {
 		reason event.Reason
 		mode   failure.Mode
 	}{
-		"a question":                  {&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "Which one?"}, event.InputRequired, ""},
+		"a question": {
+			&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "Which one?"},
+			event.InputRequired, "",
+		},
 		"a failure":                   {failed(troupev1.FailureMode_FAILURE_MODE_RESOURCE_API), event.Failed, failure.ResourceAPI},
 		"a failure that is not ours":  {failed(troupev1.FailureMode_FAILURE_MODE_FENCED), event.Failed, failure.ResourceTool},
 		"cancelled by another client": {failed(troupev1.FailureMode_FAILURE_MODE_USER_CANCELLED), event.Failed, failure.ResourceTool},
-		"its workers are lost":        {failed(troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED), event.Failed, failure.ResourceTool}, // it is quarantined, and not the turn above
+		// only the remote turn is quarantined, not its parent
+		"its workers are lost": {failed(troupev1.FailureMode_FAILURE_MODE_ATTEMPTS_EXHAUSTED), event.Failed, failure.ResourceTool},
 	} {
 		t.Run(name, func(t *testing.T) {
-			remote, err := serveMesh(t, &mesh{events: []*troupev1.Event{turnResult(tc.result)}}).Agent("research", agent.Config{})
+			remote, err := serveMesh(t, &fakeMesh{events: []*troupev1.Event{turnResult(tc.result)}}).Agent("research", agent.Config{})
 			require.NoError(t, err)
 			_, done, err := runAgent(t.Context(), remote, agent.Invocation{Step: newStep()})
 			require.Equal(t, tc.mode != "", err != nil)
@@ -274,10 +298,11 @@ func TestAgent_ReportsOutcomeOfRemoteTurn(t *testing.T) {
 }
 
 // Pending calls of a remote session become a question that names the session. They are not pending calls of this
-// step, because they are answered in the remote session.
+// step, because the user answers them in the remote session.
 func TestAgent_PendingCallsBecomeAQuestion(t *testing.T) {
-	m := &mesh{events: []*troupev1.Event{
-		fromAgent("research", "", &troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: &troupev1.PendingCall{Id: "1-1-2"}}}}),
+	m := &fakeMesh{events: []*troupev1.Event{
+		withAuthor("research", "",
+			&troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: &troupev1.PendingCall{Id: "1-1-2"}}}}),
 		turnResult(&troupev1.TurnResult{
 			Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "send_mail waits for an approval.",
 			Pending: []*troupev1.PendingCall{{Id: "1-1-2", Tool: "send_mail"}},
@@ -295,7 +320,7 @@ func TestAgent_PendingCallsBecomeAQuestion(t *testing.T) {
 }
 
 func TestAgent_RejectsInvalidNameAndSelfCall(t *testing.T) {
-	c := serveMesh(t, &mesh{})
+	c := serveMesh(t, &fakeMesh{})
 	_, err := c.Agent("", agent.Config{Name: "a"})
 	require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
 	_, err = c.Agent("Not a name", agent.Config{})
@@ -307,7 +332,7 @@ func TestAgent_RejectsInvalidNameAndSelfCall(t *testing.T) {
 	require.ErrorContains(t, err, "would ask itself")
 }
 
-// A flow of a local agent and a remote one.
+// This flow runs a remote agent and then a local one.
 func ExampleClient_Agent() {
 	conn, err := rpc.Dial("127.0.0.1:7400", telemetry.Discard())
 	if err != nil {
@@ -330,10 +355,10 @@ func ExampleClient_Agent() {
 	// Output: team
 }
 
-// An agent that is called as a tool publishes no events of its own. The remote turn that works for it is
+// An agent that is called as a tool publishes no events of its own. The event that names the remote turn is still
 // published, at any depth.
 func TestAgent_CalledAsToolReportsSubtask(t *testing.T) {
-	m := &mesh{events: researchEvents()}
+	m := &fakeMesh{events: flowEvents()}
 	remote, err := serveMesh(t, m).Agent("research", agent.Config{Description: "Finds things."})
 	require.NoError(t, err)
 	asTool := func(a *agent.Agent) []tool.Tool {

@@ -19,7 +19,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// newCertificateFiles returns the certificate files of a local server, signed by a new CA.
+// newCertificateFiles creates a CA and a server certificate that it signs, and returns their files.
 func newCertificateFiles(t *testing.T) identity.Files {
 	t.Helper()
 	ca, err := identity.OpenCA(t.TempDir())
@@ -36,15 +36,15 @@ func TestTurn_FailsAtOnceOnRejectedCertificate(t *testing.T) {
 	edge, err := identity.Edge{Cert: theirs.Cert, Key: theirs.Key, CA: theirs.CA}.Open(zap.NewNop())
 	require.NoError(t, err)
 	for name, trust := range map[string]identity.ClientTLS{
-		"theirs":         {CA: ours.CA, Cert: theirs.Cert, Key: theirs.Key},
-		"ours":           {CA: theirs.CA, Cert: ours.Cert, Key: ours.Key},
-		"of a plain one": {CA: ours.CA},
+		"the client rejects the server": {CA: ours.CA, Cert: theirs.Cert, Key: theirs.Key},
+		"the server rejects the client": {CA: theirs.CA, Cert: ours.Cert, Key: ours.Key},
+		"the server has no TLS":         {CA: ours.CA},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lis, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
 			var options []grpc.ServerOption
-			if name != "of a plain one" {
+			if name != "the server has no TLS" {
 				options = append(options, grpc.Creds(edge.Credentials()))
 			}
 			server := grpc.NewServer(options...)
@@ -56,7 +56,7 @@ func TestTurn_FailsAtOnceOnRejectedCertificate(t *testing.T) {
 			conn, err := rpc.DialWith(creds, lis.Addr().String(), telemetry.Discard())
 			require.NoError(t, err)
 			defer func() { require.NoError(t, conn.Close()) }()
-			_, err = collect(client.New(conn).Turn(t.Context(), newRequest()))
+			_, err = collectEvents(client.New(conn).Turn(t.Context(), newRequest()))
 			require.Equal(t, failure.PolicySecurity, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, "tls: ")
 		})
@@ -72,11 +72,14 @@ func TestTurn_RetriesWhenCertificateIsRejectedLater(t *testing.T) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	accepted := &cutListener{Listener: lis}
-	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(shown.Load().Cert, shown.Load().Key)
-		return &pair, err
-	}})))
-	troupev1.RegisterOrchestratorServiceServer(server, &orchestrator{listener: accepted, script: func(int) (int, error) {
+	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(shown.Load().Cert, shown.Load().Key)
+			return &pair, err
+		},
+	})))
+	troupev1.RegisterOrchestratorServiceServer(server, &fakeOrchestrator{listener: accepted, script: func(int) (int, error) {
 		shown.Store(&theirs)
 		return 0, errCut
 	}})
@@ -90,6 +93,6 @@ func TestTurn_RetriesWhenCertificateIsRejectedLater(t *testing.T) {
 	defer func() { require.NoError(t, conn.Close()) }()
 	c := client.New(conn)
 	c.SetPatience(shortPatience)
-	_, err = collect(c.Turn(t.Context(), newRequest()))
+	_, err = collectEvents(c.Turn(t.Context(), newRequest()))
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
 }

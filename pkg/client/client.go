@@ -19,17 +19,17 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Client sends requests to the orchestrator at one address. It includes the unary methods of the generated
-// clients. It is safe for concurrent use.
+// Client sends requests to the orchestrator at one address. It embeds the generated clients, which provide the
+// unary methods. It is safe for concurrent use.
 type Client struct {
 	troupev1.OrchestratorServiceClient
 	Sessions troupev1.SessionServiceClient
 
-	patience   time.Duration // how long a stream is resumed without progress
+	patience   time.Duration // how long the client resumes a stream without progress
 	notifyWait func(error, time.Duration)
 }
 
-// New returns a client over a connection that the caller closes.
+// New returns a client that uses conn. The caller closes conn.
 func New(conn grpc.ClientConnInterface) *Client {
 	return &Client{
 		OrchestratorServiceClient: troupev1.NewOrchestratorServiceClient(conn),
@@ -37,19 +37,20 @@ func New(conn grpc.ClientConnInterface) *Client {
 	}
 }
 
-// WithWaitNotice returns a client that calls notify before it waits because an orchestrator rejected a turn as
-// overloaded. It passes the rejection and the delay. The calls for one Turn do not overlap.
+// WithWaitNotice returns a client that calls notify each time before it waits because an orchestrator rejected a
+// turn as overloaded. notify gets the rejection and the delay. Calls for the same Turn do not overlap.
 func (c *Client) WithWaitNotice(notify func(rejection error, d time.Duration)) *Client {
 	other := *c
 	other.notifyWait = notify
 	return &other
 }
 
-// defaultPatience outlasts the restart of an orchestrator, and the lease of 30 s that a killed orchestrator leaves
-// behind.
+// defaultPatience is how long a client waits for progress. It is longer than the restart of an orchestrator, and
+// longer than the lease of 30 s that a killed orchestrator leaves behind.
 const defaultPatience = 45 * time.Second
 
-// firstPatience applies to an address that has never responded, because it may be wrong.
+// firstPatience is how long a client waits for an address that has never responded, because the address may be
+// wrong.
 const firstPatience = 3 * time.Second
 
 // Turn sends one user input, a text or answers to pending calls, and yields the events of its trace up to the turn result.
@@ -85,8 +86,9 @@ func (c *Client) Turn(ctx context.Context, req *troupev1.OrchestrateRequest) ite
 	})
 }
 
-// Watch yields the events of a trace with a sequence above after, up to the turn result. It resumes as Turn does, but it
-// cannot cause a takeover and ends with trace_orphaned instead.
+// Watch yields the events of a trace with a sequence above after, up to the turn result. It resumes a broken
+// stream as Turn does. It cannot cause a takeover, so it ends with trace_orphaned if no orchestrator drives the
+// turn.
 func (c *Client) Watch(ctx context.Context, traceID string, after uint64) iter.Seq2[*troupev1.Event, error] {
 	return c.resumeStream(ctx, traceID, after, nil)
 }
@@ -94,7 +96,8 @@ func (c *Client) Watch(ctx context.Context, traceID string, after uint64) iter.S
 // stream receives the next event of an Orchestrate or WatchTrace call.
 type stream func() (*troupev1.Event, error)
 
-// resumeStream opens a trace with open. Once it knows the trace id, it resumes a broken stream with WatchTrace.
+// resumeStream calls open to open the stream of a trace. Once it knows the trace id, it resumes a broken stream
+// with WatchTrace.
 func (c *Client) resumeStream(ctx context.Context, traceID string, after uint64, open func(context.Context) (stream, error)) iter.Seq2[*troupev1.Event, error] {
 	return func(yield func(*troupev1.Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -119,14 +122,15 @@ func (c *Client) resumeStream(ctx context.Context, traceID string, after uint64,
 				return
 			}
 			if err == nil {
-				err = failure.New(failure.SystemNetwork, "client", "the stream ended before the turn did; send the request again with its session_id and request_id")
+				err = failure.New(failure.SystemNetwork, "client",
+					"the stream ended before the turn did; send the request again with its session_id and request_id")
 			}
 			if after == from && rejections < maxRetries && c.waitToRetry(ctx, err) {
 				rejections++
 				broken = time.Time{}
 				continue
 			}
-			if progress || time.Since(began) >= c.patience { // a stream that lasted so long did not fail
+			if progress || time.Since(began) >= c.patience { // a stream that lasted this long counts as progress
 				broken = time.Time{}
 				pace.Reset()
 			}
@@ -148,11 +152,11 @@ func (c *Client) resumeStream(ctx context.Context, traceID string, after uint64,
 	}
 }
 
-// streamOpenError is the error of a stream that could not be opened. The server has not seen the request.
+// streamOpenError wraps the error of a stream that could not be opened. The server has not seen the request.
 type streamOpenError struct{ error }
 
 // Unwrap returns the gRPC error.
-func (u streamOpenError) Unwrap() error { return u.error }
+func (s streamOpenError) Unwrap() error { return s.error }
 
 // isCertificateRejected reports whether the TLS handshake failed because one side rejected the certificate of the
 // other.
@@ -161,12 +165,12 @@ func isCertificateRejected(err error) bool {
 	return (kind == grpcfailure.DialUntrusted || kind == grpcfailure.DialRejected) && strings.Contains(reason, "tls: ")
 }
 
-// maxRetries bounds how often the client repeats a rejected request, so that an overloaded mesh does not spend its
-// time on rejections.
+// maxRetries limits how often the client repeats a rejected request, so that an overloaded mesh does not spend its
+// time on rejecting requests.
 const maxRetries = 3
 
-// waitToRetry waits for the delay that a rejection asks for. It returns false if err asks for none, or if ctx ends
-// before the next try.
+// waitToRetry waits for the delay that a rejection requests. It returns false if err requests no delay, or if ctx
+// ends before the delay is over.
 func (c *Client) waitToRetry(ctx context.Context, err error) bool {
 	after, ok := failure.RetryAfter(err)
 	if !ok || !failure.Is(err, failure.Overloaded, failure.PolicyRateLimit) {
@@ -191,7 +195,7 @@ func (c *Client) watch(ctx context.Context, traceID string, after uint64) (strea
 }
 
 // forwardStream yields the events of one stream. It returns done if it yielded the turn result or the consumer
-// stopped. It returns no error if the server ended the stream.
+// stopped. If the server ended the stream without an error, it returns no error.
 func forwardStream(ctx context.Context, connect func(context.Context) (stream, error), traceID *string, after *uint64,
 	yield func(*troupev1.Event, error) bool,
 ) (progress, done bool, _ error) {

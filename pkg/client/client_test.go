@@ -27,10 +27,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const traceID = "0af7651916cd43dd8448eb211c80319c"
 
-// lastSequence is the sequence of the turn result in the trace that the orchestrator sends.
+// lastSequence is the sequence of the turn result in the trace of fakeOrchestrator.
 const lastSequence = 6
 
-// allEvents returns the events of the trace: six stored events, with a text delta before each except the first.
+// allEvents returns the events of the trace: six stored events, each except the first preceded by a text delta.
 func allEvents() (all []*troupev1.Event) {
 	for s := uint64(1); s <= lastSequence; s++ {
 		if s > 1 {
@@ -45,21 +45,21 @@ func allEvents() (all []*troupev1.Event) {
 	return all
 }
 
-// orchestrator sends the events of one trace and breaks its streams as the test says.
-type orchestrator struct {
+// fakeOrchestrator sends the events of one trace. Its script decides when a stream breaks.
+type fakeOrchestrator struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	listener *cutListener
-	// script says for each stream, numbered from 1, after how many items it breaks and with which error. A
-	// negative number means that it does not break.
+	// script returns after how many items a stream breaks, and with which error. Streams are numbered from 1. A
+	// negative number of items means that the stream does not break.
 	script func(stream int) (items int, with error)
 
 	mu       sync.Mutex
 	requests []*troupev1.OrchestrateRequest
-	watches  []uint64 // after_sequence of each
+	watches  []uint64 // after_sequence of each WatchTrace call
 	streams  int
 }
 
-func (o *orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.OrchestratorService_OrchestrateServer) error {
+func (o *fakeOrchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.OrchestratorService_OrchestrateServer) error {
 	o.mu.Lock()
 	o.requests = append(o.requests, req)
 	o.mu.Unlock()
@@ -68,7 +68,7 @@ func (o *orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 	})
 }
 
-func (o *orchestrator) WatchTrace(req *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
+func (o *fakeOrchestrator) WatchTrace(req *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
 	o.mu.Lock()
 	o.watches = append(o.watches, req.GetAfterSequence())
 	o.mu.Unlock()
@@ -86,7 +86,7 @@ func (o *orchestrator) WatchTrace(req *troupev1.WatchTraceRequest, stream troupe
 	})
 }
 
-func (o *orchestrator) sendEvents(ctx context.Context, events []*troupev1.Event, send func(*troupev1.Event) error) error {
+func (o *fakeOrchestrator) sendEvents(ctx context.Context, events []*troupev1.Event, send func(*troupev1.Event) error) error {
 	o.mu.Lock()
 	o.streams++
 	items, with := o.script(o.streams)
@@ -105,7 +105,7 @@ func (o *orchestrator) sendEvents(ctx context.Context, events []*troupev1.Event,
 	switch {
 	case errors.Is(with, errCut):
 		if items == 0 {
-			o.listener.cut()
+			o.listener.closeConnections()
 		}
 		<-ctx.Done()
 	case errors.Is(with, errHang):
@@ -114,14 +114,14 @@ func (o *orchestrator) sendEvents(ctx context.Context, events []*troupev1.Event,
 	return with
 }
 
-// Ways to end a stream that are not errors of the mesh.
+// These errors in a script end a stream in another way than with an error of the mesh.
 var (
-	errCut  = errors.New("with its connection, once the items have arrived")
-	errHang = errors.New("when the caller has had enough")
+	errCut  = errors.New("the connection is cut after the items have arrived")
+	errHang = errors.New("the stream stays open until the caller stops")
 )
 
 // streamCount returns how many streams were opened.
-func (o *orchestrator) streamCount() int {
+func (o *fakeOrchestrator) streamCount() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.streams
@@ -130,19 +130,19 @@ func (o *orchestrator) streamCount() int {
 // neverBreak is a script that breaks no stream.
 func neverBreak(int) (int, error) { return -1, nil }
 
-// serve serves the orchestrator until the test ends, and returns a client of it.
-func serve(t *testing.T, script func(int) (int, error)) (*orchestrator, *client.Client) {
+// serveOrchestrator serves a fakeOrchestrator until the test ends and returns it with a client.
+func serveOrchestrator(t *testing.T, script func(int) (int, error)) (*fakeOrchestrator, *client.Client) {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	conn, err := rpc.Dial(lis.Addr().String(), telemetry.Discard())
 	require.NoError(t, err)
-	return serveAt(t, lis, conn, script)
+	return serveOrchestratorAt(t, lis, conn, script)
 }
 
-func serveAt(t *testing.T, lis net.Listener, conn *grpc.ClientConn, script func(int) (int, error)) (*orchestrator, *client.Client) {
+func serveOrchestratorAt(t *testing.T, lis net.Listener, conn *grpc.ClientConn, script func(int) (int, error)) (*fakeOrchestrator, *client.Client) {
 	t.Helper()
-	o := &orchestrator{listener: &cutListener{Listener: lis}, script: script}
+	o := &fakeOrchestrator{listener: &cutListener{Listener: lis}, script: script}
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})
 	require.NoError(t, err)
 	troupev1.RegisterOrchestratorServiceServer(server, o)
@@ -157,7 +157,7 @@ func serveAt(t *testing.T, lis net.Listener, conn *grpc.ClientConn, script func(
 	return o, client.New(conn)
 }
 
-// cutListener is a listener that can cut its connections.
+// cutListener is a net.Listener that can close all its connections.
 type cutListener struct {
 	net.Listener
 	mu   sync.Mutex
@@ -174,7 +174,7 @@ func (c *cutListener) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-func (c *cutListener) cut() {
+func (c *cutListener) closeConnections() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, conn := range c.open {
@@ -183,13 +183,14 @@ func (c *cutListener) cut() {
 	c.open = nil
 }
 
-// newRequest returns a request without ids, for which the client makes its own.
+// newRequest returns a request without ids, so that the client generates them.
 func newRequest() *troupev1.OrchestrateRequest {
 	return &troupev1.OrchestrateRequest{Input: &troupev1.OrchestrateRequest_Text{Text: "What may an agent write?"}}
 }
 
-// collect reads a stream of events to its end, which may be an error. It calls arrived after each event.
-func collect(events iter.Seq2[*troupev1.Event, error], arrived ...func()) (stored []*troupev1.Event, failed error) {
+// collectEvents reads a stream to its end, which may be an error, and returns the stored events. It calls arrived
+// after each item.
+func collectEvents(events iter.Seq2[*troupev1.Event, error], arrived ...func()) (stored []*troupev1.Event, failed error) {
 	for e, err := range events {
 		for _, tell := range arrived {
 			tell()
@@ -204,7 +205,7 @@ func collect(events iter.Seq2[*troupev1.Event, error], arrived ...func()) (store
 	return stored, nil
 }
 
-// requireComplete requires that every stored event after the given sequence arrived once and in order.
+// requireComplete checks that every stored event after the given sequence arrived once and in order.
 func requireComplete(t *testing.T, got []*troupev1.Event, after uint64) {
 	t.Helper()
 	var want []*troupev1.Event
@@ -217,7 +218,7 @@ func requireComplete(t *testing.T, got []*troupev1.Event, after uint64) {
 }
 
 func TestTurn_YieldsTheWholeTrace(t *testing.T) {
-	o, c := serve(t, neverBreak)
+	o, c := serveOrchestrator(t, neverBreak)
 	var all []*troupev1.Event
 	for e, err := range c.Turn(t.Context(), newRequest()) {
 		require.NoError(t, err)
@@ -227,38 +228,38 @@ func TestTurn_YieldsTheWholeTrace(t *testing.T) {
 	require.Equal(t, 1, o.streamCount())
 }
 
-// A stream may break at any item and in any way: the client resumes it, loses no stored event, and yields none
+// The client resumes a stream that breaks at any item and in any way. It loses no stored event and yields none
 // twice.
 func TestTurn_ResumesBrokenStream(t *testing.T) {
 	breaks := map[string]error{
-		"cut":     errCut,
-		"status":  failure.New(failure.SystemNetwork, "test", "the orchestrator is stopping"),
-		"refused": failure.New(failure.SystemNetwork, "test", "not yet"),
-		"slow":    failure.New(failure.SlowConsumer, "test", "the client is behind").With("resume_after", "3"),
-		"ended":   nil,
+		"cut":      errCut,
+		"status":   failure.New(failure.SystemNetwork, "test", "the orchestrator is stopping"),
+		"rejected": failure.New(failure.SystemNetwork, "test", "not yet"),
+		"slow":     failure.New(failure.SlowConsumer, "test", "the client is behind").With("resume_after", "3"),
+		"ended":    nil,
 	}
 	for how, with := range breaks {
 		for items := range len(allEvents()) {
 			t.Run(fmt.Sprintf("%s after %d items", how, items), func(t *testing.T) {
-				o, c := serve(t, func(stream int) (int, error) {
+				o, c := serveOrchestrator(t, func(stream int) (int, error) {
 					switch {
 					case stream == 1:
 						return items, with
-					case stream == 2 && how == "refused":
+					case stream == 2 && how == "rejected":
 						return 0, with
 					default:
 						return -1, nil
 					}
 				})
 				left := items
-				got, err := collect(c.Turn(t.Context(), newRequest()), func() {
+				got, err := collectEvents(c.Turn(t.Context(), newRequest()), func() {
 					if left--; left == 0 && errors.Is(with, errCut) {
-						o.listener.cut()
+						o.listener.closeConnections()
 					}
 				})
 				require.NoError(t, err)
 				requireComplete(t, got, 0)
-				for _, r := range o.requests { // before it knows the trace it sends the request again
+				for _, r := range o.requests { // until the client knows the trace, it repeats the request
 					require.NotEmpty(t, r.GetSessionId())
 					require.Equal(t, o.requests[0].GetSessionId(), r.GetSessionId())
 					require.Equal(t, o.requests[0].GetRequestId(), r.GetRequestId())
@@ -270,11 +271,11 @@ func TestTurn_ResumesBrokenStream(t *testing.T) {
 }
 
 func TestTurn_ResumesWhileThereIsProgress(t *testing.T) {
-	o, c := serve(t, func(int) (int, error) { return 2, errCut }) // one stored event of each stream
+	o, c := serveOrchestrator(t, func(int) (int, error) { return 2, errCut }) // each stream sends one stored event
 	items := 0
-	got, err := collect(c.Turn(t.Context(), newRequest()), func() {
+	got, err := collectEvents(c.Turn(t.Context(), newRequest()), func() {
 		if items++; items%2 == 0 {
-			o.listener.cut()
+			o.listener.closeConnections()
 		}
 	})
 	require.NoError(t, err)
@@ -282,10 +283,10 @@ func TestTurn_ResumesWhileThereIsProgress(t *testing.T) {
 	require.Equal(t, []uint64{1, 2, 3, 4, 5}, o.watches)
 }
 
-// Watching a trace from its last event on ends without events and without an error.
+// Watching a trace from its last event yields no events and no error.
 func TestWatch_EndsAfterLastEvent(t *testing.T) {
-	o, c := serve(t, neverBreak)
-	got, err := collect(c.Watch(t.Context(), traceID, lastSequence))
+	o, c := serveOrchestrator(t, neverBreak)
+	got, err := collectEvents(c.Watch(t.Context(), traceID, lastSequence))
 	require.NoError(t, err)
 	require.Empty(t, got)
 	require.Equal(t, 1, o.streamCount())
@@ -295,7 +296,7 @@ func TestTurn_GivesUpWithoutProgress(t *testing.T) {
 	away := failure.New(failure.SystemNetwork, "test", "the store is away")
 	for name, items := range map[string]int{"from the start": 0, "in the middle": 3} {
 		t.Run(name, func(t *testing.T) {
-			o, c := serve(t, func(stream int) (int, error) {
+			o, c := serveOrchestrator(t, func(stream int) (int, error) {
 				if stream == 1 {
 					return items, away
 				}
@@ -303,7 +304,7 @@ func TestTurn_GivesUpWithoutProgress(t *testing.T) {
 			})
 			c.SetPatience(shortPatience)
 			began := time.Now()
-			got, err := collect(c.Turn(t.Context(), newRequest()))
+			got, err := collectEvents(c.Turn(t.Context(), newRequest()))
 			require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, "the store is away")
 			require.Len(t, got, min(items, 2))
@@ -315,14 +316,14 @@ func TestTurn_GivesUpWithoutProgress(t *testing.T) {
 
 // A stream that ends normally but without a turn result is an error.
 func TestTurn_WithoutAResultIsAnError(t *testing.T) {
-	_, c := serve(t, func(stream int) (int, error) {
+	_, c := serveOrchestrator(t, func(stream int) (int, error) {
 		if stream == 1 {
 			return 3, nil
 		}
 		return 0, nil
 	})
 	c.SetPatience(shortPatience)
-	_, err := collect(c.Turn(t.Context(), newRequest()))
+	_, err := collectEvents(c.Turn(t.Context(), newRequest()))
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
 	require.ErrorContains(t, err, "the stream ended before the turn did")
 }
@@ -333,8 +334,8 @@ func TestTurn_DoesNotRetryRejectedRequest(t *testing.T) {
 		failure.SessionFull, failure.SystemTimeout, failure.Unknown,
 	} {
 		t.Run(string(mode), func(t *testing.T) {
-			o, c := serve(t, func(int) (int, error) { return 0, failure.New(mode, "test", "no").With("trace_id", traceID) })
-			got, err := collect(c.Turn(t.Context(), newRequest()))
+			o, c := serveOrchestrator(t, func(int) (int, error) { return 0, failure.New(mode, "test", "no").With("trace_id", traceID) })
+			got, err := collectEvents(c.Turn(t.Context(), newRequest()))
 			require.Empty(t, got)
 			require.Equal(t, mode, failure.ModeOf(err), "%v", err)
 			require.ErrorContains(t, err, "no")
@@ -344,10 +345,10 @@ func TestTurn_DoesNotRetryRejectedRequest(t *testing.T) {
 }
 
 func TestTurn_KeepsIDsOfCaller(t *testing.T) {
-	o, c := serve(t, neverBreak)
+	o, c := serveOrchestrator(t, neverBreak)
 	req := newRequest()
 	req.SessionId, req.RequestId = "s1", "r1"
-	_, err := collect(c.Turn(t.Context(), req))
+	_, err := collectEvents(c.Turn(t.Context(), req))
 	require.NoError(t, err)
 	require.Equal(t, "s1", o.requests[0].GetSessionId())
 	require.Equal(t, "r1", o.requests[0].GetRequestId())
@@ -355,13 +356,13 @@ func TestTurn_KeepsIDsOfCaller(t *testing.T) {
 
 func TestWatch_StartsAfterAnySequence(t *testing.T) {
 	for after := range uint64(lastSequence) {
-		o, c := serve(t, func(stream int) (int, error) {
+		o, c := serveOrchestrator(t, func(stream int) (int, error) {
 			if stream == 1 {
 				return 0, errCut
 			}
 			return -1, nil
 		})
-		got, err := collect(c.Watch(t.Context(), traceID, after))
+		got, err := collectEvents(c.Watch(t.Context(), traceID, after))
 		require.NoError(t, err)
 		requireComplete(t, got, after)
 		require.Equal(t, after, o.watches[0])
@@ -370,7 +371,7 @@ func TestWatch_StartsAfterAnySequence(t *testing.T) {
 
 // A turn stops when its consumer stops reading or its context ends, even if the server keeps the stream open.
 func TestTurn_StopsWithConsumerOrContext(t *testing.T) {
-	o, c := serve(t, func(int) (int, error) { return 1, errHang })
+	o, c := serveOrchestrator(t, func(int) (int, error) { return 1, errHang })
 	for e, err := range c.Turn(t.Context(), newRequest()) {
 		require.NoError(t, err)
 		require.EqualValues(t, 1, e.GetSequence())

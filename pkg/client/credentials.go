@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// WithCredentials returns a connection whose calls carry the credentials, such as a bearer.Token. It returns conn
+// WithCredentials returns a connection that sends creds, such as a bearer.Token, with each call. It returns conn
 // itself if creds is nil.
 func WithCredentials(conn grpc.ClientConnInterface, creds credentials.PerRPCCredentials) grpc.ClientConnInterface {
 	if creds == nil {
@@ -22,11 +22,11 @@ type credentialConn struct {
 }
 
 // Invoke implements grpc.ClientConnInterface.
-func (s credentialConn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return s.ClientConnInterface.Invoke(ctx, method, args, reply, append(opts, grpc.PerRPCCredentials(s.creds))...)
+func (c credentialConn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return c.ClientConnInterface.Invoke(ctx, method, args, reply, append(opts, grpc.PerRPCCredentials(c.creds))...)
 }
 
 // NewStream implements grpc.ClientConnInterface.
-func (s credentialConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return s.ClientConnInterface.NewStream(ctx, desc, method, append(opts, grpc.PerRPCCredentials(s.creds))...)
+func (c credentialConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return c.ClientConnInterface.NewStream(ctx, desc, method, append(opts, grpc.PerRPCCredentials(c.creds))...)
 }

@@ -15,9 +15,9 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Files reads files into the parts of an OrchestrateRequest. A part has the last element of the path as its name.
-// Its media type follows from the file name extension, or else from the content. At most 8 files are allowed, with
-// 1 MiB each and 3 MiB together. Modes: user_invalid_input.
+// Files reads files into the parts of an OrchestrateRequest. A part is named after the last element of its path.
+// The media type follows from the file name extension, or from the content if the extension is unknown. At most 8
+// files are allowed, with 1 MiB each and 3 MiB in total. Modes: user_invalid_input.
 func Files(paths ...string) ([]*troupev1.Part, error) {
 	const op = "client.Files"
 	files, total := make([]conversation.Attachment, len(paths)), 0
@@ -45,8 +45,8 @@ func Files(paths ...string) ([]*troupev1.Part, error) {
 	return wire.PartsToProto(files), nil
 }
 
-// readLimited returns the content of a file. It stops one byte after the limit, which shows that the file is too
-// large.
+// readLimited returns the content of a file, but at most one byte more than the limit. The additional byte shows
+// that the file is too large.
 func readLimited(path string) ([]byte, error) {
 	f, err := os.Open(path) //nolint:gosec // the caller names what it sends
 	if err != nil {
@@ -56,7 +56,7 @@ func readLimited(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, conversation.MaxAttachmentBytes+1))
 }
 
-// errorWithoutPath returns why a file cannot be read, without its path.
+// errorWithoutPath returns the text of err without the path of the file.
 func errorWithoutPath(err error) string {
 	if path, ok := errors.AsType[*os.PathError](err); ok {
 		return path.Err.Error()

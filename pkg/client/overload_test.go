@@ -11,8 +11,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// An overloaded orchestrator names a delay. The client retries after it with the same ids, and gives up after
-// three retries or when its deadline comes first.
+// The client waits for the delay that an overloaded orchestrator requests, and retries with the same ids. It gives
+// up after three retries, or at once if its deadline comes before the delay is over.
 func TestTurn_RetriesOverloadAfterNamedDelay(t *testing.T) {
 	const after = 4 * time.Second
 	full := failure.New(failure.Overloaded, "test", "full").WithRetryAfter(after)
@@ -22,11 +22,11 @@ func TestTurn_RetriesOverloadAfterNamedDelay(t *testing.T) {
 		tries      int
 		fails      bool
 	}{
-		"once":            {rejections: 1, tries: 2},
-		"three times":     {rejections: 3, tries: 4},
-		"too often":       {rejections: 4, tries: 4, fails: true},
-		"no time for one": {rejections: 1, timeout: 3 * time.Second, tries: 1, fails: true},
-		"time for one":    {rejections: 9, timeout: 7 * time.Second, tries: 2, fails: true},
+		"once":               {rejections: 1, tries: 2},
+		"three times":        {rejections: 3, tries: 4},
+		"too often":          {rejections: 4, tries: 4, fails: true},
+		"no time to retry":   {rejections: 1, timeout: 3 * time.Second, tries: 1, fails: true},
+		"time for one retry": {rejections: 9, timeout: 7 * time.Second, tries: 2, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestTurn_RetriesOverloadAfterNamedDelay(t *testing.T) {
 				defer cancel()
 				var waits []time.Duration
 				began := time.Now()
-				got, err := collect(client.WithWaitNotice(func(rejection error, d time.Duration) {
+				got, err := collectEvents(client.WithWaitNotice(func(rejection error, d time.Duration) {
 					require.ErrorContains(t, rejection, "full")
 					waits = append(waits, d)
 				}).Turn(ctx, newRequest()))
@@ -72,8 +72,8 @@ func TestTurn_RetriesOverloadAfterNamedDelay(t *testing.T) {
 
 // A rejection without a delay is not retried.
 func TestTurn_DoesNotRetryOverloadWithoutDelay(t *testing.T) {
-	o, c := serve(t, func(int) (int, error) { return 0, failure.New(failure.Overloaded, "test", "full") })
-	_, err := collect(c.Turn(t.Context(), newRequest()))
+	o, c := serveOrchestrator(t, func(int) (int, error) { return 0, failure.New(failure.Overloaded, "test", "full") })
+	_, err := collectEvents(c.Turn(t.Context(), newRequest()))
 	require.Equal(t, failure.Overloaded, failure.ModeOf(err), "%v", err)
 	require.Equal(t, 1, o.streamCount())
 }

@@ -19,20 +19,22 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// serveInMemory works like serve without a network, so that synctest can control the time.
-func serveInMemory(t *testing.T, script func(int) (int, error)) (*orchestrator, *client.Client) {
+// serveInMemory does the same as serveOrchestrator over connections in memory, so that synctest can control the
+// time.
+func serveInMemory(t *testing.T, script func(int) (int, error)) (*fakeOrchestrator, *client.Client) {
 	t.Helper()
 	lis := bufconn.Listen(1 << 20)
 	conn, err := grpc.NewClient("passthrough:inside", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
 	require.NoError(t, err)
-	return serveAt(t, lis, conn, script)
+	return serveOrchestratorAt(t, lis, conn, script)
 }
 
 // shortPatience is how long a client in these tests waits for progress before it gives up.
 const shortPatience = 300 * time.Millisecond
 
-// The client outlasts the restart of an orchestrator, during which its address rejects connections for seconds.
+// The client keeps trying during the restart of an orchestrator, while its address rejects connections for
+// seconds.
 func TestTurn_OutlastsRestartOfOrchestrator(t *testing.T) {
 	for name, c := range map[string]struct {
 		items int
@@ -51,7 +53,7 @@ func TestTurn_OutlastsRestartOfOrchestrator(t *testing.T) {
 						return -1, nil
 					}
 				})
-				got, err := collect(client.Turn(t.Context(), newRequest()))
+				got, err := collectEvents(client.Turn(t.Context(), newRequest()))
 				require.NoError(t, err)
 				requireComplete(t, got, 0)
 				require.Less(t, o.streamCount(), 60, "at a pace")
@@ -60,19 +62,19 @@ func TestTurn_OutlastsRestartOfOrchestrator(t *testing.T) {
 	}
 }
 
-// The client gives up soon at an address that never responds, because it may be mistyped.
+// The client gives up after a short time if the address has never responded, because the address may be mistyped.
 func TestTurn_GivesUpSoonIfAddressNeverResponds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c := serveInMemory(t, func(int) (int, error) { return 0, failure.New(failure.SystemNetwork, "test", "refused") })
 		began := time.Now()
-		_, err := collect(c.Turn(t.Context(), newRequest()))
+		_, err := collectEvents(c.Turn(t.Context(), newRequest()))
 		require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "%v", err)
 		require.Less(t, time.Since(began), 6*time.Second)
 	})
 }
 
-// After an orchestrator was killed and its lease has expired, the same request makes another orchestrator take the
-// turn over. A client that only watches cannot cause a takeover.
+// After an orchestrator was killed and its lease has expired, repeating the request makes another orchestrator
+// take the turn over. A client that only watches cannot cause a takeover.
 func TestTurn_RepeatsRequestOfOrphanedTurn(t *testing.T) {
 	const lease = 30 * time.Second
 	for name, items := range map[string]int{"from the start": 0, "in the middle": 3} {
@@ -86,7 +88,7 @@ func TestTurn_RepeatsRequestOfOrphanedTurn(t *testing.T) {
 					}
 					return -1, nil
 				})
-				got, err := collect(c.Turn(t.Context(), newRequest()))
+				got, err := collectEvents(c.Turn(t.Context(), newRequest()))
 				require.NoError(t, err)
 				requireComplete(t, got, 0)
 				require.Empty(t, o.watches)
@@ -97,23 +99,23 @@ func TestTurn_RepeatsRequestOfOrphanedTurn(t *testing.T) {
 			})
 		})
 	}
-	o, c := serve(t, func(int) (int, error) {
+	o, c := serveOrchestrator(t, func(int) (int, error) {
 		return 0, failure.New(failure.TraceOrphaned, "test", "no orchestrator drives it")
 	})
-	_, err := collect(c.Watch(t.Context(), traceID, 1))
+	_, err := collectEvents(c.Watch(t.Context(), traceID, 1))
 	require.Equal(t, failure.TraceOrphaned, failure.ModeOf(err), "%v", err)
 	require.Equal(t, 1, o.streamCount())
 }
 
-// A request with answers is repeated as a whole and with the same ids, like a request with a text.
+// A request that answers pending calls is repeated completely and with the same ids, like a request with a text.
 func TestTurn_RepeatsRequestWithAnswers(t *testing.T) {
-	o, c := serve(t, func(stream int) (int, error) {
+	o, c := serveOrchestrator(t, func(stream int) (int, error) {
 		if stream == 1 {
 			return 3, failure.New(failure.TraceOrphaned, "test", "no orchestrator drives it")
 		}
 		return -1, nil
 	})
-	got, err := collect(c.Turn(t.Context(), &troupev1.OrchestrateRequest{
+	got, err := collectEvents(c.Turn(t.Context(), &troupev1.OrchestrateRequest{
 		SessionId: "s1", Input: &troupev1.OrchestrateRequest_Answers{Answers: &troupev1.Answers{
 			Answers: []*troupev1.CallAnswer{{Id: "1-1-2", Verdict: troupev1.CallVerdict_CALL_VERDICT_APPROVE}},
 		}},

@@ -2,7 +2,7 @@ package conversation
 
 import "slices"
 
-// Limits of the attachments of one message (AD-25). Together with the text they fit into one gRPC message
+// The limits of the attachments of one message (AD-25). They leave room for the text in one gRPC message
 // (rpc.MaxMessageBytes).
 const (
 	MaxAttachments     = 8
@@ -10,18 +10,18 @@ const (
 	MaxAttachedBytes   = 3 << 20 // all files together
 )
 
-// Attachment is a file that accompanies the text of a message (AD-25). The content is an artifact of the session.
-// A stored message refers to it by name and version.
+// Attachment is a file that accompanies the text of a message (AD-25). Its content is stored as an artifact of the
+// session, which the stored message refers to by name and version.
 type Attachment struct {
 	Name      string // name of the artifact
 	MediaType string
 	Size      int64  // in bytes
 	Version   int    // version of the artifact, from 1 (0 until it is stored)
-	Data      []byte // content, only on the way to the store or to a model; do not modify it
+	Data      []byte // content, only set while the message is sent to a store or a model; do not modify it
 }
 
-// References returns the attachments without their content, as a store keeps them.
-func References(attachments []Attachment) []Attachment {
+// AttachmentsWithoutData returns the attachments without their content, as a store keeps them.
+func AttachmentsWithoutData(attachments []Attachment) []Attachment {
 	refs := slices.Clone(attachments)
 	for i := range refs {
 		refs[i].Data = nil
@@ -31,6 +31,6 @@ func References(attachments []Attachment) []Attachment {
 
 // WithoutData returns the message without the content of its attachments, as a store keeps it.
 func (m Message) WithoutData() Message {
-	m.Attachments = References(m.Attachments)
+	m.Attachments = AttachmentsWithoutData(m.Attachments)
 	return m
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Strategy is a way to shorten a conversation (LP-26).
+// Strategy selects how Compact shortens a conversation (LP-26).
 type Strategy string
 
 // The strategies.
@@ -15,19 +15,19 @@ const (
 	Hierarchical  Strategy = "hierarchical"   // replaces them by one summary of summaries of ten messages each
 )
 
-// Compaction is the result of Compact.
+// Compaction says which messages to remove, and holds the summary that replaces them.
 type Compaction struct {
 	First       int64 // sequence of the first removed message (0 if there was nothing to do)
 	Last        int64
 	Messages    int64
-	TokensSaved int64 // estimate
+	TokensSaved int64 // estimated number of tokens
 	Summary     string
 }
 
 // groupSize is the number of messages in one line of a Hierarchical summary.
 const groupSize = 10
 
-// excerptLength is the number of characters that the default summary quotes of a message.
+// excerptLength is the maximum number of characters that the default summary quotes of a message.
 const excerptLength = 160
 
 // Compact decides which messages to remove so that about keep messages stay. It returns a summary of the removed
@@ -50,17 +50,18 @@ func Compact(messages []Message, strategy Strategy, keep int, given string, limi
 	}
 	c := Compaction{First: gone[0].Sequence, Last: gone[len(gone)-1].Sequence, Messages: int64(len(gone)), Summary: given}
 	for _, m := range gone {
-		c.TokensSaved += Tokens(m)
+		c.TokensSaved += EstimateTokens(m)
 	}
 	if c.Summary == "" {
 		c.Summary = summarize(before, gone, strategy, limit)
 	}
-	c.Summary = appendMark(c.Summary, source, limit)
-	c.TokensSaved = max(0, c.TokensSaved+Tokens(Message{Text: before})-Tokens(Message{Text: c.Summary}))
+	c.Summary = appendSourceMark(c.Summary, source, limit)
+	c.TokensSaved = max(0, c.TokensSaved+EstimateTokens(Message{Text: before})-EstimateTokens(Message{Text: c.Summary}))
 	return c
 }
 
-// summaryPrefix begins each default summary. Compact recognizes an earlier default summary by it.
+// summaryPrefix is the beginning of each default summary. Compact uses it to recognize the default summary of an
+// earlier compaction.
 const summaryPrefix = "Messages up to "
 
 func summarize(before string, gone []Message, strategy Strategy, limit int) string {
@@ -89,7 +90,7 @@ func summarize(before string, gone []Message, strategy Strategy, limit int) stri
 	return strings.Join(append([]string{head}, lines[from:]...), "\n")
 }
 
-// summaryLines returns the lines of an earlier summary without its first line.
+// summaryLines returns the lines of an earlier summary, except its first line.
 func summaryLines(summary string) []string {
 	if first, rest, more := strings.Cut(summary, "\n"); strings.HasPrefix(first, summaryPrefix) {
 		if !more {
@@ -103,7 +104,7 @@ func summaryLines(summary string) []string {
 	return strings.Split(summary, "\n")
 }
 
-// groupLine returns one line about a group of messages. It quotes the first and the last one.
+// groupLine returns one summary line for a group of messages. It quotes the first and the last message.
 func groupLine(messages []Message) string {
 	var all []string
 	for _, m := range messages {
@@ -116,10 +117,10 @@ func groupLine(messages []Message) string {
 	return span + strings.Join(all, " … ")
 }
 
-// messageLines returns the line of a summary about one message. Tool results have no line, because the answers
-// already use them.
+// messageLines returns the summary line for one message. It returns none for a tool result, because the answers
+// already use it.
 func messageLines(m Message, characters int) []string {
-	text := Brief(m.Text, characters)
+	text := Excerpt(m.Text, characters)
 	switch {
 	case text == "" || m.Role == RoleTool:
 		return nil

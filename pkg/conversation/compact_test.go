@@ -61,7 +61,10 @@ func newConversation(turns int) []Message {
 }
 
 func TestCompact_SummaryNamesAuthors(t *testing.T) {
-	all := append(newConversation(2), Message{Role: RoleAssistant, Text: "without an author", Sequence: 5}, Message{Role: RoleAssistant, Sequence: 6, ToolCalls: []ToolCall{{ID: "1"}}},
+	all := append(newConversation(2), Message{Role: RoleAssistant, Text: "without an author", Sequence: 5}, Message{
+		Role: RoleAssistant, Sequence: 6,
+		ToolCalls: []ToolCall{{ID: "1"}},
+	},
 		Message{Role: RoleTool, Text: "found", Sequence: 7}, User("last"))
 	require.Equal(t, "Messages up to 7 are left out.\nUser: question 0\necho: answer 0\nUser: question 1\necho: answer 1\nAI: without an author",
 		Compact(all, Summarize, 1, "", 1000).Summary)

@@ -1,4 +1,4 @@
-// Package conversation has the messages of a session and the tool calls in them.
+// Package conversation defines the messages of a session and the tool calls in them.
 package conversation
 
 import (
@@ -12,7 +12,7 @@ import (
 // written.
 const MaxMessageBytes = 256 << 10
 
-// Role is the kind of author of a message.
+// Role says who wrote a message.
 type Role string
 
 // The roles. A session stores the final answer of an agent; a worker may also store the tool rounds of a step. System
@@ -34,15 +34,15 @@ type Message struct {
 	Turn     int       // number of its turn (0 until it is stored)
 	Time     time.Time // when it was stored
 
-	ToolCalls  []ToolCall // of an assistant message
-	ToolCallID string     // of a tool message: id of the call that it answers
-	Partial    bool       // written by a turn that failed afterwards
+	ToolCalls  []ToolCall // calls in an assistant message
+	ToolCallID string     // id of the call that a tool message answers
+	Partial    bool       // the turn that wrote the message failed later
 
 	Attachments []Attachment // files of a user's message
 
-	// Untrusted names the first source of words in the message that neither the user nor the author of the agent
+	// Untrusted names the first source of text in the message that neither the user nor the author of the agent
 	// wrote, such as "tool http_fetch". It has at most MaxSource bytes. It is empty if there is no such source, or
-	// if UntrustedSource finds it elsewhere in the message (S14, S15).
+	// if UntrustedSource can derive it from the rest of the message (S14, S15).
 	Untrusted string `json:",omitempty"`
 }
 
@@ -62,8 +62,8 @@ func Assistant(author, text string) Message {
 	return Message{Role: RoleAssistant, Author: author, Text: text}
 }
 
-// CountFitting returns how many messages, from the first one on, have at most the given bytes of text together. It
-// returns at least 1 if there are any.
+// CountFitting returns how many messages, counted from the first, fit into the given number of bytes of text. It
+// returns at least 1 unless there are no messages.
 func CountFitting(messages iter.Seq[Message], bytes int) int {
 	n := 0
 	for m := range messages {
@@ -75,8 +75,8 @@ func CountFitting(messages iter.Seq[Message], bytes int) int {
 	return n
 }
 
-// Cut returns the beginning of a text in at most the given bytes. It does not split characters.
-func Cut(text string, bytes int) string {
+// Truncate returns the beginning of a text, at most the given number of bytes long. It does not split characters.
+func Truncate(text string, bytes int) string {
 	if len(text) <= bytes {
 		return text
 	}
@@ -86,8 +86,9 @@ func Cut(text string, bytes int) string {
 	return text[:bytes]
 }
 
-// Brief returns the beginning of a text on one line in at most the given characters, for lists and logs.
-func Brief(text string, characters int) string {
+// Excerpt returns the beginning of a text as one line, at most the given number of characters long, for lists and
+// logs.
+func Excerpt(text string, characters int) string {
 	runes := []rune(strings.Join(strings.Fields(text), " "))
 	if len(runes) <= characters {
 		return string(runes)

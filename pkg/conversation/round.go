@@ -3,7 +3,8 @@ package conversation
 import "fmt"
 
 // CheckRounds returns an error if a model would reject the messages (CO-33). Each call of an assistant message
-// must be answered by one tool message. These must follow at once and in the order of the calls.
+// needs exactly one tool message as its result. The results must follow the assistant message directly, in the
+// order of the calls.
 func CheckRounds(messages []Message) error {
 	for i := 0; i < len(messages); i++ {
 		m := messages[i]

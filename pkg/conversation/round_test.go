@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// parseConversation makes one message of each letter: u is a user, a an assistant, A an assistant that calls tool
-// 1, B one that calls tools 1 and 2. A digit is the result of that call.
+// parseConversation converts each letter of a text to a message. u is a user, a an assistant, A an assistant that
+// calls tool 1, and B an assistant that calls tools 1 and 2. A digit is the result of that call.
 func parseConversation(text string) []Message {
 	var all []Message
 	for _, c := range text {

@@ -2,9 +2,9 @@ package conversation
 
 import "strings"
 
-// Transcript returns the messages of the user and the agents as lines "User: …" and "AI: …", oldest first. Without any
-// it returns "No previous conversation." (RA-22). Line breaks within a message become spaces, so that a message cannot forge
-// the line of another author. Messages between a model and its tools are left out.
+// Transcript formats the messages of the user and the agents as lines "User: …" and "AI: …", oldest first. It
+// returns "No previous conversation." if there are none (RA-22). Tool calls and their results are left out. Line
+// breaks within a message become spaces, so that a message cannot forge a line of another author.
 func Transcript(messages []Message) string {
 	var lines []string
 	for _, m := range messages {

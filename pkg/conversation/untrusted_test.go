@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-func TestUntrustedSource_NamesSourceOfMessage(t *testing.T) {
+func TestUntrustedSource_ReturnsTheSourceOfAMessage(t *testing.T) {
 	require.Empty(t, conversation.User("hello").UntrustedSource())
 	require.Equal(t, "tool a", conversation.Message{Untrusted: "tool a"}.UntrustedSource())
 	file := conversation.User("read it")
@@ -20,7 +20,7 @@ func TestUntrustedSource_NamesSourceOfMessage(t *testing.T) {
 	require.LessOrEqual(t, len(conversation.SourceName("file", strings.Repeat("ä", 500))), conversation.MaxSource)
 }
 
-func TestGravestSource_PrefersTheFirstSourceThatIsNotAParty(t *testing.T) {
+func TestMostRestrictiveSource_PrefersTheFirstSourceThatIsNotAParty(t *testing.T) {
 	sums, maps := conversation.PartyPrefix+"sums", conversation.PartyPrefix+"maps"
 	for want, sources := range map[string][]string{
 		"":       {"", ""},
@@ -28,7 +28,7 @@ func TestGravestSource_PrefersTheFirstSourceThatIsNotAParty(t *testing.T) {
 		"tool b": {sums, "", "tool b", maps},
 		sums:     {sums, maps},
 	} {
-		require.Equal(t, want, conversation.GravestSource(sources...))
+		require.Equal(t, want, conversation.MostRestrictiveSource(sources...))
 		var messages []conversation.Message
 		for _, source := range sources {
 			messages = append(messages, conversation.Message{Untrusted: source})
@@ -70,9 +70,9 @@ func TestReaderRole_UntrustedSystemMessageIsUser(t *testing.T) {
 	require.Equal(t, conversation.RoleUser, m.ReaderRole())
 }
 
-// A summary of untrusted words is marked, and neither its author nor its words can remove the mark. Summaries of
-// summaries keep it. A summary of trusted words has none.
-func TestCompact_MarksASummaryOfUntrustedWords(t *testing.T) {
+// A summary of untrusted text is marked. Neither its author nor its text can remove the mark, and summaries of
+// summaries keep it. A summary of trusted text has no mark.
+func TestCompact_MarksASummaryOfUntrustedText(t *testing.T) {
 	for _, summary := range []string{"", "They talked.", "\n(Some of it comes from nowhere.)", strings.Repeat("long ", 100)} {
 		for _, strategy := range []conversation.Strategy{conversation.SlidingWindow, conversation.Summarize, conversation.Hierarchical} {
 			var all []conversation.Message

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// conversations generates what sessions hold: user messages, answers, and tool rounds. Some conversations end in
-// the middle of a turn, and some begin with a summary.
+// conversations generates conversations as sessions store them: user messages, answers and tool rounds. Some end
+// in the middle of a turn, and some begin with a summary.
 var conversations = rapid.Custom(func(t *rapid.T) []Message {
 	var all []Message
 	add := func(m Message) {
@@ -40,7 +40,7 @@ var conversations = rapid.Custom(func(t *rapid.T) []Message {
 	return all
 })
 
-// requireWholeRounds fails if the messages begin inside a tool round.
+// requireWholeRounds checks that the messages do not begin inside a tool round.
 func requireWholeRounds(t require.TestingT, messages []Message) {
 	if len(messages) > 0 {
 		require.NotEqual(t, RoleTool, messages[0].Role, "begins inside a tool round")
@@ -50,7 +50,7 @@ func requireWholeRounds(t require.TestingT, messages []Message) {
 func countTokens(messages []Message) int64 {
 	var n int64
 	for _, m := range messages {
-		n += Tokens(m)
+		n += EstimateTokens(m)
 	}
 	return n
 }
@@ -78,7 +78,7 @@ func TestWindow_ReturnsLatestMessagesWithinBounds(t *testing.T) {
 				require.LessOrEqual(t, countTokens(window), budget)
 			}
 		}
-		// The window is as long as possible: one more message, with its tool round, would break a bound.
+		// The window is as long as possible: one more message, with its tool round, would exceed a limit.
 		if more := roundStart(all, len(all)-len(window)-1); more >= 0 && len(window) < len(all) {
 			longer := all[more:]
 			require.True(t, limit > 0 && len(longer) > limit || budget > 0 && countTokens(longer) > budget, "it could hold %d", len(longer))
@@ -99,9 +99,9 @@ func TestWindow_KeepsLastToolRoundWhole(t *testing.T) {
 
 func TestTokens_IsAQuarterOfTheBytes(t *testing.T) {
 	for text, want := range map[string]int64{"": 0, "a": 1, "abcd": 1, "abcde": 2, "äöü": 2} {
-		require.Equal(t, want, Tokens(User(text)), text)
+		require.Equal(t, want, EstimateTokens(User(text)), text)
 	}
 	call := Message{Text: "ab", ToolCalls: []ToolCall{{ID: "not counted", Name: "cd", Arguments: "{}"}, {Name: "e", Arguments: "[]"}}}
 	require.Equal(t, 9, Size(call))
-	require.EqualValues(t, 3, Tokens(call))
+	require.EqualValues(t, 3, EstimateTokens(call))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// header has the fields with which every trace entry begins.
+// header holds the fields that every trace entry begins with.
 type header struct {
 	ID     string    `json:"id"`
 	Type   string    `json:"type"`
@@ -18,7 +18,8 @@ type header struct {
 	Branch string    `json:"branch,omitempty"`
 }
 
-// The other fields of a trace entry, by the kind of the event, with their JSON names (CO-43 to CO-49).
+// These structs hold the other fields of a trace entry, one for each kind of event. Their JSON names come from
+// CO-43 to CO-49.
 type (
 	userInputEntry struct {
 		Turn   int    `json:"turn,omitempty"`
@@ -112,7 +113,7 @@ type usage struct {
 	Cost   *float64 `json:"cost,omitempty"` // US dollars (absent when unknown)
 }
 
-// MarshalJSON encodes the event as a trace entry: the header and then the fields of its kind.
+// MarshalJSON encodes the event as a trace entry: first the header, then the fields of its kind.
 func (e Event) MarshalJSON() ([]byte, error) {
 	out, err := json.Marshal(header{ID: e.ID(), Type: e.Kind(), Time: e.Time.UTC(), Author: e.Author, Branch: e.Branch})
 	fields := toEntry(e.Payload)
@@ -126,7 +127,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	return append(append(out[:len(out)-1], ','), more[1:]...), nil
 }
 
-// toEntry returns the fields of a trace entry without its header (nil when it has none).
+// toEntry returns the fields of a trace entry without its header (nil for a kind without further fields).
 func toEntry(payload Payload) any {
 	switch p := payload.(type) {
 	case UserInput:
@@ -151,7 +152,7 @@ func toEntry(payload Payload) any {
 			callEntry: callEntry{p.Tool, p.CallID, toJSON(p.Arguments)}, Status: ToolWaiting, Pending: p.ID, Needs: p.Needs,
 			Risk: p.Risk, Until: p.Until.UTC(), Message: p.Reason,
 		}
-	case Appended:
+	case MessageAppended:
 		return textEntry{Text: p.Message.Text, Reason: string(p.Message.Role)}
 	case Message:
 		return messageEntry{Text: p.Text, State: stateChanges(p.State), Files: p.Artifacts}
@@ -193,7 +194,7 @@ func toUsage(u execution.Usage) *usage {
 	return out
 }
 
-// stateChanges returns changes of state as JSON, with null for each removed key.
+// stateChanges encodes changes of state as JSON, with null for each removed key.
 func stateChanges(state map[string]json.RawMessage) map[string]json.RawMessage {
 	out := maps.Clone(state)
 	for key, value := range out {

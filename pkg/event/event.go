@@ -1,5 +1,5 @@
-// Package event describes what happens while an agent works, in order: the entries of its trace, and what a client sees
-// meanwhile. The mesh numbers and stores the events for clients.
+// Package event defines the events of a running agent. In order they form the entries of its trace, and they show
+// clients what the agent does. The mesh numbers and stores them for clients.
 package event
 
 import (
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Event is one thing that happened while an agent ran. Its payload says what.
+// Event reports one thing that happened while an agent ran. Its payload describes it.
 type Event struct {
 	Invocation string // id of the turn; with Step and Sequence it identifies the event (AD-22, CO-47)
 	Step       int    // number of the step in the turn, from 1
@@ -25,16 +25,16 @@ func (e Event) ID() string {
 
 // Payload is the content of an event.
 type Payload interface {
-	// Kind returns the name in traces and logs (CO-43 to CO-48). Kinds that begin
-	// with "internal:" are not for clients (LP-24).
+	// Kind returns the name of the kind in traces and logs (CO-43 to CO-48). Clients do not get kinds that begin
+	// with "internal:" (LP-24).
 	Kind() string
 }
 
-// Internal is the prefix of the kinds that are not for clients.
-const Internal = "internal:"
+// InternalPrefix is the prefix of the kinds that clients do not get.
+const InternalPrefix = "internal:"
 
-// Final reports whether an event is part of the answer, which means that it has text of the agent. An event that
-// only changes state is not (AD-14).
+// Final reports whether an event is part of the answer, which means that it carries text of the agent. An event
+// that only changes state is not part of the answer (AD-14).
 func (e Event) Final() bool {
 	switch p := e.Payload.(type) {
 	case Message:

@@ -17,7 +17,7 @@ import (
 
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// toTraceEntry returns the trace entry of a payload without the common fields.
+// toTraceEntry returns the trace entry of a payload without the header fields.
 func toTraceEntry(t *testing.T, p event.Payload) map[string]any {
 	t.Helper()
 	text, err := json.Marshal(event.Event{Invocation: "turn-1", Sequence: 3, Time: noon.In(time.FixedZone("", 3600)), Author: "research", Payload: p})
@@ -69,7 +69,10 @@ func TestEvent_EncodesAsTraceEntry(t *testing.T) {
 			toJSON{"type": "tool_call", "tool_name": "echo", "call_id": "1", "arguments": toJSON{"word": "a"}},
 		},
 		"tool_execution": {
-			event.ToolFinished{CallID: "1", Tool: "echo", Arguments: `{"word": "a"}`, Iteration: 1, Status: event.ToolSuccess, Result: "a", Summary: "a", Duration: time.Second},
+			event.ToolFinished{
+				CallID: "1", Tool: "echo", Arguments: `{"word": "a"}`, Iteration: 1, Status: event.ToolSuccess, Result: "a", Summary: "a",
+				Duration: time.Second,
+			},
 			toJSON{
 				"type": "tool_execution", "tool_name": "echo", "call_id": "1", "arguments": toJSON{"word": "a"},
 				"iteration": 1.0, "status": "success", "result": "a", "timing": 1000.0,
@@ -77,10 +80,16 @@ func TestEvent_EncodesAsTraceEntry(t *testing.T) {
 		},
 		"tool_execution with nothing to tell": {
 			event.ToolFinished{CallID: "1", Tool: "echo", Arguments: `{}`, Iteration: 1, Status: event.ToolSuccess},
-			toJSON{"type": "tool_execution", "tool_name": "echo", "call_id": "1", "arguments": toJSON{}, "iteration": 1.0, "status": "success", "result": "", "timing": 0.0},
+			toJSON{
+				"type": "tool_execution", "tool_name": "echo", "call_id": "1", "arguments": toJSON{}, "iteration": 1.0, "status": "success",
+				"result": "", "timing": 0.0,
+			},
 		},
 		"tool_execution that failed": {
-			event.ToolFinished{CallID: "1", Tool: "echo", Arguments: `{broken`, Iteration: 1, Status: event.ToolError, Result: "Error: oh", ErrorType: "agent_validation"},
+			event.ToolFinished{
+				CallID: "1", Tool: "echo", Arguments: `{broken`, Iteration: 1, Status: event.ToolError, Result: "Error: oh",
+				ErrorType: "agent_validation",
+			},
 			toJSON{
 				"type": "tool_execution", "tool_name": "echo", "call_id": "1", "arguments": "{broken", "iteration": 1.0,
 				"status": "error", "result": "Error: oh", "error": "Error: oh", "error_type": "agent_validation", "timing": 0.0,
@@ -106,12 +115,18 @@ func TestEvent_EncodesAsTraceEntry(t *testing.T) {
 			toJSON{"type": "ownership_violation", "key": "history", "owner": "memory", "actor": "a", "operation": "ownership.set"},
 		},
 		"message": {
-			event.Message{Text: "a", State: map[string]json.RawMessage{"set": json.RawMessage(`1`), "gone": nil, "away": {}}, Artifacts: map[string]int{"r": 2}},
+			event.Message{
+				Text: "a", State: map[string]json.RawMessage{"set": json.RawMessage(`1`), "gone": nil, "away": {}},
+				Artifacts: map[string]int{"r": 2},
+			},
 			toJSON{"type": "message", "text": "a", "state_delta": toJSON{"set": 1.0, "gone": nil, "away": nil}, "artifact_delta": toJSON{"r": 2.0}},
 		},
 		"turn_result": {
 			event.TurnResult{Turn: 2, Reason: event.Natural, Usage: &usage, Duration: time.Second, Messages: []conversation.Message{conversation.User("x")}},
-			toJSON{"type": "turn_result", "turn": 2.0, "reason": "natural", "duration_ms": 1000.0, "usage": toJSON{"input_tokens": 100.0, "output_tokens": 20.0, "cost": 1.5}},
+			toJSON{"type": "turn_result", "turn": 2.0, "reason": "natural", "duration_ms": 1000.0, "usage": toJSON{
+				"input_tokens":  100.0,
+				"output_tokens": 20.0, "cost": 1.5,
+			}},
 		},
 		"turn_result of a failure": {
 			event.TurnResult{Turn: 2, Reason: event.Failed, ErrorType: "resource_api"},
@@ -135,7 +150,7 @@ func TestEvent_KindsAreUnique(t *testing.T) {
 		event.ToolPending{},
 		event.ToolProgress{},
 		event.SubtaskStarted{},
-		event.Appended{},
+		event.MessageAppended{},
 		event.Message{},
 		event.Thinking{},
 		event.Warning{},
@@ -146,8 +161,8 @@ func TestEvent_KindsAreUnique(t *testing.T) {
 		require.NotContains(t, seen, p.Kind(), "%v", reflect.TypeOf(p))
 		seen[p.Kind()] = p
 	}
-	require.Equal(t, event.Internal+"appended", event.Appended{}.Kind())
-	require.Equal(t, event.Internal+"answer", event.Answer{}.Kind())
+	require.Equal(t, event.InternalPrefix+"appended", event.MessageAppended{}.Kind())
+	require.Equal(t, event.InternalPrefix+"answer", event.Answer{}.Kind())
 }
 
 // Req: AD-14

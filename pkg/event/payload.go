@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// UserInput begins a turn (CO-43).
+// UserInput reports the user's message that begins a turn (CO-43).
 type UserInput struct {
 	Turn   int // number of the turn in the session, from 1
 	Prompt string
@@ -23,7 +23,7 @@ type TextDelta struct{ Text string }
 // ModelCall reports a finished model call (CO-44).
 type ModelCall struct {
 	Model     string
-	Iteration int // within the step, from 1 (0 for a call of a handler)
+	Iteration int // number of the iteration in the step, from 1 (0 for a call of a handler)
 	ToolCalls int // number of tool calls in the reply
 	Usage     execution.Usage
 	Duration  time.Duration
@@ -31,10 +31,10 @@ type ModelCall struct {
 	Finish    Finish // why the model stopped (empty when unknown or replayed)
 }
 
-// Finish is the reason why a model stopped (LP-29).
+// Finish says why a model stopped (LP-29).
 type Finish string
 
-// The reasons. A turn that ended for one of the first four has an answer.
+// The reasons why a model stops.
 const (
 	FinishStop   Finish = "stop"           // the model finished its answer
 	FinishLength Finish = "length"         // the model reached its limit of output tokens
@@ -42,17 +42,17 @@ const (
 	FinishFilter Finish = "content_filter" // the model declined, or a filter of the provider stopped it
 )
 
-// ToolStarted reports that a tool begins to run.
+// ToolStarted reports that a tool starts to run.
 type ToolStarted struct {
 	CallID    string
 	Tool      string
 	Arguments string // a JSON object
 }
 
-// ToolStatus is the result status of a tool call.
+// ToolStatus says how a tool call ended.
 type ToolStatus string
 
-// The statuses of a tool call (CO-45, CO-47). ToolUnknownOutcome is for calls of a lost worker.
+// The statuses of a tool call (CO-45, CO-47). ToolUnknownOutcome is for calls of a worker that was lost.
 const (
 	ToolSuccess        ToolStatus = "success"
 	ToolError          ToolStatus = "error"
@@ -66,8 +66,8 @@ const (
 // MaxSummary is the maximum length of ToolFinished.Summary in characters (CO-47).
 const MaxSummary = 240
 
-// ToolFinished reports how a tool call ended (CO-45). Each ToolStarted has exactly one ToolFinished. For a call
-// that an earlier attempt reported, there is a ToolFinished without a ToolStarted.
+// ToolFinished reports how a tool call ended (CO-45). Each ToolStarted has exactly one ToolFinished. If an earlier
+// attempt has reported the call, there is only the ToolFinished.
 type ToolFinished struct {
 	CallID    string
 	Tool      string
@@ -75,7 +75,7 @@ type ToolFinished struct {
 	Iteration int
 	Status    ToolStatus
 	Result    string // the result, or the error if the status is not success
-	Summary   string // of the result or the error
+	Summary   string // short form of the result or the error
 	ErrorType string // failure mode of an error (empty when it has none)
 	Duration  time.Duration
 	Replayed  bool // an earlier attempt ran the tool and reported it
@@ -89,17 +89,17 @@ type ToolProgress struct {
 	Fraction *float64 // the completed part, 0 to 1 (nil when unknown)
 }
 
-// SubtaskStarted reports that a remote agent began to work for this one in a turn of its own (LP-29).
+// SubtaskStarted reports that a remote agent has started to work for this agent, in a turn of its own (LP-29).
 type SubtaskStarted struct {
-	Target  string // agent or workflow
+	Target  string // name of the remote agent or workflow
 	Session string
-	Request string // id of the request, which makes it repeatable
+	Request string // id of the request, with which it can be repeated
 	Trace   string
 	Turn    string // id of the remote turn
-	CallID  string // of the tool call (empty when the agent is not called as a tool)
+	CallID  string // id of the tool call (empty when the agent is not called as a tool)
 }
 
-// IsTransient reports whether an event is only for current listeners and not stored in the trace.
+// IsTransient reports whether an event is only for clients that listen now and is not stored in the trace.
 func IsTransient(p Payload) bool {
 	switch p.(type) {
 	case TextDelta, ToolProgress:
@@ -109,19 +109,19 @@ func IsTransient(p Payload) bool {
 	}
 }
 
-// ToolPending reports a tool call that waits for an answer from outside the turn, which ends the turn. The call
-// has neither a ToolStarted nor a ToolFinished until it is answered.
+// ToolPending reports a tool call that needs an answer from outside the turn, so the turn ends. Until the answer
+// arrives, the call has neither a ToolStarted nor a ToolFinished.
 type ToolPending struct{ execution.Pending }
 
-// Appended is a message that was added to the agent's copy of the conversation (CO-28, CO-33).
-type Appended struct{ Message conversation.Message }
+// MessageAppended reports a message that was added to the agent's copy of the conversation (CO-28, CO-33).
+type MessageAppended struct{ Message conversation.Message }
 
-// Message reports text or changes that did not come from the model of the agent: the reply of a callback (AD-4,
-// AD-12), and changes of state and artifacts by handlers and tools (AD-6).
+// Message reports text or changes that did not come from the agent's model. It is the reply of a callback (AD-4,
+// AD-12), or a change of state or artifacts by a handler or a tool (AD-6).
 type Message struct {
 	Text      string
 	State     map[string]json.RawMessage // an empty value removes the key
-	Artifacts map[string]int             // versions by name
+	Artifacts map[string]int             // version of each changed artifact, by name
 	Escalate  bool                       // stops the nearest enclosing Repeat after this agent (AD-22); for agents that yield their own events
 }
 
@@ -131,7 +131,7 @@ type Thinking struct {
 	Text  string
 }
 
-// Topic is the kind of a thought.
+// Topic says what a Thinking event contains.
 type Topic string
 
 // The topics.
@@ -143,13 +143,13 @@ const (
 
 // Warning reports a problem that a person should know about. The turn continues.
 type Warning struct {
-	Reason  string // UPPER_SNAKE, for programs
+	Reason  string // code for programs, in UPPER_SNAKE case
 	Message string // one sentence, for a person
-	Tool    string // the tool that the guard warns of (empty in all other warnings)
+	Tool    string // the tool about which the guard warns (empty in all other warnings)
 }
 
-// OwnershipViolation reports a rejected write to state of another owner (SO-6, SO-7). The write changed nothing,
-// and the turn continues unless the writer ends it.
+// OwnershipViolation reports a rejected write to state of another owner (SO-6, SO-7). The write changed nothing.
+// The turn continues unless the writer ends it.
 type OwnershipViolation struct {
 	Key       string
 	Owner     ownership.Owner
@@ -157,8 +157,8 @@ type OwnershipViolation struct {
 	Operation string // the rejected operation, such as "ownership.set"
 }
 
-// ViolationOf returns the ownership violation that an error reports (false for other errors).
-func ViolationOf(err error) (OwnershipViolation, bool) {
+// ViolationFromError returns the ownership violation that an error reports. It returns false for other errors.
+func ViolationFromError(err error) (OwnershipViolation, bool) {
 	e, ok := errors.AsType[*failure.Error](err)
 	if !ok || !e.IsViolation() {
 		return OwnershipViolation{}, false
@@ -171,7 +171,7 @@ func ViolationOf(err error) (OwnershipViolation, bool) {
 // Reason is the reason why a turn ended (CO-49).
 type Reason string
 
-// The reasons. A turn that ends for one of the first four has an answer.
+// The reasons why a turn ends. A turn that ends for one of the first four has an answer.
 const (
 	Natural       Reason = "natural"        // the model finished without further tool calls
 	MaxIterations Reason = "max_iterations" // the limit of iterations was reached; the turn still has an answer (C-8)
@@ -181,22 +181,22 @@ const (
 	Failed        Reason = "error"
 )
 
-// Answer is the last event of a model loop that did not fail.
+// Answer is the last event of a model loop that succeeded.
 type Answer struct {
 	Text       string
 	Reason     Reason
 	Iterations int
 	Pending    []execution.Pending // pending calls; only with InputRequired
-	// Tasks are the next tasks that a planning step requests (none for a model loop).
+	// Tasks are the tasks that a planning step requests next (none for a model loop).
 	Tasks []execution.PlannedTask
 }
 
-// TurnResult is the last event of every turn, even of a failed one (CO-49). If the turn failed, the error follows
-// it.
+// TurnResult is the last event of every turn, even of one that failed (CO-49). If the turn failed, the error comes
+// after it.
 type TurnResult struct {
 	Turn      int
 	Reason    Reason
-	Usage     *execution.Usage // of the turn (nil when unknown)
+	Usage     *execution.Usage // usage of the turn (nil when unknown)
 	ErrorType string           // failure mode of the error (empty if there is none); only the error itself has its text
 	Duration  time.Duration
 	Result    execution.Result
@@ -232,7 +232,7 @@ func (SubtaskStarted) Kind() string { return "subtask" }
 func (ToolPending) Kind() string { return "tool_pending" }
 
 // Kind implements Payload.
-func (Appended) Kind() string { return Internal + "appended" }
+func (MessageAppended) Kind() string { return InternalPrefix + "appended" }
 
 // Kind implements Payload.
 func (Message) Kind() string { return "message" }
@@ -247,7 +247,7 @@ func (Warning) Kind() string { return "warning" }
 func (OwnershipViolation) Kind() string { return "ownership_violation" }
 
 // Kind implements Payload.
-func (Answer) Kind() string { return Internal + "answer" }
+func (Answer) Kind() string { return InternalPrefix + "answer" }
 
 // Kind implements Payload.
 func (TurnResult) Kind() string { return "turn_result" }

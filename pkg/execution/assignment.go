@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// Assignment says what a step must do (contract OC-28). An agent that runs outside of a workflow has the zero
+// Assignment describes what a step must do (contract OC-28). An agent that runs outside of a workflow has the zero
 // Assignment and answers the conversation.
 type Assignment struct {
 	Goal           string // what the user wants from the turn, cut to 200 characters
 	Task           string // what this step must do (the goal, unless a planner set a task)
 	ExpectedOutput string // description of the result (may be empty)
 	Constraints    []string
-	Priority       int // of the turn, 0 to 10
+	Priority       int // priority of the turn, 0 to 10
 	Tags           []string
 	Timeout        time.Duration // remaining time of the turn (0 means unknown)
 	Plan           *PlanRequest  // asks the step to plan tasks (nil means that it does not plan)
 }
 
-// Brief returns the part of the assignment that the conversation does not contain: the task, the constraints and
-// the expected output (empty if there is none).
+// Brief returns the parts of the assignment that the conversation does not contain: the task, the constraints and
+// the expected output (empty if there are none).
 func (a Assignment) Brief() string {
 	var parts []string
 	if a.Task != a.Goal {
@@ -37,11 +37,11 @@ func (a Assignment) Brief() string {
 // PlanRequest asks a step to plan tasks. The orchestrator rejects tasks for other agents, and more than Max tasks.
 type PlanRequest struct {
 	Agents   []PlanAgent // the agents that may get tasks
-	Max      int         // 1 to MaxTasks
-	Parallel bool        // the tasks run at once, so none may depend on another
+	Max      int         // maximum number of tasks, 1 to MaxTasks
+	Parallel bool        // the tasks run concurrently, so none may depend on another
 }
 
-// PlanAgent is an agent that a planner may give tasks to.
+// PlanAgent is an agent to which a planner may assign tasks.
 type PlanAgent struct {
 	Name        string
 	Description string // one line from its author (may be empty)
@@ -56,7 +56,7 @@ func (p PlanRequest) Names() []string {
 	return all
 }
 
-// PlannedTask is a piece of work that a planner gives to an agent.
+// PlannedTask is a task that a planner assigns to an agent.
 type PlannedTask struct {
 	Agent string
 	Text  string // what the agent must do, at most MaxTaskText bytes

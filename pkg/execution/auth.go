@@ -9,8 +9,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// Auth says on whose behalf a turn acts and with which credentials. It lives as long as the turn (LP-18). Keep it
-// in RAM and never write it to a store or a log.
+// Auth says on whose behalf a turn acts and which credentials it has. It exists only as long as the turn (LP-18).
+// Keep it in RAM, and never write it to a store or a log.
 type Auth struct {
 	Actor       string                  // person or program, at most 256 bytes; empty when none is named
 	Credentials map[string]secret.Value // by name, at most 16
@@ -19,15 +19,15 @@ type Auth struct {
 // IsZero reports whether a has neither an actor nor credentials.
 func (a Auth) IsZero() bool { return a.Actor == "" && len(a.Credentials) == 0 }
 
-// Format implements fmt.Formatter. With every verb it prints a redacted text, so an Auth in an error or a panic reveals
-// nothing.
+// Format implements fmt.Formatter. It prints a redacted text for every verb, so an Auth in an error or a panic
+// reveals nothing.
 func (Auth) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(secret.Redacted)) }
 
 // MarshalText returns the redacted text, for logs, JSON and YAML.
 func (Auth) MarshalText() ([]byte, error) { return []byte(secret.Redacted), nil }
 
-// Wipe overwrites the credentials in all copies of this Auth (guarantee S8). The process that received them calls
-// it at the end of the step or turn.
+// Wipe overwrites the credentials in all copies of this Auth (guarantee S8). The process that received the
+// credentials calls it at the end of the step or turn.
 func (a Auth) Wipe() {
 	for _, v := range a.Credentials {
 		v.Wipe()
@@ -36,19 +36,19 @@ func (a Auth) Wipe() {
 
 // Login names a credential that a tool needs, and says how a person obtains it.
 type Login struct {
-	Name   string // of the credential, as Credential finds it
+	Name   string // name of the credential, as passed to Credential
 	Prompt string // one sentence for the person; at most 1 KiB
-	URL    string // where the person gets it (may be empty)
+	URL    string // where the person gets the credential (may be empty)
 }
 
-// CredentialBroker lets tools ask a person for a credential (LP-37). The person seals it to a public key of the
-// broker, so that only the broker can read it.
+// CredentialBroker lets tools ask a person for a credential (LP-37). The person encrypts the credential with a
+// public key of the broker, so that only the broker can read it.
 type CredentialBroker interface {
 	// Ask creates a key for the named credential. Modes: resource_quota when too many keys exist.
 	Ask(name string) (PendingAuth, error)
-	// Open decrypts a credential that was sealed to the key with the id, and returns the name that was asked for.
-	// Modes: not_found when the key no longer exists, user_invalid_input when the credential was sealed to another
-	// key.
+	// Open decrypts a credential that was sealed to the key with the given id. It returns the name for which Ask
+	// created the key. Modes: not_found when the key no longer exists, user_invalid_input when the credential was
+	// sealed to another key.
 	Open(id string, sealed []byte) (name string, credential secret.Value, err error)
 }
 
@@ -57,19 +57,19 @@ type (
 	holderKey struct{}
 )
 
-// turnAuth is the Auth of a running turn, with the credentials that were lent to single tools or withdrawn from
+// turnAuth holds the Auth of a running turn, and the credentials that were lent to single tools or withdrawn from
 // them.
 type turnAuth struct {
 	mu    sync.Mutex
 	auth  Auth
-	lent  map[string]map[string]secret.Value // by holder and name (the zero Value was withdrawn)
+	lent  map[string]map[string]secret.Value // by holder and name (the zero Value means withdrawn)
 	ended bool
 }
 
 // WithAuth returns a context in which AuthFrom finds auth, until ctx ends. It is for code that runs steps.
 func WithAuth(ctx context.Context, auth Auth) context.Context {
 	h := &turnAuth{auth: auth}
-	context.AfterFunc(ctx, func() { // also for code that keeps a context
+	context.AfterFunc(ctx, func() { // so that code that keeps the context finds nothing
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.auth, h.lent, h.ended = Auth{}, nil, true
@@ -77,9 +77,9 @@ func WithAuth(ctx context.Context, auth Auth) context.Context {
 	return context.WithValue(ctx, authKey{}, h)
 }
 
-// AuthFrom returns the Auth of the turn. Tools and models of the running step pass the context that they were
-// called with. A tool also finds the credentials that were lent to it alone. It returns false if there is no Auth,
-// or if the step has ended.
+// AuthFrom returns the Auth of the turn. Tools and models must pass the context that they were called with. A tool
+// also gets the credentials that were lent to it alone. AuthFrom returns false if there is no Auth, or if the step
+// has ended.
 func AuthFrom(ctx context.Context) (Auth, bool) {
 	h, ok := ctx.Value(authKey{}).(*turnAuth)
 	if !ok {
@@ -111,14 +111,14 @@ func Credential(ctx context.Context, name string) (secret.Value, bool) {
 	return v, ok
 }
 
-// WithHolder returns a context for a tool, in which AuthFrom also finds the credentials lent to this holder
-// (LP-37). It is for code that calls tools.
+// WithHolder returns a context for the tool that holder names. In it AuthFrom also returns the credentials that
+// were lent to this holder (LP-37). It is for code that calls tools.
 func WithHolder(ctx context.Context, holder string) context.Context {
 	return context.WithValue(ctx, holderKey{}, holder)
 }
 
-// LendCredential gives a credential to the holder of ctx alone, until the turn ends. It does nothing if ctx has no
-// Auth.
+// LendCredential gives a credential to the holder in ctx, and to no other tool, until the turn ends. It does
+// nothing if ctx has no Auth.
 func LendCredential(ctx context.Context, name string, v secret.Value) {
 	h, ok := ctx.Value(authKey{}).(*turnAuth)
 	holder, named := ctx.Value(holderKey{}).(string)
@@ -139,6 +139,6 @@ func LendCredential(ctx context.Context, name string, v secret.Value) {
 	h.lent[holder][name] = v
 }
 
-// WithdrawCredential removes a credential from the holder of ctx for the rest of the turn, even one that the turn
-// came with.
+// WithdrawCredential hides a credential from the holder in ctx for the rest of the turn, even if the turn started
+// with that credential.
 func WithdrawCredential(ctx context.Context, name string) { LendCredential(ctx, name, secret.Value{}) }

@@ -54,7 +54,7 @@ func TestAuthFrom_IsFalseAfterTheStep(t *testing.T) {
 	})
 }
 
-// Only the tool that a credential was lent to finds it, and only until the turn ends.
+// Only the tool to which a credential was lent finds it, and only until the turn ends.
 func TestLendCredential_LendsToOneHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		step, end := context.WithCancel(t.Context())

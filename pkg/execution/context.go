@@ -11,31 +11,32 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Origin has the fields of a Context (contract OC-7). Put no secrets into Metadata, because it is stored with the
-// trace and every agent and tool reads it. Credentials belong in Auth.
+// Origin holds the fields of a Context (contract OC-7). Put no secrets into Metadata, because it is stored with
+// the trace, and every agent and tool can read it. Credentials belong in Auth.
 type Origin struct {
-	TraceID        string // of the turn (required)
+	TraceID        string // id of the turn's trace (required)
 	RootTraceID    string // the trace with which the run began (empty means TraceID)
-	RequestID      string // of the request that began the run
-	Profile        string // name of the way in which the run is handled (empty means DefaultProfile)
+	RequestID      string // id of the request that began the run
+	Profile        string // name of the profile under which the run is handled (empty means DefaultProfile)
 	UserIntent     string // what the user wants, in the user's words
 	UserID         string // owner of the session
 	MemoryScope    string // the memory that the run may use: user:x, session:x or conv:x; needs a UserID
-	ConversationID string // of the conversation; needs a SessionID
+	ConversationID string // id of the conversation; needs a SessionID
 	SessionID      string
 	Metadata       map[string]string
 	Created        time.Time // zero means now
 }
 
-// Context says on whose behalf a run acts and in which trace. It is immutable: methods that change a field return
-// a new Context, and maps are copied.
+// Context says on whose behalf a run acts and to which trace it belongs. It is immutable: methods that change a
+// field return a new Context, and maps are copied.
 type Context struct {
 	origin    Origin
 	parent    *Context
-	hasParent bool // also when the parent is in another process
+	hasParent bool // true even if the parent is in another process
 }
 
-// NewContext returns a context without a parent. Modes: user_invalid_input, which names the field.
+// NewContext returns a context without a parent. Modes: user_invalid_input with a message that names the invalid
+// field.
 func NewContext(o Origin) (Context, error) {
 	if err := o.check(); err != nil {
 		return Context{}, err
@@ -54,11 +55,11 @@ func NewContext(o Origin) (Context, error) {
 }
 
 var (
-	profile = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
-	scope   = regexp.MustCompile(`^(user|session|conv):.+$`)
+	profilePattern     = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	memoryScopePattern = regexp.MustCompile(`^(user|session|conv):.+$`)
 )
 
-// check returns an error if a field breaks the rules of OC-9.
+// check returns an error if a field violates the rules of OC-9.
 func (o Origin) check() error {
 	wrong := func(format string, args ...any) error {
 		return failure.Newf(failure.UserInvalidInput, "execution.NewContext", format, args...)
@@ -68,11 +69,11 @@ func (o Origin) check() error {
 		return wrong("trace_id is empty; every run has one")
 	case o.MemoryScope != "" && o.UserID == "":
 		return wrong("memory_scope %q needs a user_id", o.MemoryScope)
-	case o.MemoryScope != "" && !scope.MatchString(o.MemoryScope):
+	case o.MemoryScope != "" && !memoryScopePattern.MatchString(o.MemoryScope):
 		return wrong("memory_scope %q: use user:x, session:x or conv:x", o.MemoryScope)
 	case o.ConversationID != "" && o.SessionID == "":
 		return wrong("conversation_id %q needs a session_id", o.ConversationID)
-	case o.Profile != "" && !profile.MatchString(o.Profile):
+	case o.Profile != "" && !profilePattern.MatchString(o.Profile):
 		return wrong("profile %q: use a to z, 0 to 9 and -, at most 63, with a letter first", o.Profile)
 	case len(o.Metadata) > MaxMetadata:
 		return wrong("metadata: %d pairs are too many; use at most %d", len(o.Metadata), MaxMetadata)
@@ -92,21 +93,21 @@ func (c Context) Origin() Origin {
 	return o
 }
 
-// TraceID returns the trace of the turn. Contexts derived from this one have the same.
+// TraceID returns the id of the turn's trace. It is the same in all contexts that are derived from this one.
 func (c Context) TraceID() string { return c.origin.TraceID }
 
-// RootTraceID returns the trace with which the run began. All turns of the run have the same, including remote
-// agents, answers and resumed turns (contract OC-10).
+// RootTraceID returns the id of the trace with which the run began. It is the same in all turns of the run,
+// including turns of remote agents, turns with answers, and resumed turns (contract OC-10).
 func (c Context) RootTraceID() string { return c.origin.RootTraceID }
 
 // Profile returns the name of the profile under which the run is handled.
 func (c Context) Profile() string { return c.origin.Profile }
 
-// Metadata returns the value of a caller's label (empty if it is not set).
+// Metadata returns the value of a label that the caller set (empty if it is not set).
 func (c Context) Metadata(key string) string { return c.origin.Metadata[key] }
 
-// Parent returns the context from which WithUserIntent made this one. It returns false if there is none, or if it
-// is in another process.
+// Parent returns the context from which WithUserIntent derived this one. It returns false if there is none, or if
+// it is in another process.
 func (c Context) Parent() (Context, bool) {
 	if c.parent == nil {
 		return Context{}, false
@@ -120,7 +121,8 @@ func (c Context) HasParent() bool { return c.hasParent }
 // IsZero reports whether c is the zero Context.
 func (c Context) IsZero() bool { return c.origin.TraceID == "" }
 
-// WithMetadata returns the context with more labels. They replace labels of the same name. Modes: see NewContext.
+// WithMetadata returns a copy of the context with additional labels. They replace labels of the same name. Modes:
+// as for NewContext.
 func (c Context) WithMetadata(more map[string]string) (Context, error) {
 	merged := maps.Clone(c.origin.Metadata)
 	if merged == nil {
@@ -131,7 +133,7 @@ func (c Context) WithMetadata(more map[string]string) (Context, error) {
 	return c, c.origin.check()
 }
 
-// WithUserIntent returns a child of the context, created now, for a part of the run with another intent.
+// WithUserIntent returns a new child of the context, for a part of the run with another intent.
 func (c Context) WithUserIntent(intent string) Context {
 	child := c
 	child.parent, child.hasParent = &c, true
@@ -139,10 +141,10 @@ func (c Context) WithUserIntent(intent string) Context {
 	return child
 }
 
-// WithRequestID returns the context with another request id.
+// WithRequestID returns a copy of the context with another request id.
 func (c Context) WithRequestID(id string) Context { c.origin.RequestID = id; return c }
 
-// WithProfile returns the context with another profile. Modes: see NewContext.
+// WithProfile returns a copy of the context with another profile. Modes: as for NewContext.
 func (c Context) WithProfile(name string) (Context, error) {
 	c.origin.Profile = name
 	return c, c.origin.check()
@@ -163,7 +165,7 @@ type contextJSON struct {
 	Created        time.Time         `json:"created_at"`
 }
 
-// MarshalJSON encodes the context, with has_parent in place of the parent (OC-9).
+// MarshalJSON encodes the context. The field has_parent takes the place of the parent (OC-9).
 func (c Context) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		contextJSON
@@ -171,7 +173,7 @@ func (c Context) MarshalJSON() ([]byte, error) {
 	}{contextJSON(c.origin), c.hasParent})
 }
 
-// UnmarshalJSON decodes a context. Modes: see NewContext.
+// UnmarshalJSON decodes a context. Modes: as for NewContext.
 func (c *Context) UnmarshalJSON(text []byte) error {
 	var read struct {
 		contextJSON
@@ -196,8 +198,8 @@ func WithContext(ctx context.Context, c Context) context.Context {
 	return context.WithValue(ctx, contextKey{}, c)
 }
 
-// ContextFrom returns the Context of the running step. Handlers, models and tools pass the context that they were
-// called with. It returns false if there is none.
+// ContextFrom returns the Context of the running step. Handlers, models and tools must pass the context that they
+// were called with. It returns false if there is none.
 func ContextFrom(ctx context.Context) (Context, bool) {
 	c, ok := ctx.Value(contextKey{}).(Context)
 	return c, ok

@@ -43,7 +43,7 @@ func TestContext_IsImmutable(t *testing.T) {
 		_, ok := c.Parent()
 		require.False(t, ok)
 
-		o.Metadata["team"] = "red" // in the caller's map
+		o.Metadata["team"] = "red" // changes the caller's map
 		c.Origin().Metadata["team"] = "green"
 		_, err := c.WithMetadata(map[string]string{"team": "white", "more": "1"})
 		require.NoError(t, err)

@@ -1,5 +1,5 @@
-// Package execution describes one execution of an agent inside a turn: its input and its result. Values are
-// immutable once they are passed on.
+// Package execution defines the input and the result of one execution of an agent in a turn. Its values must not
+// change after they have been passed to another package.
 package execution
 
 import (
@@ -43,8 +43,8 @@ type Step struct {
 	Budget   *budget.Ledger   // budget of this attempt, shared by all agents of the step (nil means unlimited)
 }
 
-// CallTurn returns the turn id from which idempotency keys are derived. A turn that resumes a failed turn keeps
-// the keys of that turn, so that tools recognize repeated calls.
+// CallTurn returns the id of the turn from which idempotency keys are derived. A turn that resumes a failed turn
+// uses the id of the failed turn, so that tools recognize repeated calls.
 func (s Step) CallTurn() string { return cmp.Or(s.Origin, s.TurnID) }
 
 // Observations returns the observations of the earlier steps, in order.
@@ -75,16 +75,16 @@ type Result struct {
 	Confidence    *float64       // 0 to 1 (nil when the agent does not judge)
 	Sequence      int64          // sequence of the last message of the session after the commit
 	Tasks         []PlannedTask  // the next tasks of a planner, in order
-	Failure       *failure.Error // set when the step failed
+	Failure       *failure.Error // why the step failed (nil if it did not)
 
 	Used      *budget.Amounts // budget used by this attempt (nil when its worker does not count)
 	Inherited bool            // an earlier turn ran the step, and this turn reuses its result
 	Untrusted string          // first untrusted source that the step has read, as in conversation.Message (empty means none)
 }
 
-// Usage counts the tokens, calls and costs of models.
+// Usage counts the calls, tokens and costs of models.
 type Usage struct {
-	InputTokens  int64 // including cached ones
+	InputTokens  int64 // including cached input tokens
 	OutputTokens int64
 	ModelCalls   int
 	CostMicros   int64 // in millionths of a US dollar (0 means unknown)
@@ -93,7 +93,7 @@ type Usage struct {
 	CacheWriteTokens int64 // part of the input that the provider wrote to its cache
 }
 
-// Add returns the sum of two usages. A call with an unknown cost counts as 0.
+// Add returns the sum of two usages. A call whose cost is unknown adds 0.
 func (u Usage) Add(o Usage) Usage {
 	return Usage{
 		InputTokens:  u.InputTokens + o.InputTokens,

@@ -1,11 +1,11 @@
 package execution
 
-// Limits and defaults of steps. The gRPC API has the same.
+// The limits and defaults of steps. The gRPC API uses the same numbers.
 const (
 	DefaultPriority = 5 // when a request sets none (contract OC-28); priorities are 0 to MaxPriority
 	MaxPriority     = 10
 
-	MaxTasks    = 16      // of a plan
+	MaxTasks    = 16      // tasks of a plan
 	MaxTaskText = 4 << 10 // bytes
 
 	DefaultProfile   = "default"
@@ -13,7 +13,7 @@ const (
 	MaxMetadataKey   = 64   // bytes
 	MaxMetadataValue = 1024 // bytes
 
-	MaxObservations = 64        // of a result (guarantees S9)
-	MaxPending      = 64        // calls of one turn that wait
+	MaxObservations = 64        // observations of a result (guarantees S9)
+	MaxPending      = 64        // waiting calls of one turn
 	MaxAnswer       = 256 << 10 // bytes of the answer to a waiting call
 )

@@ -1,7 +1,7 @@
 package execution
 
-// Tools lists the tools of its agent that a step may use (nil means all). The orchestrator decides this (contract
-// OC-13). A tool call of a model is only a request.
+// Tools lists the tools of the agent that a step may use (nil means all). The orchestrator decides this (contract
+// OC-13). The model can only request a tool call.
 type Tools struct {
 	Names []string // best match first
 }

@@ -12,13 +12,13 @@ import (
 	"slices"
 )
 
-// Error is a failure with a mode. It is immutable: methods such as With and Because return copies.
+// Error is an error with a mode. It is immutable: methods such as With and Because return copies.
 type Error struct {
 	Mode    Mode
 	Op      string            // operation that failed, such as "memory.CommitStep"
-	Message string            // for the caller: what is wrong and what to do
+	Message string            // what is wrong and what to do, for the caller
 	Facts   map[string]string // details that a caller may act on
-	Cause   error             // for the log; never sent
+	Cause   error             // underlying error, for the log; never sent
 }
 
 // New returns an error with a mode and a message for the caller.
@@ -26,7 +26,7 @@ func New(mode Mode, op, message string) *Error {
 	return &Error{Mode: mode, Op: op, Message: message}
 }
 
-// Newf is New with a formatted message.
+// Newf returns an error with a mode and a formatted message.
 func Newf(mode Mode, op, format string, args ...any) *Error {
 	return New(mode, op, fmt.Sprintf(format, args...))
 }
@@ -49,8 +49,8 @@ func (e *Error) Because(cause error) *Error {
 	return &c
 }
 
-// Error returns the text for logs: operation, mode, message and cause. For a failed run it adds the stage and the
-// trace.
+// Error returns the text for logs: operation, mode, message and cause. For a failed run it also contains the stage
+// and the trace.
 func (e *Error) Error() string {
 	text := e.Op + ": "
 	if e.Mode != Unknown {
@@ -66,9 +66,9 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// FromError returns the outermost Error in err's chain. For an error without one it returns an Error whose message
-// reveals nothing of the original: user_cancelled for a cancelled context, system_timeout for an expired one, and
-// Unknown otherwise.
+// FromError returns the outermost Error in err's chain. If there is none, it returns a new Error whose message
+// reveals nothing of err. Its mode is user_cancelled for a cancelled context, system_timeout for an expired one,
+// and Unknown otherwise.
 func FromError(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
@@ -82,10 +82,10 @@ func FromError(err error) *Error {
 	return New(Unknown, "call", "internal error; the server's log has the cause").Because(err)
 }
 
-// ModeOf returns the mode that FromError finds for err.
+// ModeOf returns the mode of the Error that FromError returns for err.
 func ModeOf(err error) Mode { return FromError(err).Mode }
 
-// Is reports whether err is a failure of one of the given modes.
+// Is reports whether err has one of the given modes.
 func Is(err error, modes ...Mode) bool {
 	e, ok := errors.AsType[*Error](err)
 	if !ok {
@@ -94,9 +94,9 @@ func Is(err error, modes ...Mode) bool {
 	return slices.Contains(modes, e.Mode)
 }
 
-// Plain returns the message of the outermost Error in err's chain, without operation, mode and
-// cause. An error without one returns its whole text.
-func Plain(err error) string {
+// PlainMessage returns the message of the outermost Error in err's chain, without operation, mode and cause. If
+// there is no Error in the chain, it returns the text of err.
+func PlainMessage(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Message
 	}

@@ -24,7 +24,7 @@ func TestMode_RetryableAndTerminalFollowTheContract(t *testing.T) {
 		require.True(t, m.Terminal(), "%s", m)
 	}
 	partial := []Mode{PartialToolFailures, PartialStepFailures, PartialTimeout, AgentTimeout, SystemTimeout, ResourceQuota}
-	for m := range table {
+	for m := range traitsByMode {
 		require.False(t, m.Retryable() && m.Terminal(), "%s is both", m)
 		require.Equal(t, slices.Contains(partial, m), m.Partial(), "%s", m)
 	}

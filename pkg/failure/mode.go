@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Mode names a kind of failure. In upper case it is the reason of a google.rpc.ErrorInfo. With the prefix
-// FAILURE_MODE_ it is also a troupe.v1.FailureMode.
+// Mode names a kind of failure. In upper case it is the reason in a google.rpc.ErrorInfo. In upper case with the
+// prefix FAILURE_MODE_ it is also a troupe.v1.FailureMode.
 type Mode string
 
 // The modes of contract OC-23.
@@ -41,7 +41,7 @@ const (
 	PartialTimeout      Mode = "partial_timeout"
 )
 
-// Modes that only occur in a mesh.
+// The modes that only occur in a mesh.
 const (
 	NotFound         Mode = "not_found"
 	KeyReused        Mode = "key_reused"
@@ -67,16 +67,16 @@ const (
 	Overloaded        Mode = "overloaded"
 )
 
-// traits are the properties of a mode. Retryable means that the same call may succeed later or elsewhere. Terminal
-// means that the call must not be retried, even if a retry policy would allow it.
+// traits holds the properties of a mode. Retryable means that the same call may succeed later or elsewhere.
+// Terminal means that the call must not be retried, even if a retry policy would allow it.
 type traits struct {
 	retryable bool
 	terminal  bool
 }
 
-// table holds the traits of every mode (contract OC-24, appendix B). The gRPC codes of the modes are in
+// traitsByMode holds the traits of every mode (contract OC-24, appendix B). The gRPC codes of the modes are in
 // internal/grpcfailure.
-var table = map[Mode]traits{
+var traitsByMode = map[Mode]traits{
 	Unknown: {},
 
 	AgentValidation:     {},
@@ -131,15 +131,15 @@ var table = map[Mode]traits{
 }
 
 // Modes returns all modes in alphabetical order, beginning with Unknown.
-func Modes() []Mode { return slices.Sorted(maps.Keys(table)) }
+func Modes() []Mode { return slices.Sorted(maps.Keys(traitsByMode)) }
 
 // Retryable reports whether the same call may succeed later or on another instance.
-func (m Mode) Retryable() bool { return table[m].retryable }
+func (m Mode) Retryable() bool { return traitsByMode[m].retryable }
 
-// Terminal reports whether the call must not be tried again.
-func (m Mode) Terminal() bool { return table[m].terminal }
+// Terminal reports whether the call must not be retried.
+func (m Mode) Terminal() bool { return traitsByMode[m].terminal }
 
-// Partial reports whether the work done before the failure may still be useful.
+// Partial reports whether the results from before the failure may still be useful.
 func (m Mode) Partial() bool {
 	switch m {
 	case PartialToolFailures, PartialStepFailures, PartialTimeout, AgentTimeout, SystemTimeout, ResourceQuota:
@@ -149,5 +149,5 @@ func (m Mode) Partial() bool {
 	}
 }
 
-// Reason returns the mode as the reason of a google.rpc.ErrorInfo, for example SESSION_BUSY.
+// Reason returns the mode in the form of the reason in a google.rpc.ErrorInfo, for example SESSION_BUSY.
 func (m Mode) Reason() string { return strings.ToUpper(string(m)) }

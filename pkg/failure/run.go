@@ -1,19 +1,19 @@
 package failure
 
-// Facts of the failure of a run, in addition to the facts of its cause (contract OC-20).
+// The names of the facts that the failure of a run has in addition to the facts of its cause (contract OC-20).
 const (
 	FactStage = "stage"         // initialize, plan, route, execute or aggregate
-	FactTrace = "trace_id"      // of the turn; nested failures have the same
-	FactRoot  = "root_trace_id" // of the whole run, the same in all its turns (OC-10)
+	FactTrace = "trace_id"      // trace of the turn
+	FactRoot  = "root_trace_id" // root trace of the run, the same in all its turns (OC-10)
 )
 
 // WithRun returns err as the failure of a run in the given stage. Mode, message, facts and cause stay the same. If
-// a run fails because of a nested run, the trace of the outer run replaces the inner one.
+// a nested run failed, the trace of the outer run replaces the trace of the nested one.
 func WithRun(stage, traceID string, err error) *Error {
 	return FromError(err).With(FactStage, stage).With(FactTrace, traceID)
 }
 
-// Recoverable reports whether the same run may succeed later. It follows from the mode.
+// Recoverable reports whether the run may succeed if it is tried again later. This depends only on the mode.
 func (e *Error) Recoverable() bool { return e.Mode.Retryable() && !e.Mode.Terminal() }
 
 // runText returns the stage and the trace of a failed run (empty for all other errors).

@@ -26,7 +26,7 @@ func TestWithRun_AddsStageAndTrace(t *testing.T) {
 	require.True(t, ok)
 	require.True(t, e.Recoverable())
 	require.Equal(t, map[string]string{"stage": "execute", "trace_id": run, "provider": "test"}, e.Facts)
-	require.Equal(t, "the model is down", Plain(err))
+	require.Equal(t, "the model is down", PlainMessage(err))
 	require.Empty(t, cause.Facts[FactStage], "the cause stays as it was")
 
 	outer := WithRun("execute", run, New(ResourceTool, "agent.Run", "the agent below failed").Because(err))

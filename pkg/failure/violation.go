@@ -1,14 +1,14 @@
 package failure
 
-// Facts of a rejected write to state of another owner (contract SO-7).
+// The names of the facts that describe a rejected write to state of another owner (contract SO-7).
 const (
 	FactKey   = "key"   // the key of the state
 	FactOwner = "owner" // the tier that owns the key
 	FactActor = "actor" // who attempted the write
 )
 
-// WithOwner returns a copy of e with the facts of an ownership violation. Its gRPC status carries
-// them as a troupe.v1.StateViolation.
+// WithOwner returns a copy of e with the facts of an ownership violation. In a gRPC status these facts become a
+// troupe.v1.StateViolation.
 func (e *Error) WithOwner(key, owner, actor string) *Error {
 	return e.With(FactKey, key).With(FactOwner, owner).With(FactActor, actor)
 }

@@ -78,7 +78,7 @@ func (c *Control) Turn() *Turn { return c.turn }
 
 // EmitLast emits the last message of the conversation.
 func (c *Control) EmitLast() error {
-	return c.Events.Emit(event.Appended{Message: c.Conversation.LastMessage()})
+	return c.Events.Emit(event.MessageAppended{Message: c.Conversation.LastMessage()})
 }
 
 // SetAsk sets the function behind Turn.Ask.

@@ -66,7 +66,10 @@ func TestControl_ForwardsEventsOfOtherAgents(t *testing.T) {
 	var heard []event.Event
 	c := hook.New(hook.Start{Info: hook.Info{Agent: "mine", TurnID: "turn-1"}, Emit: func(e event.Event) error { heard = append(heard, e); return nil }})
 	require.NoError(t, c.Events.Forward(event.Event{Payload: event.Message{Text: "a"}}))
-	require.NoError(t, c.Events.Forward(event.Event{Author: "other", Branch: "flow.other", Invocation: "turn-2", Sequence: 7, Payload: event.Message{Text: "b"}}))
+	require.NoError(t, c.Events.Forward(event.Event{
+		Author: "other", Branch: "flow.other", Invocation: "turn-2", Sequence: 7,
+		Payload: event.Message{Text: "b"},
+	}))
 	require.Equal(t, "mine", heard[0].Author)
 	require.Equal(t, "turn-1/0/1", heard[0].ID())
 	require.Equal(t, "other", heard[1].Author)

@@ -87,7 +87,7 @@ func ExampleBeforeEachTool() {
 
 func ExampleAfterEachTool() {
 	short := hook.AfterEachTool(func(_ context.Context, call *hook.Call) error {
-		call.Text = conversation.Brief(call.Text, 20)
+		call.Text = conversation.Excerpt(call.Text, 20)
 		return nil
 	})
 	model := printTurn("Look it up.", short, lookUp("word"), scripted.Say("An entry."))

@@ -160,9 +160,10 @@ func (n handlerName) wrapError(err error) error {
 	}
 	mode := failure.ModeOf(err)
 	if mode == failure.Unknown {
-		return failure.Newf(failure.AgentLogic, "hook."+n.event, "the handler %s failed; the log of the agent has the cause", of).Because(hookerror.Error{Err: err})
+		return failure.Newf(failure.AgentLogic, "hook."+n.event, "the handler %s failed; the log of the agent has the cause",
+			of).Because(hookerror.Error{Err: err})
 	}
-	named := failure.Newf(mode, "hook."+n.event, "the handler %s failed: %s", of, failure.Plain(err)).Because(hookerror.Error{Err: err})
+	named := failure.Newf(mode, "hook."+n.event, "the handler %s failed: %s", of, failure.PlainMessage(err)).Because(hookerror.Error{Err: err})
 	if e, ok := errors.AsType[*failure.Error](err); ok {
 		named.Facts = e.Facts
 	}

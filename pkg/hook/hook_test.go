@@ -116,7 +116,10 @@ func TestSet_NamesTheHandlerThatFailed(t *testing.T) {
 		mode failure.Mode
 		want string
 	}{
-		"of a mode":    {failure.New(failure.PolicyBudget, "test", "no money"), failure.PolicyBudget, "the handler after_user_input of plugin purse failed: no money"},
+		"of a mode": {
+			failure.New(failure.PolicyBudget, "test", "no money"), failure.PolicyBudget,
+			"the handler after_user_input of plugin purse failed: no money",
+		},
 		"of none":      {secret, failure.AgentLogic, "the handler after_user_input of plugin purse failed; the log of the agent has the cause"},
 		"of a context": {context.Canceled, failure.UserCancelled, "the handler after_user_input of plugin purse failed: context canceled"},
 	} {
@@ -124,7 +127,7 @@ func TestSet_NamesTheHandlerThatFailed(t *testing.T) {
 			err := start(t, []hook.Plugin{{Name: "purse", Handlers: fail(tc.err)}}).Handlers.AfterUserInput(t.Context())
 			require.ErrorIs(t, err, tc.err)
 			require.Equal(t, tc.mode, failure.ModeOf(err))
-			require.Equal(t, tc.want, failure.Plain(err), "what a caller reads")
+			require.Equal(t, tc.want, failure.PlainMessage(err), "what a caller reads")
 			require.True(t, hookerror.Is(err))
 			require.False(t, hookerror.Is(tc.err))
 		})

@@ -47,7 +47,10 @@ func read(t *testing.T, m *hook.Memory, key string) string {
 
 // Req: AD-17, AD-18, AD-19
 func TestMemory_SeesItsChangesBeforeTheStore(t *testing.T) {
-	s := &store{state: map[string]json.RawMessage{"topic": json.RawMessage(`"old"`), "app:theme": json.RawMessage(`"dark"`), "user:name": json.RawMessage(`"Ada"`)}}
+	s := &store{state: map[string]json.RawMessage{
+		"topic": json.RawMessage(`"old"`), "app:theme": json.RawMessage(`"dark"`),
+		"user:name": json.RawMessage(`"Ada"`),
+	}}
 	m := hook.NewMemory(s, "test")
 	require.Equal(t, []string{"old", "dark", "Ada", "none", "none"},
 		[]string{read(t, m, "topic"), read(t, m, "app:theme"), read(t, m, "user:name"), read(t, m, "temp:draft"), read(t, m, "other")})
@@ -111,7 +114,10 @@ func TestMemory_FailedHandlerListChangesNothing(t *testing.T) {
 // Req: SO-6, SO-7
 func TestMemory_RejectsKeysOfOtherTiers(t *testing.T) {
 	m := hook.NewMemory(&store{}, "researcher")
-	for key, owner := range map[string]string{"_x": "agent", "_trace_id": "agent", "trace_id": "orchestrator", "routing": "orchestrator", "context": "orchestrator", "config": "shared"} {
+	for key, owner := range map[string]string{
+		"_x": "agent", "_trace_id": "agent", "trace_id": "orchestrator", "routing": "orchestrator",
+		"context": "orchestrator", "config": "shared",
+	} {
 		for _, err := range []error{m.Set(key, 1), m.Delete(key)} {
 			refused, ok := errors.AsType[*failure.Error](err)
 			require.True(t, ok, "%s: %v", key, err)

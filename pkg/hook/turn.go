@@ -104,7 +104,7 @@ func (t *Turn) Untrusted() string { return t.conversation.UntrustedSource() }
 func (t *Turn) ContextPercent() float64 {
 	limit := t.info.Context
 	if limit <= 0 {
-		limit = llm.DefaultContext
+		limit = llm.DefaultContextSize
 	}
 	return 100 * float64(t.progress.ContextTokens()) / float64(limit)
 }

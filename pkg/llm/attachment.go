@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// PDF is the media type of documents, which some providers read in addition to images.
+// PDF is the media type of PDF documents. Some providers accept them in addition to images.
 const PDF = "application/pdf"
 
 // MediaType returns the media type of an attachment in lower case and without parameters (empty if it is invalid).
@@ -31,11 +31,11 @@ func IsImage(mediaType string) bool {
 	}
 }
 
-// Shown splits a message for an adapter. files are the attachments that the model accepts, which the adapter sends in the
-// provider's own form. text is the text of the message with all other attachments: text files are included completely, and
-// a line names each file that is not shown. A file is not shown if the model does not accept it, or if its bytes are
-// missing because it is from an earlier turn (AD-25).
-func Shown(m conversation.Message, takes func(mediaType string) bool) (text string, files []conversation.Attachment) {
+// SplitAttachments splits a message into the text and the files that an adapter sends to its provider. files are
+// the attachments that the model accepts. text is the text of the message with all other attachments: it contains
+// text files completely, and a line with the name of each file that is not shown. A file is not shown if the model
+// does not accept it, or if its bytes are missing because it is from an earlier turn (AD-25).
+func SplitAttachments(m conversation.Message, takes func(mediaType string) bool) (text string, files []conversation.Attachment) {
 	said := []string{}
 	if m.Text != "" {
 		said = append(said, m.Text)
@@ -55,7 +55,8 @@ func Shown(m conversation.Message, takes func(mediaType string) bool) (text stri
 	return strings.Join(said, "\n\n"), files
 }
 
-// IsText reports whether the bytes of an attachment are present and are text. Some data formats count as text.
+// IsText reports whether the content of an attachment is present and is text. Some data formats, such as JSON,
+// count as text.
 func IsText(a conversation.Attachment) bool {
 	mediaType := MediaType(a)
 	switch mediaType {
@@ -68,7 +69,7 @@ func IsText(a conversation.Attachment) bool {
 	return len(a.Data) > 0 && utf8.Valid(a.Data)
 }
 
-// formatSize formats a number of bytes for people.
+// formatSize formats a number of bytes for people, such as "3 KiB".
 func formatSize(bytes int64) string {
 	switch {
 	case bytes < 1<<10:

@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// Bounds limits how long a provider may take (CO-13). Zero values mean the defaults.
+// Bounds limits how long an adapter waits for its provider (CO-13). Zero values mean the defaults.
 type Bounds struct {
-	Connect   time.Duration // to connect, and again for TLS; default 20 s
-	FirstByte time.Duration // from then to the head of the response; default 300 s
-	Idle      time.Duration // between two pieces of a response; default 300 s
-	Read      time.Duration // for the whole response; default 600 s
+	Connect   time.Duration // for connecting, and again for the TLS handshake (0 means 20 s)
+	FirstByte time.Duration // from then until the header of the response (0 means 300 s)
+	Idle      time.Duration // between two pieces of a response (0 means 300 s)
+	Read      time.Duration // for the whole response (0 means 600 s)
 }
 
-func (b Bounds) orDefault() Bounds {
+func (b Bounds) withDefaults() Bounds {
 	return Bounds{
 		Connect:   cmp.Or(b.Connect, 20*time.Second),
 		FirstByte: cmp.Or(b.FirstByte, 5*time.Minute),
@@ -28,43 +28,42 @@ func (b Bounds) orDefault() Bounds {
 	}
 }
 
-// NewHTTPClient returns an HTTP client that enforces the bounds. Adapters give it to the provider's SDK. A request
-// that exceeds a bound fails with an error that names the bound. The client follows no redirects, because they
-// would take the key to another server. It is safe for concurrent use, and keeps connections open for later
-// requests.
+// NewHTTPClient returns an HTTP client that enforces the bounds. Adapters pass it to the provider's SDK. A request
+// that exceeds a bound fails with an error that names the bound. The client follows no redirects, because it would
+// send the key to another server. It is safe for concurrent use, and keeps connections open for later requests.
 func NewHTTPClient(b Bounds) *http.Client {
-	b = b.orDefault()
+	b = b.withDefaults()
 	const (
-		parallel = 64 // sessions of a busy worker that ask one provider at a time
+		parallel = 64 // sessions of a busy worker that call one provider concurrently
 		ping     = 15 * time.Second
 	)
-	return &http.Client{CheckRedirect: noRedirect, Transport: &boundedTransport{bounds: b, next: &http.Transport{
+	return &http.Client{CheckRedirect: rejectRedirect, Transport: &boundedTransport{bounds: b, next: &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: b.Connect}).DialContext,
 		TLSHandshakeTimeout: b.Connect,
 		ForceAttemptHTTP2:   true,
 		MaxIdleConnsPerHost: parallel,
 		IdleConnTimeout:     90 * time.Second,
-		// Pings find a lost connection long before Idle.
+		// Pings detect a lost connection long before the Idle bound.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: ping, PingTimeout: ping},
 	}}}
 }
 
-func noRedirect(req *http.Request, _ []*http.Request) error {
+func rejectRedirect(req *http.Request, _ []*http.Request) error {
 	return fmt.Errorf("the provider redirects to %s, which is not followed; use that address", req.URL.Host)
 }
 
-// maxRefusal limits how much of an error response is read, in bytes.
-const maxRefusal = 64 << 10
+// maxErrorBody limits how much of an error response is read, in bytes.
+const maxErrorBody = 64 << 10
 
-// ReadRefusal reads the beginning of the body of an error response, and closes it.
-func ReadRefusal(res *http.Response) []byte {
+// ReadErrorBody reads the first 64 KiB of the body of an error response, and closes the body.
+func ReadErrorBody(res *http.Response) []byte {
 	defer res.Body.Close() //nolint:errcheck // it was read
-	body, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
+	body, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody))
 	return body
 }
 
-// boundedTransport is a transport that cancels requests that take too long.
+// boundedTransport is an http.RoundTripper that cancels requests that exceed the bounds.
 type boundedTransport struct {
 	bounds Bounds
 	next   *http.Transport
@@ -82,63 +81,65 @@ func (b *boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 	first.Stop()
 	if err != nil {
 		whole.Stop()
-		err = causeOf(ctx, err)
+		err = causeOr(ctx, err)
 		give(nil)
 		return nil, err
 	}
 	idle := time.AfterFunc(b.bounds.Idle, func() { give(newTooSlowError("the next piece", b.bounds.Idle)) })
 	idle.Stop()
 	res.Body = &boundedBody{
-		ReadCloser: res.Body, because: func(err error) error { return causeOf(ctx, err) },
-		cancel: give, idle: idle, whole: whole, bound: b.bounds.Idle,
+		ReadCloser: res.Body, cancelCause: func(err error) error { return causeOr(ctx, err) },
+		cancel: give, idleTimer: idle, totalTimer: whole, readTimeout: b.bounds.Idle,
 	}
 	return res, nil
 }
 
-// boundedBody fails when a single read takes longer than the bound. Time between reads does not count.
+// boundedBody is a response body that fails when a single Read takes too long. The time between two reads does not
+// count.
 type boundedBody struct {
 	io.ReadCloser
-	because     func(error) error // says why a read failed
-	cancel      context.CancelCauseFunc
-	idle, whole *time.Timer
-	bound       time.Duration
-	ended       bool // all was read, or it failed
+	cancelCause           func(error) error // returns the cause of the cancellation, or the given error
+	cancel                context.CancelCauseFunc
+	idleTimer, totalTimer *time.Timer
+	readTimeout           time.Duration
+	done                  bool // the whole body was read, or a read failed
 }
 
 // Read implements io.Reader.
 func (b *boundedBody) Read(p []byte) (int, error) {
-	b.idle.Reset(b.bound)
+	b.idleTimer.Reset(b.readTimeout)
 	n, err := b.ReadCloser.Read(p)
-	b.idle.Stop()
-	b.ended = b.ended || err != nil
+	b.idleTimer.Stop()
+	b.done = b.done || err != nil
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = b.because(err)
+		err = b.cancelCause(err)
 	}
 	return n, err
 }
 
-// The end of the response usually comes right after the mark at which readers stop. A connection can be used again
-// only after it was read.
+// Close reads this much more, for this long, if the reader stopped before the end of the response. Readers often
+// stop at an end mark just before the real end, and a connection can only be reused if the response was read
+// completely.
 const (
-	tail     = 4 << 10
-	tailTime = 10 * time.Millisecond
+	maxDrainBytes = 4 << 10
+	drainTimeout  = 10 * time.Millisecond
 )
 
 // Close implements io.Closer.
 func (b *boundedBody) Close() error {
-	if !b.ended && b.because(nil) == nil {
-		b.bound = tailTime
-		_, _ = io.CopyN(io.Discard, b, tail)
+	if !b.done && b.cancelCause(nil) == nil {
+		b.readTimeout = drainTimeout
+		_, _ = io.CopyN(io.Discard, b, maxDrainBytes)
 	}
 	err := b.ReadCloser.Close()
-	b.idle.Stop()
-	b.whole.Stop()
+	b.idleTimer.Stop()
+	b.totalTimer.Stop()
 	b.cancel(nil)
 	return err
 }
 
-// causeOf returns the cause with which the context of a request ended, instead of the error of the context.
-func causeOf(ctx context.Context, err error) error {
+// causeOr returns the cause with which ctx was cancelled, or err if ctx was not cancelled.
+func causeOr(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// The suite of the adapters, in llmtest, tests the bounds themselves.
-func TestNewHTTPClient_CarriesNoKeyToWhereItIsRedirected(t *testing.T) {
+// The client does not send the key to the target of a redirect. The test suite in llmtest tests the bounds.
+func TestNewHTTPClient_SendsNoKeyToARedirectTarget(t *testing.T) {
 	var reached atomic.Bool
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Store(true) }))
 	t.Cleanup(other.Close)

@@ -8,21 +8,21 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Provider opens the models of one prefix.
+// Provider opens the models whose names have its prefix.
 type Provider struct {
-	Prefix string // what comes before the slash in a model's name
-	// Bare lists beginnings of names that belong to this provider even without its prefix, such as "gpt" (CO-10).
-	Bare []string
-	// Open returns the model of the given full name, or an error that says what is
-	// missing, such as a key.
+	Prefix string // the part of a model's name before the slash
+	// BarePrefixes lists beginnings of model names that belong to this provider even without its prefix, such as
+	// "gpt" (CO-10).
+	BarePrefixes []string
+	// Open returns the model with the given full name, or an error that says what is missing, such as a key.
 	Open func(name string) (Model, error)
 }
 
-// Catalog finds a model by its name. It does not depend on the order of its providers.
+// Catalog finds a model by its name. The order of its providers does not matter.
 type Catalog struct{ providers map[string]Provider }
 
-// NewCatalog returns a catalog of the given providers. It fails if two of them could mean the same name: if they
-// have the same prefix, or if one of their bare beginnings begins with another.
+// NewCatalog returns a catalog of the given providers. It returns an error if a name could belong to two of them,
+// because they have the same prefix or overlapping bare prefixes.
 func NewCatalog(providers ...Provider) (*Catalog, error) {
 	c := &Catalog{providers: map[string]Provider{}}
 	for _, p := range providers {
@@ -30,7 +30,7 @@ func NewCatalog(providers ...Provider) (*Catalog, error) {
 			return nil, fmt.Errorf("llm: two providers have the prefix %q", p.Prefix)
 		}
 		for _, other := range c.providers {
-			if a, b, both := overlap(p, other); both {
+			if a, b, both := findOverlap(p, other); both {
 				return nil, fmt.Errorf("llm: a name may begin with %q of %s and with %q of %s", a, p.Prefix, b, other.Prefix)
 			}
 		}
@@ -39,10 +39,10 @@ func NewCatalog(providers ...Provider) (*Catalog, error) {
 	return c, nil
 }
 
-// overlap returns two bare beginnings of which one begins with the other.
-func overlap(p, other Provider) (a, b string, both bool) {
-	for _, a := range p.Bare {
-		for _, b := range other.Bare {
+// findOverlap returns a bare prefix of each provider such that one begins with the other.
+func findOverlap(p, other Provider) (a, b string, both bool) {
+	for _, a := range p.BarePrefixes {
+		for _, b := range other.BarePrefixes {
 			if strings.HasPrefix(a, b) || strings.HasPrefix(b, a) {
 				return a, b, true
 			}
@@ -51,8 +51,8 @@ func overlap(p, other Provider) (a, b string, both bool) {
 	return "", "", false
 }
 
-// Model opens the model with the given name, which has a prefix or a known bare beginning. For any other name it
-// returns user_invalid_input with a list of the providers (CO-9, CO-10).
+// Model opens the model with the given name, which has the prefix or a bare prefix of a provider. For any other
+// name it returns user_invalid_input with a list of the providers (CO-9, CO-10).
 func (c *Catalog) Model(name string) (Model, error) {
 	if prefix, rest, slash := strings.Cut(name, "/"); slash {
 		p, ok := c.providers[prefix]
@@ -65,7 +65,7 @@ func (c *Catalog) Model(name string) (Model, error) {
 		return p.Open(name)
 	}
 	for _, p := range c.providers {
-		if slices.ContainsFunc(p.Bare, func(start string) bool { return strings.HasPrefix(name, start) }) {
+		if slices.ContainsFunc(p.BarePrefixes, func(start string) bool { return strings.HasPrefix(name, start) }) {
 			return p.Open(p.Prefix + "/" + name)
 		}
 	}
@@ -76,7 +76,7 @@ func (c *Catalog) newUnknownModelError(format string, args ...any) error {
 	return failure.Newf(failure.UserInvalidInput, "llm.Model", format+"; there are %s", append(args, strings.Join(c.Prefixes(), ", "))...)
 }
 
-// Prefixes returns the prefixes of the providers, sorted, each with its slash.
+// Prefixes returns the sorted prefixes of the providers, each with a slash at the end.
 func (c *Catalog) Prefixes() []string {
 	all := make([]string, 0, len(c.providers))
 	for p := range c.providers {

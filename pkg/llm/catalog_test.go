@@ -10,14 +10,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-func provider(prefix string, bare ...string) llm.Provider {
-	return llm.Provider{Prefix: prefix, Bare: bare, Open: func(name string) (llm.Model, error) { return &actor{name: name}, nil }}
+func newProvider(prefix string, bare ...string) llm.Provider {
+	return llm.Provider{Prefix: prefix, BarePrefixes: bare, Open: func(name string) (llm.Model, error) { return &actionModel{name: name}, nil }}
 }
 
 // Req: CO-9, CO-10
 func TestCatalog_FindsTheProviderByPrefixOrBareNameInAnyOrder(t *testing.T) {
 	providers := []llm.Provider{
-		provider("openai", "gpt", "o1", "o3", "o4"), provider("anthropic", "claude"), provider("gemini", "gemini"), provider("openrouter"),
+		newProvider("openai", "gpt", "o1", "o3", "o4"), newProvider("anthropic", "claude"), newProvider("gemini", "gemini"), newProvider("openrouter"),
 	}
 	for range providers {
 		providers = append(providers[1:], providers[0])
@@ -36,8 +36,8 @@ func TestCatalog_FindsTheProviderByPrefixOrBareNameInAnyOrder(t *testing.T) {
 }
 
 // Req: CO-10
-func TestCatalog_NamesTheModelAndTheProvidersThereAre(t *testing.T) {
-	c, err := llm.NewCatalog(provider("openai", "gpt"), provider("anthropic", "claude"))
+func TestCatalog_ErrorNamesTheModelAndTheProviders(t *testing.T) {
+	c, err := llm.NewCatalog(newProvider("openai", "gpt"), newProvider("anthropic", "claude"))
 	require.NoError(t, err)
 	for name, says := range map[string]string{
 		"unknown/large": `no provider has the prefix "unknown"`, "gpt-4/turbo": `no provider has the prefix "gpt-4"`,
@@ -52,8 +52,8 @@ func TestCatalog_NamesTheModelAndTheProvidersThereAre(t *testing.T) {
 }
 
 func TestNewCatalog_RejectsAmbiguousProviders(t *testing.T) {
-	_, err := llm.NewCatalog(provider("a"), provider("a"))
+	_, err := llm.NewCatalog(newProvider("a"), newProvider("a"))
 	require.ErrorContains(t, err, `two providers have the prefix "a"`)
-	_, err = llm.NewCatalog(provider("a", "gpt"), provider("b", "x", "gpt-5"))
+	_, err = llm.NewCatalog(newProvider("a", "gpt"), newProvider("b", "x", "gpt-5"))
 	require.ErrorContains(t, err, `a name may begin with "gpt-5" of b and with "gpt" of a`)
 }

@@ -8,67 +8,67 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Kind says what went wrong with a provider (CO-13).
+// Kind classifies an error of a provider (CO-13).
 type Kind string
 
 // The kinds of errors.
 const (
-	Authentication Kind = "authentication" // the key is missing, wrong or withdrawn
-	Permission     Kind = "permission"     // the key is right, but may not do this
-	RateLimit      Kind = "rate_limit"     // too many requests, or tokens, in a time
-	Credits        Kind = "credits"        // the account has no money or quota left
-	PaidModel      Kind = "paid_model"     // the model is not for free accounts
-	BadRequest     Kind = "bad_request"    // the provider cannot take the request as it is
-	ContextLength  Kind = "context_length" // the request is longer than the model can read
-	NotFound       Kind = "not_found"      // there is no such model, or not for this account
-	Connection     Kind = "connection"     // no connection, a cut one, or silence
-	Unavailable    Kind = "unavailable"    // the provider is overloaded or has failed
-	Malformed      Kind = "malformed"      // the provider's answer cannot be read
-	Refused        Kind = "refused"        // the provider's content filter stopped the answer
-	Circuit        Kind = "circuit"        // the provider failed lately, and was not asked: see Guarded
+	Authentication  Kind = "authentication" // the key is missing, wrong or withdrawn
+	Permission      Kind = "permission"     // the key is right, but may not do this
+	RateLimit       Kind = "rate_limit"     // too many requests or tokens in a period of time
+	Credits         Kind = "credits"        // the account has no money or quota left
+	PaidModel       Kind = "paid_model"     // the model is not for free accounts
+	BadRequest      Kind = "bad_request"    // the provider rejects the content of the request
+	ContextLength   Kind = "context_length" // the request is longer than the model can read
+	NotFound        Kind = "not_found"      // there is no such model, or the account may not use it
+	Connection      Kind = "connection"     // the connection failed, was cut, or became unresponsive
+	Unavailable     Kind = "unavailable"    // the provider is overloaded or has failed
+	Malformed       Kind = "malformed"      // the provider's answer cannot be read
+	ContentFiltered Kind = "refused"        // the provider's content filter stopped the answer
+	CircuitOpen     Kind = "circuit"        // the provider was not called, because its last requests failed (see Guarded)
 )
 
-// kinds holds the properties of each kind: its failure mode, whether the same request may succeed a moment later (again), and
-// whether it may succeed at another provider (elsewhere).
-var kinds = map[Kind]struct {
-	mode             failure.Mode
-	again, elsewhere bool
+// kindProperties holds the properties of each kind: its failure mode, whether the same request may succeed a
+// moment later (retryable), and whether it may succeed at another provider (failover).
+var kindProperties = map[Kind]struct {
+	mode                failure.Mode
+	retryable, failover bool
 }{
-	Authentication: {failure.AgentValidation, false, true},
-	Permission:     {failure.AgentValidation, false, true},
-	RateLimit:      {failure.ResourceAPI, true, true},
-	Credits:        {failure.ResourceQuota, false, true},
-	PaidModel:      {failure.AgentValidation, false, true},
-	BadRequest:     {failure.UserInvalidInput, false, false},
-	ContextLength:  {failure.UserInvalidInput, false, false},
-	NotFound:       {failure.AgentValidation, false, true},
-	Connection:     {failure.ResourceAPI, true, true},
-	Unavailable:    {failure.ResourceAPI, true, true},
-	Malformed:      {failure.ResourceAPI, false, true},
-	Refused:        {failure.UserInvalidInput, false, false},
-	Circuit:        {failure.ResourceCircuit, false, true},
+	Authentication:  {failure.AgentValidation, false, true},
+	Permission:      {failure.AgentValidation, false, true},
+	RateLimit:       {failure.ResourceAPI, true, true},
+	Credits:         {failure.ResourceQuota, false, true},
+	PaidModel:       {failure.AgentValidation, false, true},
+	BadRequest:      {failure.UserInvalidInput, false, false},
+	ContextLength:   {failure.UserInvalidInput, false, false},
+	NotFound:        {failure.AgentValidation, false, true},
+	Connection:      {failure.ResourceAPI, true, true},
+	Unavailable:     {failure.ResourceAPI, true, true},
+	Malformed:       {failure.ResourceAPI, false, true},
+	ContentFiltered: {failure.UserInvalidInput, false, false},
+	CircuitOpen:     {failure.ResourceCircuit, false, true},
 }
 
-// Again reports whether the same request may succeed a moment later.
-func (k Kind) Again() bool { return kinds[k].again }
+// Retryable reports whether the same request may succeed a moment later.
+func (k Kind) Retryable() bool { return kindProperties[k].retryable }
 
-// Elsewhere reports whether the same request may succeed at another provider.
-func (k Kind) Elsewhere() bool { return kinds[k].elsewhere }
+// AllowsFailover reports whether the same request may succeed at another provider.
+func (k Kind) AllowsFailover() bool { return kindProperties[k].failover }
 
-// down reports whether the provider is down for all requests.
-func (k Kind) down() bool { return kinds[k].mode == failure.ResourceAPI }
+// isOutage reports whether an error of this kind suggests that other requests to the provider fail too.
+func (k Kind) isOutage() bool { return kindProperties[k].mode == failure.ResourceAPI }
 
-// Error describes the failure of a provider for programs. It is the cause of the failure.Error that a model yields. Find it
-// with errors.AsType[*llm.Error].
+// Error describes an error of a provider for programs. It is the cause of the failure.Error that a model yields.
+// Find it with errors.AsType[*llm.Error].
 type Error struct {
 	Provider   string
 	Kind       Kind
-	Status     int           // of the HTTP response (0 if there was none)
-	RetryAfter time.Duration // wait that the provider asked for (0 if none)
+	Status     int           // HTTP status (0 if there was no response)
+	RetryAfter time.Duration // delay that the provider requested (0 if none)
 	Cause      error         // the provider's own text; for the log
 }
 
-// Error returns a text for the log, with the provider's own text.
+// Error returns the text for the log, which includes the provider's own text.
 func (e *Error) Error() string {
 	text := e.Provider + ": " + string(e.Kind)
 	if e.Status != 0 {
@@ -83,7 +83,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// KindOf returns the kind of the provider's error in err's chain, or "".
+// KindOf returns the kind of the Error in err's chain ("" if there is none).
 func KindOf(err error) Kind {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind

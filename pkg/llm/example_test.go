@@ -13,12 +13,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// answer prints what a model answers, for the examples.
-func answer(m llm.Model) string {
+// printAnswer prints the answer of a model.
+func printAnswer(m llm.Model) string {
 	var text, by string
 	for d, err := range m.Generate(context.Background(), llm.Request{}) {
 		if err != nil {
-			return failure.Plain(err)
+			return failure.PlainMessage(err)
 		}
 		text += d.Text
 		by += d.Model
@@ -35,7 +35,7 @@ func ExampleNewCatalog() {
 	m, _ := models.Model("builtin/extractive")
 	fmt.Println(m.Name())
 	_, err = models.Model("unknown/large")
-	fmt.Println(failure.Plain(err))
+	fmt.Println(failure.PlainMessage(err))
 	// Output:
 	// builtin/extractive
 	// model "unknown/large": no provider has the prefix "unknown"; there are builtin/, scripted/
@@ -43,36 +43,36 @@ func ExampleNewCatalog() {
 
 func ExampleFailover() {
 	openai := llm.Source{Provider: "openai", Model: "openai/gpt-5"}
-	down := scripted.New(scripted.Fail(openai.Fail(llm.Unavailable, nil)))
+	down := scripted.New(scripted.Fail(openai.NewError(llm.Unavailable, nil)))
 	local := scripted.New(scripted.Say("still here"))
 	m, err := llm.Failover("chain/main", down, local)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(answer(m))
+	fmt.Println(printAnswer(m))
 	// Output: chain/main scripted/model "still here"
 }
 
 func ExampleHedged() {
 	slow := scripted.New(scripted.Reply{Deltas: []string{"too late"}, Wait: make(chan struct{})})
 	quick := scripted.New(scripted.Say("here"))
-	fmt.Println(answer(llm.Hedged(slow, quick, time.Millisecond)))
+	fmt.Println(printAnswer(llm.Hedged(slow, quick, time.Millisecond)))
 	// Output: scripted/model  "here"
 }
 
 func ExampleRetried() {
 	openai := llm.Source{Provider: "openai", Model: "openai/gpt-5"}
-	m := scripted.New(scripted.Fail(openai.Fail(llm.Connection, nil)), scripted.Say("back again"))
-	fmt.Println(answer(llm.Retried(m, llm.Retry{Pause: time.Millisecond})))
+	m := scripted.New(scripted.Fail(openai.NewError(llm.Connection, nil)), scripted.Say("back again"))
+	fmt.Println(printAnswer(llm.Retried(m, llm.Retry{Pause: time.Millisecond})))
 	// Output: scripted/model  "back again"
 }
 
 func ExampleKindOf() {
-	openai := llm.Source{Provider: "openai", Model: "openai/gpt-5", Variable: "OPENAI_API_KEY"}
-	err := openai.Refuse(429, map[string][]string{"Retry-After": {"7"}}, "", "Rate limit reached for requests per min")
-	fmt.Println(failure.Plain(err))
-	fmt.Println(llm.KindOf(err), llm.KindOf(err).Again())
+	openai := llm.Source{Provider: "openai", Model: "openai/gpt-5", KeyVariable: "OPENAI_API_KEY"}
+	err := openai.NewResponseError(429, map[string][]string{"Retry-After": {"7"}}, "", "Rate limit reached for requests per min")
+	fmt.Println(failure.PlainMessage(err))
+	fmt.Println(llm.KindOf(err), llm.KindOf(err).Retryable())
 	e, _ := errors.AsType[*llm.Error](err)
 	fmt.Println(e)
 	// Output:
@@ -84,6 +84,6 @@ func ExampleKindOf() {
 func ExampleTable_Find() {
 	known, _ := llm.BuiltinTable().Find("openai/gpt-5-mini-2025-08-07")
 	micros := known.Cost(execution.Usage{InputTokens: 10_000, CachedTokens: 8_000, OutputTokens: 500})
-	fmt.Printf("reads %d tokens; this costs $%.6f\n", known.Context, float64(micros)/1e6)
+	fmt.Printf("reads %d tokens; this costs $%.6f\n", known.ContextSize, float64(micros)/1e6)
 	// Output: reads 400000 tokens; this costs $0.001700
 }

@@ -10,17 +10,19 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Failover returns a model that tries others in order. If one fails before it sent text, and another may succeed (see
-// Kind.Elsewhere), it tries the next. A model whose breaker is open fails at once (see Guarded). Delta.Model says which
-// model answers. The usage adds up over all of them. If all fail, the error is the last one, and its cause has the others.
-// A chain without models, or with a model of the chain's own name, is an error.
+// Failover returns a model that tries several models in order. If one fails before it has sent content, and
+// another model may succeed (see Kind.AllowsFailover), Failover tries the next one. A model whose circuit breaker
+// is open fails at once (see Guarded). Delta.Model says which model answers. The usage is the sum over all models.
+// If all fail, Failover returns the last error, whose cause contains the others. It is an error if there are no
+// models, or if one of them has the name of the chain.
 func Failover(name string, models ...Model) (Model, error) {
 	if len(models) == 0 {
 		return nil, failure.Newf(failure.UserInvalidInput, "llm.Failover", "model %q: a chain needs at least one model", name)
 	}
 	for _, m := range models {
 		if m.Name() == name {
-			return nil, failure.Newf(failure.UserInvalidInput, "llm.Failover", "model %q: one of the chain has the chain's name; name the chain otherwise", name)
+			return nil, failure.Newf(failure.UserInvalidInput, "llm.Failover", "model %q: one of the chain has the chain's name; name the chain otherwise",
+				name)
 		}
 	}
 	return failover{name, slices.Clone(models)}, nil
@@ -32,28 +34,28 @@ type failover struct {
 }
 
 // Name implements Model.
-func (c failover) Name() string { return c.name }
+func (f failover) Name() string { return f.name }
 
-// ContextSize returns the smallest context of the models, because any of them may have to answer.
-func (c failover) ContextSize() int64 {
-	least := ContextOf(c.models[0])
-	for _, m := range c.models[1:] {
-		least = min(least, ContextOf(m))
+// ContextSize returns the smallest context size of the models, because any of them may have to answer.
+func (f failover) ContextSize() int64 {
+	least := ContextSizeOf(f.models[0])
+	for _, m := range f.models[1:] {
+		least = min(least, ContextSizeOf(m))
 	}
 	return least
 }
 
 // Generate implements Model.
-func (c failover) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
+func (f failover) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
 		var failed []error
-		for _, m := range c.models {
-			said, err := relay(nameDeltas(ctx, m, req), yield)
+		for _, m := range f.models {
+			said, err := relayDeltas(addModelName(ctx, m, req), yield)
 			if err == nil {
 				return
 			}
 			failed = append(failed, fmt.Errorf("%s: %w", m.Name(), err))
-			if said || ctx.Err() != nil || !KindOf(err).Elsewhere() {
+			if said || ctx.Err() != nil || !KindOf(err).AllowsFailover() {
 				break
 			}
 		}
@@ -61,7 +63,7 @@ func (c failover) Generate(ctx context.Context, req Request) iter.Seq2[Delta, er
 	}
 }
 
-// joinErrors returns the last error, with the others in its cause.
+// joinErrors returns the last error with the other errors in its cause.
 func joinErrors(failed []error) error {
 	last := failed[len(failed)-1]
 	e, ok := errors.AsType[*failure.Error](last)
@@ -72,12 +74,12 @@ func joinErrors(failed []error) error {
 	return e.Because(errors.Join(failed...))
 }
 
-// nameDeltas returns the deltas of a model, with the model's name in the first one that has content.
-func nameDeltas(ctx context.Context, m Model, req Request) iter.Seq2[Delta, error] {
+// addModelName yields the deltas of a model, and sets the model's name in the first one that has content.
+func addModelName(ctx context.Context, m Model, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
 		said := false
 		for d, err := range m.Generate(ctx, req) {
-			if !said && err == nil && d.says() {
+			if !said && err == nil && d.hasContent() {
 				said = true
 				if d.Model == "" {
 					d.Model = m.Name()

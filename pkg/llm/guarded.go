@@ -26,15 +26,15 @@ type guarded struct {
 	circuit *breaker.Breaker
 }
 
-// ContextSize implements ContextSize.
-func (m guarded) ContextSize() int64 { return ContextOf(m.Model) }
+// ContextSize implements ContextSizer.
+func (g guarded) ContextSize() int64 { return ContextSizeOf(g.Model) }
 
 // Generate implements Model.
-func (m guarded) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
+func (g guarded) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
-		done, left := m.circuit.Try()
+		done, left := g.circuit.Try()
 		if done == nil {
-			yield(Delta{}, m.breakerOpen(left))
+			yield(Delta{}, g.newBreakerOpenError(left))
 			return
 		}
 		verdict, told := breaker.Inconclusive, false
@@ -45,14 +45,14 @@ func (m guarded) Generate(ctx context.Context, req Request) iter.Seq2[Delta, err
 			}
 		}
 		defer tell()
-		for d, err := range m.Model.Generate(ctx, req) {
+		for d, err := range g.Model.Generate(ctx, req) {
 			switch {
 			case told:
-			case err != nil && ctx.Err() == nil && KindOf(err).down():
+			case err != nil && ctx.Err() == nil && KindOf(err).isOutage():
 				verdict = breaker.Failure
-			case err == nil && d.says():
+			case err == nil && d.hasContent():
 				verdict = breaker.Success
-				tell() // at the first word: others need not wait for the last
+				tell() // report at the first content, so that other requests need not wait for the end
 			}
 			if !yield(d, err) {
 				return
@@ -61,11 +61,12 @@ func (m guarded) Generate(ctx context.Context, req Request) iter.Seq2[Delta, err
 	}
 }
 
-// breakerOpen returns the error of a request while the breaker is open. During the trial, left is unknown and at least 1 s.
-func (m guarded) breakerOpen(left time.Duration) error {
-	provider, _, _ := strings.Cut(m.Name(), "/")
-	return Source{Provider: provider, Model: m.Name()}.failure(&Error{
-		Provider: provider, Kind: Circuit, RetryAfter: max(left, time.Second),
+// newBreakerOpenError returns the error for a request while the breaker is open. left is the time until the next
+// trial. During a trial it is unknown, and the error says 1 s.
+func (g guarded) newBreakerOpenError(left time.Duration) error {
+	provider, _, _ := strings.Cut(g.Name(), "/")
+	return Source{Provider: provider, Model: g.Name()}.newFailure(&Error{
+		Provider: provider, Kind: CircuitOpen, RetryAfter: max(left, time.Second),
 		Cause: fmt.Errorf("%d requests in a row failed", breaker.MaxFailures),
 	})
 }

@@ -9,10 +9,11 @@ import (
 	"github.com/troupe-dev/troupe/internal/panics"
 )
 
-// Hedged returns the first model with a hedge: if it has sent nothing for a time, a request to the second model starts as
-// well. The model that sends text first answers, and the other request is cancelled. Both may be the same model. The usage
-// that both report adds up; a provider may bill more for the cancelled request. The result has the name of the first
-// model; Delta.Model says when the second one answers. Hedged does not retry failed requests; see Retried and Failover.
+// Hedged returns a model that asks the first model, and also the second one if the first has sent no content
+// within the given time. The model that sends content first answers, and the other request is cancelled. Both may
+// be the same model. The usage is the sum of what both report, but a provider may bill more for the cancelled
+// request. The result has the name of the first model. Delta.Model says when the second one answers. Hedged does
+// not retry failed requests; see Retried and Failover.
 func Hedged(first, second Model, after time.Duration) Model { return hedged{first, second, after} }
 
 type hedged struct {
@@ -21,20 +22,20 @@ type hedged struct {
 }
 
 // Name implements Model.
-func (m hedged) Name() string { return m.first.Name() }
+func (h hedged) Name() string { return h.first.Name() }
 
-// ContextSize returns the smaller context of the two, because either may have to answer.
-func (m hedged) ContextSize() int64 { return min(ContextOf(m.first), ContextOf(m.second)) }
+// ContextSize returns the smaller context size of the two models, because either may have to answer.
+func (h hedged) ContextSize() int64 { return min(ContextSizeOf(h.first), ContextSizeOf(h.second)) }
 
 // Generate implements Model.
-func (m hedged) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
+func (h hedged) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
-		r := &race{said: make(chan racerUpdate)}
+		r := &askHedged{updates: make(chan racerUpdate)}
 		defer r.running.Wait()
-		defer r.stop(nil)
+		defer r.cancelAllExcept(nil)
 
-		r.start(ctx, m.first, req)
-		timer := time.NewTimer(m.after)
+		r.start(ctx, h.first, req)
+		timer := time.NewTimer(h.after)
 		defer timer.Stop()
 		for {
 			select {
@@ -43,10 +44,10 @@ func (m hedged) Generate(ctx context.Context, req Request) iter.Seq2[Delta, erro
 				return
 			case <-timer.C:
 				if r.winner == nil {
-					r.start(ctx, m.second, req)
+					r.start(ctx, h.second, req)
 				}
-			case n := <-r.said:
-				if r.yieldUpdate(n, m.Name(), yield) {
+			case n := <-r.updates:
+				if r.yieldUpdate(n, h.Name(), yield) {
 					return
 				}
 			}
@@ -54,48 +55,49 @@ func (m hedged) Generate(ctx context.Context, req Request) iter.Seq2[Delta, erro
 	}
 }
 
-// race runs two requests, of which one will answer. Only Generate starts and stops its racers.
-type race struct {
-	said    chan racerUpdate
-	running sync.WaitGroup
-	racers  []*racer
-	failed  int
-	winner  *racer
+// askHedged runs two requests, one of which will answer. Only Generate starts and cancels its racers.
+type askHedged struct {
+	updates      chan racerUpdate
+	running      sync.WaitGroup
+	racers       []*racer
+	failureCount int
+	winner       *racer
 }
 
 type racer struct {
-	model Model
-	end   context.CancelFunc
+	model  Model
+	cancel context.CancelFunc
 }
 
-// racerUpdate is a message of a racer: a delta, or its end.
+// racerUpdate is a delta of a racer, or its end.
 type racerUpdate struct {
-	by    *racer
+	from  *racer
 	delta Delta
 	done  bool
-	err   error // with done
+	err   error // why the racer failed; only with done
 }
 
-// start runs a model. It sends each delta before it reads the next one.
-func (r *race) start(ctx context.Context, m Model, req Request) {
+// start runs a model in a goroutine. The goroutine sends each delta to updates before it reads the next one.
+func (a *askHedged) start(ctx context.Context, m Model, req Request) {
 	ctx, end := context.WithCancel(ctx)
 	by := &racer{m, end}
-	r.racers = append(r.racers, by)
+	a.racers = append(a.racers, by)
 	tell := func(n racerUpdate) bool {
-		n.by = by
+		n.from = by
 		select {
-		case r.said <- n:
+		case a.updates <- n:
 			return true
 		case <-ctx.Done():
 			return false
 		}
 	}
-	r.running.Go(func() {
+	a.running.Go(func() {
 		tell(racerUpdate{done: true, err: sendDeltas(ctx, m, req, func(d Delta) bool { return tell(racerUpdate{delta: d}) })})
 	})
 }
 
-// sendDeltas sends the deltas of a model. A panic becomes an error, because it would end the process in this goroutine.
+// sendDeltas passes the deltas of a model to hand. A panic becomes an error, because in this goroutine it would
+// end the process.
 func sendDeltas(ctx context.Context, m Model, req Request, hand func(Delta) bool) (err error) {
 	defer panics.Recover("llm.Hedged", &err)
 	for d, err := range m.Generate(ctx, req) {
@@ -109,32 +111,33 @@ func sendDeltas(ctx context.Context, m Model, req Request, hand func(Delta) bool
 	return nil
 }
 
-// stop cancels all racers but one.
-func (r *race) stop(but *racer) {
-	for _, other := range r.racers {
+// cancelAllExcept cancels all racers except winner, which may be nil.
+func (a *askHedged) cancelAllExcept(but *racer) {
+	for _, other := range a.racers {
 		if other != but {
-			other.end()
+			other.cancel()
 		}
 	}
 }
 
-// yieldUpdate yields the message of a racer, and reports whether it was the last one.
-func (r *race) yieldUpdate(n racerUpdate, name string, yield func(Delta, error) bool) (all bool) {
-	if r.winner != nil && n.by != r.winner {
+// yieldUpdate yields the delta or the error of an update, unless another racer has won. It returns true if nothing
+// more must be yielded.
+func (a *askHedged) yieldUpdate(n racerUpdate, name string, yield func(Delta, error) bool) (all bool) {
+	if a.winner != nil && n.from != a.winner {
 		return false
 	}
 	if n.err != nil {
-		if r.failed++; r.winner == nil && r.failed < len(r.racers) {
+		if a.failureCount++; a.winner == nil && a.failureCount < len(a.racers) {
 			return false // the other one may still answer
 		}
 		yield(Delta{}, n.err)
 		return true
 	}
-	if r.winner == nil && (n.done || n.delta.says()) {
-		r.winner = n.by
-		r.stop(n.by)
-		if n.by.model.Name() != name && n.delta.Model == "" {
-			n.delta.Model = n.by.model.Name()
+	if a.winner == nil && (n.done || n.delta.hasContent()) {
+		a.winner = n.from
+		a.cancelAllExcept(n.from)
+		if n.from.model.Name() != name && n.delta.Model == "" {
+			n.delta.Model = n.from.model.Name()
 		}
 	}
 	return n.done || !yield(n.delta, nil)

@@ -1,4 +1,4 @@
-// Package llm is the contract between agents and models.
+// Package llm defines the contract between agents and models.
 package llm
 
 import (
@@ -16,25 +16,27 @@ import (
 type Model interface {
 	// Name returns the full name with its prefix, such as "builtin/extractive".
 	Name() string
-	// Generate streams the next message. It yields any number of deltas. If it fails, the last item is an error: the error
-	// of ctx if ctx ended, otherwise a failure.Error, whose cause is an Error if a provider failed. When the consumer stops
-	// or ctx ends, the request to the provider is cancelled.
+	// Generate streams the next message. It yields any number of deltas. If it fails, the last item is an error.
+	// This is the error of ctx if ctx ended, and otherwise a failure.Error, whose cause is an Error if a provider
+	// failed. When the consumer stops or ctx ends, the request to the provider is cancelled.
 	Generate(ctx context.Context, req Request) iter.Seq2[Delta, error]
 }
 
-// Request is the input of a model.
+// Request is one request to a model.
 type Request struct {
 	System   string
 	Messages []conversation.Message // oldest first
-	Tools    []ToolSpec             // that the model may ask for
-	// Choices, if any, are words, and the answer must name one of them. Routing decisions use them.
+	Tools    []ToolSpec             // tools that the model may call
+	// Choices are the words of which the answer must name one (empty means a free answer). Routing decisions use
+	// them.
 	Choices []string
-	// Temperature is how freely the model chooses its words, 0 to MaxTemperature (nil means the provider's default).
+	// Temperature is the sampling temperature, 0 to MaxTemperature (nil means the provider's default). A higher
+	// one makes the choice of words more random.
 	Temperature *float64
 }
 
-// Instructions returns the system prompt, the system messages of the conversation and HowToChoose as one text. It is for
-// providers that accept no system messages in the conversation.
+// Instructions returns the system prompt, the system messages of the conversation and ChoiceInstruction as one
+// text. It is for providers that accept no system messages in the conversation.
 func (r Request) Instructions() string {
 	var all []string
 	add := func(s string) {
@@ -49,13 +51,13 @@ func (r Request) Instructions() string {
 		}
 	}
 	if len(r.Choices) > 0 {
-		add(r.HowToChoose())
+		add(r.ChoiceInstruction())
 	}
 	return strings.Join(all, "\n\n")
 }
 
-// HowToChoose returns the instruction to answer with one of the choices.
-func (r Request) HowToChoose() string {
+// ChoiceInstruction returns the instruction to answer with one of the choices.
+func (r Request) ChoiceInstruction() string {
 	return "Answer with exactly one of these words and nothing else: " + strings.Join(r.Choices, ", ")
 }
 
@@ -66,20 +68,22 @@ type ToolSpec struct {
 	Schema      json.RawMessage // JSON Schema of the arguments, an object
 }
 
-// Delta is a piece of the answer.
+// Delta is a piece of a model's response. What the provider must get back with the next request, and only it
+// understands, is in the Extra of a conversation.ToolCall. Adapters keep nothing else of the raw response.
 type Delta struct {
-	Text      string                  // to be appended
-	Thought   string                  // reasoning of the model, to be appended; not part of its answer
-	ToolCalls []conversation.ToolCall // complete calls; a model sends each once
-	Usage     execution.Usage         // to be added up; ModelCalls stays 0
+	Text      string                  // text to append to the answer
+	Thought   string                  // reasoning of the model to append; not part of its answer
+	ToolCalls []conversation.ToolCall // complete calls; a model sends each call once
+	Usage     execution.Usage         // usage to add to the total; ModelCalls is always 0
 	Finish    Finish                  // why the answer ended (empty before its end, or if unknown)
-	Model     string                  // full name of the model that answers, set once if another model was asked
+	Model     string                  // full name of the model that answers; set once, if it is not the model that was called
 }
 
 // Finish says why an answer ended.
 type Finish string
 
-// The reasons. An answer that a content filter of the provider stopped ends with an error of kind Refused instead.
+// The reasons. An answer that a content filter of the provider stopped ends with an error of kind ContentFiltered
+// instead.
 const (
 	FinishStop    Finish = "stop"       // the answer is complete
 	FinishLength  Finish = "length"     // the answer reached its length limit; text or arguments may be cut
@@ -87,7 +91,8 @@ const (
 	FinishRefusal Finish = "refusal"    // the model declined, as the text says
 )
 
-// says reports whether the delta is part of what the model says, and not only about it.
-func (d Delta) says() bool {
+// hasContent reports whether the delta contains a part of the answer. A delta that only contains usage or the name
+// of the model has no content.
+func (d Delta) hasContent() bool {
 	return d.Text != "" || d.Thought != "" || len(d.ToolCalls) > 0 || d.Finish != ""
 }

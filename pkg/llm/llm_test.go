@@ -17,66 +17,66 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// act is one action of a model: it waits, and then yields a delta or an error.
-type act struct {
+// modelAction is one action of an actionModel: it waits, and then yields a delta or an error.
+type modelAction struct {
 	wait  time.Duration
 	delta llm.Delta
 	err   error
 }
 
-// actor is a model that plays a script: a list of acts for each of its requests, in order.
-type actor struct {
-	name     string
-	requests [][]act
-	asked    atomic.Int32
-	left     atomic.Int32 // requests that were given up
+// actionModel is a model that plays a list of actions for each request, in order.
+type actionModel struct {
+	name           string
+	requests       [][]modelAction
+	requestCount   atomic.Int32
+	abandonedCount atomic.Int32 // number of requests that the caller gave up
 }
 
-func (a *actor) Name() string { return a.name }
+func (a *actionModel) Name() string { return a.name }
 
-func (a *actor) Generate(ctx context.Context, _ llm.Request) iter.Seq2[llm.Delta, error] {
+func (a *actionModel) Generate(ctx context.Context, _ llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
-		for _, do := range a.requests[a.asked.Add(1)-1] {
+		for _, do := range a.requests[a.requestCount.Add(1)-1] {
 			timer := time.NewTimer(do.wait)
 			select {
 			case <-timer.C:
 			case <-ctx.Done():
 				timer.Stop()
-				a.left.Add(1)
+				a.abandonedCount.Add(1)
 				yield(llm.Delta{}, ctx.Err())
 				return
 			}
 			if !yield(do.delta, do.err) {
-				a.left.Add(1)
+				a.abandonedCount.Add(1)
 				return
 			}
 		}
 	}
 }
 
-func say(text string) act { return act{delta: llm.Delta{Text: text}} }
+func sayText(text string) modelAction { return modelAction{delta: llm.Delta{Text: text}} }
 
-func spend(tokens int64) act {
-	return act{delta: llm.Delta{Usage: execution.Usage{InputTokens: tokens}}}
+func useTokens(tokens int64) modelAction {
+	return modelAction{delta: llm.Delta{Usage: execution.Usage{InputTokens: tokens}}}
 }
 
-func after(d time.Duration, a act) act { a.wait = d; return a }
+func delayed(d time.Duration, a modelAction) modelAction { a.wait = d; return a }
 
-// fail returns an error as adapters yield it.
-func fail(kind llm.Kind, retryAfter time.Duration) act {
+// failWith returns an action that yields an error in the form in which adapters yield it.
+func failWith(kind llm.Kind, retryAfter time.Duration) modelAction {
 	e := &llm.Error{Provider: "test", Kind: kind, RetryAfter: retryAfter}
-	return act{err: failure.New(failure.ResourceAPI, "llm.Generate", "no").Because(e)}
+	return modelAction{err: failure.New(failure.ResourceAPI, "llm.Generate", "no").Because(e)}
 }
 
-// said is a whole answer.
-type said struct {
+// modelAnswer is the whole answer of a model.
+type modelAnswer struct {
 	text  string
-	by    string
+	model string
 	usage execution.Usage
 	err   error
 }
 
-func ask(ctx context.Context, t *testing.T, m llm.Model) (all said) {
+func ask(ctx context.Context, t *testing.T, m llm.Model) (all modelAnswer) {
 	t.Helper()
 	for d, err := range m.Generate(ctx, llm.Request{}) {
 		require.NoError(t, all.err, "the error was not the last item")
@@ -87,8 +87,8 @@ func ask(ctx context.Context, t *testing.T, m llm.Model) (all said) {
 		all.text += d.Text
 		all.usage = all.usage.Add(d.Usage)
 		if d.Model != "" {
-			require.Empty(t, all.by, "told twice")
-			all.by = d.Model
+			require.Empty(t, all.model, "told twice")
+			all.model = d.Model
 		}
 	}
 	return all

@@ -7,21 +7,22 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// ContextSize is implemented by models that know the size of their context.
-type ContextSize interface {
+// ContextSizer is implemented by models that know their context size.
+type ContextSizer interface {
 	ContextSize() int64 // in tokens (0 if unknown)
 }
 
-// ContextOf returns the context of a model in tokens: its ContextSize, or DefaultContext if it has none (CO-21).
-func ContextOf(m Model) int64 {
-	if s, ok := m.(ContextSize); ok && s.ContextSize() > 0 {
+// ContextSizeOf returns the context size of a model in tokens. It is DefaultContextSize if the model does not know
+// its own (CO-21).
+func ContextSizeOf(m Model) int64 {
+	if s, ok := m.(ContextSizer); ok && s.ContextSize() > 0 {
 		return s.ContextSize()
 	}
-	return DefaultContext
+	return DefaultContextSize
 }
 
-// Priced returns m with costs and context from the table entry of its name. All costs are computed here. A cost that the
-// model reports itself stays. Adapters return their models like this.
+// Priced returns m with the costs and the context size in the table entry of its name. All costs are computed
+// here, except a cost that the model reports itself. Adapters wrap their models with Priced.
 func Priced(m Model, t Table) Model {
 	e, ok := t.Find(m.Name())
 	if !ok {
@@ -32,27 +33,27 @@ func Priced(m Model, t Table) Model {
 
 type priced struct {
 	Model
-	entry Entry
+	entry ModelEntry
 }
 
-// ContextSize implements ContextSize.
-func (m priced) ContextSize() int64 {
-	if s, ok := m.Model.(ContextSize); ok && s.ContextSize() > 0 {
+// ContextSize implements ContextSizer.
+func (p priced) ContextSize() int64 {
+	if s, ok := p.Model.(ContextSizer); ok && s.ContextSize() > 0 {
 		return s.ContextSize()
 	}
-	return m.entry.Context
+	return p.entry.ContextSize
 }
 
-// Generate implements Model. A provider may report its usage in pieces. Each delta gets the difference that its piece makes
-// to the total cost, so that the sum is rounded only once.
-func (m priced) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
+// Generate implements Model. A provider may report its usage in several parts. Each delta gets the amount that its
+// part adds to the total cost, so that the sum is rounded only once.
+func (p priced) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
 		var told execution.Usage
-		for d, err := range m.Model.Generate(ctx, req) {
+		for d, err := range p.Model.Generate(ctx, req) {
 			if d.Usage != (execution.Usage{}) && d.Usage.CostMicros == 0 {
-				before := m.entry.Cost(told)
+				before := p.entry.Cost(told)
 				told = told.Add(d.Usage)
-				d.Usage.CostMicros = m.entry.Cost(told) - before
+				d.Usage.CostMicros = p.entry.Cost(told) - before
 			}
 			if !yield(d, err) {
 				return

@@ -12,15 +12,15 @@ import (
 )
 
 // Req: CO-13
-func TestRetried_AsksTwiceMoreAndNoOftener(t *testing.T) {
+func TestRetried_RetriesTwiceByDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &actor{name: "a", requests: [][]act{
-			{fail(llm.Unavailable, 0)},
-			{fail(llm.Connection, 0)},
-			{say("third "), say("time")},
-			{fail(llm.Unavailable, 0)},
-			{fail(llm.Unavailable, 0)},
-			{fail(llm.RateLimit, 0)},
+		a := &actionModel{name: "a", requests: [][]modelAction{
+			{failWith(llm.Unavailable, 0)},
+			{failWith(llm.Connection, 0)},
+			{sayText("third "), sayText("time")},
+			{failWith(llm.Unavailable, 0)},
+			{failWith(llm.Unavailable, 0)},
+			{failWith(llm.RateLimit, 0)},
 		}}
 		m := llm.Retried(a, llm.Retry{})
 		require.Equal(t, "a", m.Name())
@@ -31,16 +31,16 @@ func TestRetried_AsksTwiceMoreAndNoOftener(t *testing.T) {
 		require.InDelta(t, 1.25, time.Since(start).Seconds(), 0.7, "two pauses, growing and jittered")
 
 		require.Equal(t, llm.RateLimit, llm.KindOf(ask(t.Context(), t, m).err), "the last error")
-		require.EqualValues(t, 6, a.asked.Load())
+		require.EqualValues(t, 6, a.requestCount.Load())
 	})
 }
 
 func TestRetried_WaitsAsLongAsTheProviderAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &actor{name: "a", requests: [][]act{
-			{fail(llm.RateLimit, 20*time.Second)},
-			{say("now")},
-			{fail(llm.RateLimit, time.Minute)},
+		a := &actionModel{name: "a", requests: [][]modelAction{
+			{failWith(llm.RateLimit, 20*time.Second)},
+			{sayText("now")},
+			{failWith(llm.RateLimit, time.Minute)},
 		}}
 		m := llm.Retried(a, llm.Retry{})
 		start := time.Now()
@@ -55,10 +55,10 @@ func TestRetried_WaitsAsLongAsTheProviderAsks(t *testing.T) {
 
 func TestRetried_DoesNotRepeatStreamedText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &actor{name: "a", requests: [][]act{
-			{say("half"), fail(llm.Connection, 0)},
-			{spend(7), fail(llm.Connection, 0)},
-			{spend(7), say("whole")},
+		a := &actionModel{name: "a", requests: [][]modelAction{
+			{sayText("half"), failWith(llm.Connection, 0)},
+			{useTokens(7), failWith(llm.Connection, 0)},
+			{useTokens(7), sayText("whole")},
 		}}
 		m := llm.Retried(a, llm.Retry{})
 		all := ask(t.Context(), t, m)
@@ -72,18 +72,21 @@ func TestRetried_DoesNotRepeatStreamedText(t *testing.T) {
 }
 
 func TestRetried_RetriesOnlyTransientFailures(t *testing.T) {
-	for _, kind := range []llm.Kind{llm.Authentication, llm.Permission, llm.Credits, llm.PaidModel, llm.BadRequest, llm.ContextLength, llm.NotFound, llm.Malformed, llm.Refused} {
-		a := &actor{name: "a", requests: [][]act{{fail(kind, 0)}}}
+	for _, kind := range []llm.Kind{
+		llm.Authentication, llm.Permission, llm.Credits, llm.PaidModel, llm.BadRequest, llm.ContextLength, llm.NotFound,
+		llm.Malformed, llm.ContentFiltered,
+	} {
+		a := &actionModel{name: "a", requests: [][]modelAction{{failWith(kind, 0)}}}
 		require.Equal(t, kind, llm.KindOf(ask(t.Context(), t, llm.Retried(a, llm.Retry{})).err))
 	}
-	a := &actor{name: "a", requests: [][]act{{act{err: context.DeadlineExceeded}}, {fail(llm.Unavailable, 0)}}}
+	a := &actionModel{name: "a", requests: [][]modelAction{{modelAction{err: context.DeadlineExceeded}}, {failWith(llm.Unavailable, 0)}}}
 	require.ErrorIs(t, ask(t.Context(), t, llm.Retried(a, llm.Retry{})).err, context.DeadlineExceeded)
 	require.Error(t, ask(t.Context(), t, llm.Retried(a, llm.Retry{Limit: -1})).err)
 }
 
 func TestRetried_EndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := &actor{name: "a", requests: [][]act{{fail(llm.RateLimit, 10*time.Second)}, {fail(llm.RateLimit, 10*time.Second)}}}
+		a := &actionModel{name: "a", requests: [][]modelAction{{failWith(llm.RateLimit, 10*time.Second)}, {failWith(llm.RateLimit, 10*time.Second)}}}
 		m := llm.Retried(a, llm.Retry{})
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
@@ -99,11 +102,11 @@ func TestRetried_EndsWithItsContext(t *testing.T) {
 }
 
 func TestRetried_StopsWithItsConsumer(t *testing.T) {
-	a := &actor{name: "a", requests: [][]act{{say("one"), say("two")}}}
+	a := &actionModel{name: "a", requests: [][]modelAction{{sayText("one"), sayText("two")}}}
 	for _, err := range llm.Retried(a, llm.Retry{}).Generate(t.Context(), llm.Request{}) {
 		require.NoError(t, err)
 		break
 	}
-	require.EqualValues(t, 1, a.left.Load())
-	require.EqualValues(t, 1, a.asked.Load())
+	require.EqualValues(t, 1, a.abandonedCount.Load())
+	require.EqualValues(t, 1, a.requestCount.Load())
 }

@@ -14,56 +14,57 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// Source is the provider and model that an adapter names in its errors. All adapters create their errors with it, so that
-// errors of a kind read and behave alike for all providers (CO-13). It is immutable, and safe for concurrent use.
+// Source identifies the provider and the model in the errors of an adapter. All adapters create their errors with
+// it, so that errors of one kind have the same text and the same facts for all providers (CO-13). It is immutable,
+// and safe for concurrent use.
 type Source struct {
-	Provider string       // the prefix in the model's name, such as "openai"
-	Model    string       // the full name
-	Variable string       // environment variable that the key comes from
-	Key      secret.Value // is taken out of every text of the provider
+	Provider    string       // the prefix in the model's name, such as "openai"
+	Model       string       // the full name
+	KeyVariable string       // environment variable that the key comes from
+	Key         secret.Value // key that is removed from all texts of the provider
 }
 
-// MissingKey returns the error for a model that cannot be opened because its key is not set (CO-10).
-func (s Source) MissingKey() error {
+// NewMissingKeyError returns the error for a model that cannot be opened because its key is not set (CO-10).
+func (s Source) NewMissingKeyError() error {
 	return failure.Newf(failure.UserInvalidInput, "llm.Open",
-		"model %s needs a key: set %s in the environment of the worker", s.Model, s.Variable).
-		With("kind", string(Authentication)).With("provider", s.Provider).With("variable", s.Variable)
+		"model %s needs a key: set %s in the environment of the worker", s.Model, s.KeyVariable).
+		With("kind", string(Authentication)).With("provider", s.Provider).With("variable", s.KeyVariable)
 }
 
-// Fail returns a failure of the given kind, for problems without an HTTP status. The cause is the provider's own
-// text, which goes only to the log.
-func (s Source) Fail(kind Kind, cause error) error {
-	return s.failure(&Error{Provider: s.Provider, Kind: kind, Cause: cause})
+// NewError returns an error of the given kind, for problems without an HTTP status. The cause holds the provider's
+// own text, which is only logged.
+func (s Source) NewError(kind Kind, cause error) error {
+	return s.newFailure(&Error{Provider: s.Provider, Kind: kind, Cause: cause})
 }
 
-// Refuse returns the failure for a response with status 400 or higher. The kind follows from the status, unless
-// the adapter has read a better one from the body. Text is the provider's own, at most a few KiB, and goes only to
-// the log.
-func (s Source) Refuse(status int, header http.Header, kind Kind, text string) error {
-	return s.failure(&Error{
-		Provider: s.Provider, Kind: cmp.Or(kind, kindOfStatus(status)), Status: status,
-		RetryAfter: retryAfter(header, time.Now()), Cause: errors.New(cmp.Or(text, http.StatusText(status))),
+// NewResponseError returns the error for a response with status 400 or higher. The status decides the kind, unless
+// the adapter passes a more precise one from the body. text is the provider's own text, at most a few KiB long. It
+// is only logged.
+func (s Source) NewResponseError(status int, header http.Header, kind Kind, text string) error {
+	return s.newFailure(&Error{
+		Provider: s.Provider, Kind: cmp.Or(kind, kindFromStatus(status)), Status: status,
+		RetryAfter: parseRetryAfter(header, time.Now()), Cause: errors.New(cmp.Or(text, http.StatusText(status))),
 	})
 }
 
-// Broken returns the failure for a connection that failed, was cut or became silent. If ctx has ended, it returns
-// the error of ctx, because the caller gave up and not the provider.
-func (s Source) Broken(ctx context.Context, cause error) error {
+// NewConnectionError returns the error for a connection that failed, was cut or became unresponsive. If ctx has
+// ended, it returns the error of ctx, because the caller gave up and not the provider.
+func (s Source) NewConnectionError(ctx context.Context, cause error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if KindOf(cause) != "" {
-		return cause // says what it is already
+		return cause // already has a kind
 	}
-	return s.Fail(Connection, cause)
+	return s.NewError(Connection, cause)
 }
 
-// failure creates the error, which has the same form for all providers.
-func (s Source) failure(e *Error) error {
+// newFailure creates the failure.Error, which has the same form for all providers.
+func (s Source) newFailure(e *Error) error {
 	if e.Cause != nil {
 		e.Cause = s.redactKey(e.Cause)
 	}
-	f := failure.New(kinds[e.Kind].mode, "llm.Generate", s.message(e)).
+	f := failure.New(kindProperties[e.Kind].mode, "llm.Generate", s.message(e)).
 		With("kind", string(e.Kind)).With("provider", e.Provider).Because(e)
 	if e.RetryAfter > 0 {
 		f = f.With("retry_after", e.RetryAfter.String())
@@ -71,8 +72,8 @@ func (s Source) failure(e *Error) error {
 	return f
 }
 
-// redactKey returns the cause without the key in its text, because some providers quote a rejected key. A cause
-// without the key keeps its type.
+// redactKey removes the key from the text of a cause, because some providers quote a rejected key. It returns a
+// cause without the key unchanged.
 func (s Source) redactKey(cause error) error {
 	key := s.Key.Reveal()
 	if key == "" || !strings.Contains(cause.Error(), key) {
@@ -81,14 +82,14 @@ func (s Source) redactKey(cause error) error {
 	return errors.New(strings.ReplaceAll(cause.Error(), key, secret.Redacted))
 }
 
-// message returns a sentence for the caller, with the way out.
+// message returns one sentence for the caller that says what is wrong and what to do.
 func (s Source) message(e *Error) string {
 	said := ""
 	switch e.Kind {
 	case Authentication:
-		said = "%s did not take the key of model %s" + s.check()
+		said = "%s rejected the key for model %s" + s.keyHint()
 	case Permission:
-		said = "%s does not let the key use model %s; give the key access, or use another model"
+		said = "%s does not allow this key to use model %s; give the key access, or use another model"
 	case RateLimit:
 		said = "%s gets too many requests for model %s; try again" + formatWait(e.RetryAfter)
 	case Credits:
@@ -96,30 +97,30 @@ func (s Source) message(e *Error) string {
 	case PaidModel:
 		said = "%s gives model %s to paid accounts only; upgrade, or use another model"
 	case BadRequest:
-		said = "%s cannot take the request to model %s; the log has what it says"
+		said = "%s rejected the request to model %s; see the log for its message"
 	case ContextLength:
 		said = "%s: the conversation is longer than model %s can read; begin a new session, compact this one, or use a model with a larger context"
 	case NotFound:
-		said = "%s has no model %s, or not for this key; check the name"
+		said = "%s has no model %s, or does not allow this key to use it; check the name"
 	case Connection:
-		said = "%s cannot be reached, or went silent, for model %s; try again, or check the network of the worker"
+		said = "%s cannot be reached or does not respond, for model %s; try again, or check the network of the worker"
 	case Unavailable:
 		said = "%s is overloaded or has failed, model %s; try again" + formatWait(e.RetryAfter)
 	case Malformed:
-		said = "%s sent what cannot be read for model %s; try again, or check that its address speaks this provider's format"
-	case Refused:
-		said = "%s stopped the answer of model %s by its content filter; put it another way"
-	case Circuit:
-		said = "%s failed the last requests to model %s, and is left alone; try again" + formatWait(e.RetryAfter)
+		said = "%s sent an unreadable answer for model %s; try again, or check that the server at its address uses this provider's format"
+	case ContentFiltered:
+		said = "%s stopped the answer of model %s with its content filter; rephrase the request"
+	case CircuitOpen:
+		said = "%s failed the last requests to model %s, so it is not called for now; try again" + formatWait(e.RetryAfter)
 	}
 	return fmt.Sprintf(said, s.Provider, s.Model)
 }
 
-func (s Source) check() string {
-	if s.Variable == "" {
+func (s Source) keyHint() string {
+	if s.KeyVariable == "" {
 		return "; check it"
 	}
-	return "; check " + s.Variable
+	return "; check " + s.KeyVariable
 }
 
 func formatWait(d time.Duration) string {
@@ -129,7 +130,7 @@ func formatWait(d time.Duration) string {
 	return fmt.Sprintf(" in %s", d.Round(time.Second))
 }
 
-func kindOfStatus(status int) Kind {
+func kindFromStatus(status int) Kind {
 	switch status {
 	case http.StatusUnauthorized:
 		return Authentication
@@ -152,15 +153,15 @@ func kindOfStatus(status int) Kind {
 	return BadRequest
 }
 
-// retryAfter returns the delay that the provider requests, in milliseconds, seconds or as a date. It returns 0 if
-// the value is invalid or has passed.
-func retryAfter(h http.Header, now time.Time) time.Duration {
+// parseRetryAfter returns the delay that the provider requests, as milliseconds, seconds or a date. It returns 0
+// if the value is invalid or in the past.
+func parseRetryAfter(h http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil {
-		return durationOf(ms, time.Millisecond)
+		return toDuration(ms, time.Millisecond)
 	}
 	text := h.Get("Retry-After")
 	if s, err := strconv.ParseFloat(text, 64); err == nil {
-		return durationOf(s, time.Second)
+		return toDuration(s, time.Second)
 	}
 	if at, err := http.ParseTime(text); err == nil {
 		return max(0, at.Sub(now))
@@ -168,8 +169,8 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// durationOf returns n units, at most a year (0 if n is not a number).
-func durationOf(n float64, unit time.Duration) time.Duration {
+// toDuration returns n units, but at most a year (0 if n is not a positive number).
+func toDuration(n float64, unit time.Duration) time.Duration {
 	const year = 365 * 24 * time.Hour
 	if !(n > 0) {
 		return 0

@@ -17,17 +17,17 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-var source = llm.Source{Provider: "openai", Model: "openai/gpt-5", Variable: "OPENAI_API_KEY", Key: secret.New("sk-1234")}
+var testSource = llm.Source{Provider: "openai", Model: "openai/gpt-5", KeyVariable: "OPENAI_API_KEY", Key: secret.New("sk-1234")}
 
-var kinds = []llm.Kind{
+var kindProperties = []llm.Kind{
 	llm.Authentication, llm.Permission, llm.RateLimit, llm.Credits, llm.PaidModel, llm.BadRequest,
-	llm.ContextLength, llm.NotFound, llm.Connection, llm.Unavailable, llm.Malformed, llm.Refused,
+	llm.ContextLength, llm.NotFound, llm.Connection, llm.Unavailable, llm.Malformed, llm.ContentFiltered,
 }
 
 // Req: CO-13
-func TestSource_EveryKindHasAModeFactsAndAWayOut(t *testing.T) {
-	for _, kind := range kinds {
-		err := source.Fail(kind, errors.New("says the provider"))
+func TestSource_ErrorsOfEveryKindHaveModeFactsAndAdvice(t *testing.T) {
+	for _, kind := range kindProperties {
+		err := testSource.NewError(kind, errors.New("says the provider"))
 		f, ok := errors.AsType[*failure.Error](err)
 		require.True(t, ok)
 		require.NotEqual(t, failure.Unknown, f.Mode, kind)
@@ -37,7 +37,7 @@ func TestSource_EveryKindHasAModeFactsAndAWayOut(t *testing.T) {
 		require.NotContains(t, f.Message, "says the provider")
 		require.ErrorContains(t, err, "says the provider")
 		require.Equal(t, kind, llm.KindOf(err))
-		require.Equal(t, kind.Again(), f.Mode.Retryable() && kind != llm.Malformed, "%s", kind)
+		require.Equal(t, kind.Retryable(), f.Mode.Retryable() && kind != llm.Malformed, "%s", kind)
 	}
 	require.Empty(t, llm.KindOf(io.EOF))
 }
@@ -48,9 +48,9 @@ func TestSource_ClassifiesByStatusUnlessTheAdapterDoes(t *testing.T) {
 		400: llm.BadRequest, 401: llm.Authentication, 402: llm.Credits, 403: llm.Permission, 404: llm.NotFound, 408: llm.Unavailable,
 		413: llm.ContextLength, 418: llm.BadRequest, 429: llm.RateLimit, 500: llm.Unavailable, 503: llm.Unavailable, 529: llm.Unavailable,
 	} {
-		require.Equal(t, want, llm.KindOf(source.Refuse(status, nil, "", "")))
+		require.Equal(t, want, llm.KindOf(testSource.NewResponseError(status, nil, "", "")))
 	}
-	err := source.Refuse(http.StatusForbidden, http.Header{"Retry-After": {"3"}}, llm.PaidModel, "upgrade, sk-1234")
+	err := testSource.NewResponseError(http.StatusForbidden, http.Header{"Retry-After": {"3"}}, llm.PaidModel, "upgrade, sk-1234")
 	e, ok := errors.AsType[*llm.Error](err)
 	require.True(t, ok)
 	require.Empty(t, cmp.Diff(llm.Error{Provider: "openai", Kind: llm.PaidModel, Status: 403, RetryAfter: 3 * time.Second},
@@ -60,19 +60,19 @@ func TestSource_ClassifiesByStatusUnlessTheAdapterDoes(t *testing.T) {
 	require.Equal(t, "3s", f.Facts["retry_after"])
 }
 
-func TestSource_BrokenIsTheCallersWhenTheCallerGaveUp(t *testing.T) {
+func TestSource_ConnectionErrorIsTheContextErrorAfterCancellation(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	require.Equal(t, llm.Connection, llm.KindOf(source.Broken(ctx, io.ErrUnexpectedEOF)))
-	failed := source.Fail(llm.Credits, nil)
-	require.Equal(t, failed, source.Broken(ctx, failed), "an error of the source stays unchanged")
+	require.Equal(t, llm.Connection, llm.KindOf(testSource.NewConnectionError(ctx, io.ErrUnexpectedEOF)))
+	failed := testSource.NewError(llm.Credits, nil)
+	require.Equal(t, failed, testSource.NewConnectionError(ctx, failed), "an error of the source stays unchanged")
 	cancel()
-	require.Equal(t, context.Canceled, source.Broken(ctx, io.ErrUnexpectedEOF))
+	require.Equal(t, context.Canceled, testSource.NewConnectionError(ctx, io.ErrUnexpectedEOF))
 }
 
 // Req: CO-10
-func TestSource_AMissingKeyNamesItsVariable(t *testing.T) {
-	err := source.MissingKey()
+func TestSource_MissingKeyErrorNamesTheVariable(t *testing.T) {
+	err := testSource.NewMissingKeyError()
 	require.True(t, failure.Is(err, failure.UserInvalidInput))
 	require.ErrorContains(t, err, "set OPENAI_API_KEY")
-	require.NotContains(t, fmt.Sprintf("%+v %#v", source, source), "sk-1234")
+	require.NotContains(t, fmt.Sprintf("%+v %#v", testSource, testSource), "sk-1234")
 }

@@ -5,11 +5,12 @@ import (
 	"iter"
 )
 
-// MaxTemperature is the highest temperature that any provider takes.
+// MaxTemperature is the highest temperature that any provider accepts.
 const MaxTemperature = 2
 
-// WithTemperature returns m with a temperature for requests that have none. It must be between 0 and MaxTemperature; a
-// higher one gives a freer choice of words. Models with a fixed temperature get none (see Entry.Fixed).
+// WithTemperature returns a model that sets the temperature of requests that have none. The temperature must be
+// between 0 and MaxTemperature. A higher one makes the choice of words more random. Adapters do not send it to
+// models with a fixed temperature (see ModelEntry.FixedTemperature).
 func WithTemperature(m Model, temperature float64) Model { return withTemperature{m, temperature} }
 
 type withTemperature struct {
@@ -17,13 +18,13 @@ type withTemperature struct {
 	temperature float64
 }
 
-// ContextSize implements ContextSize.
-func (m withTemperature) ContextSize() int64 { return ContextOf(m.Model) }
+// ContextSize implements ContextSizer.
+func (w withTemperature) ContextSize() int64 { return ContextSizeOf(w.Model) }
 
 // Generate implements Model.
-func (m withTemperature) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
+func (w withTemperature) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	if req.Temperature == nil {
-		req.Temperature = &m.temperature
+		req.Temperature = &w.temperature
 	}
-	return m.Model.Generate(ctx, req)
+	return w.Model.Generate(ctx, req)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-func TestWithTemperature_AsksWithItsTemperatureUnlessThereIsOne(t *testing.T) {
+func TestWithTemperature_SetsTheTemperatureOfRequestsWithoutOne(t *testing.T) {
 	model := scripted.New(scripted.Say("one"), scripted.Say("two"))
 	m := llm.WithTemperature(model, 0.3)
 	own := 0.0
@@ -22,7 +22,7 @@ func TestWithTemperature_AsksWithItsTemperatureUnlessThereIsOne(t *testing.T) {
 	require.InDelta(t, 0.3, *asked[0].Temperature, 0)
 	require.Zero(t, *asked[1].Temperature)
 	require.Equal(t, model.Name(), m.Name())
-	require.Equal(t, llm.ContextOf(model), llm.ContextOf(m))
+	require.Equal(t, llm.ContextSizeOf(model), llm.ContextSizeOf(m))
 }
 
 func TestTable_MarksModelsWithAFixedTemperature(t *testing.T) {
@@ -31,6 +31,6 @@ func TestTable_MarksModelsWithAFixedTemperature(t *testing.T) {
 	} {
 		e, ok := llm.BuiltinTable().Find(name)
 		require.True(t, ok, name)
-		require.Equal(t, fixed, e.Fixed, name)
+		require.Equal(t, fixed, e.FixedTemperature, name)
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Timed returns m with a bound on the time until its first text, retries included (see Retried). After that time it fails
-// with an error of kind Connection, so that a Failover tries its next model. It does not bound an answer that has begun.
-// If first is 0 or less, Timed returns m.
+// Timed returns m with a timeout for its first content, retries included (see Retried). After the timeout it fails
+// with an error of kind Connection, so that a Failover tries its next model. It does not limit an answer that has
+// begun. If first is 0 or negative, Timed returns m.
 func Timed(m Model, first time.Duration) Model {
 	if first <= 0 {
 		return m
@@ -19,24 +19,24 @@ func Timed(m Model, first time.Duration) Model {
 
 type timed struct {
 	Model
-	first time.Duration
+	timeout time.Duration
 }
 
-// ContextSize implements ContextSize.
-func (m timed) ContextSize() int64 { return ContextOf(m.Model) }
+// ContextSize implements ContextSizer.
+func (t timed) ContextSize() int64 { return ContextSizeOf(t.Model) }
 
 // Generate implements Model.
-func (m timed) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
+func (t timed) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
 		within, give := context.WithCancel(ctx)
 		defer give()
-		timer := time.AfterFunc(m.first, give)
+		timer := time.AfterFunc(t.timeout, give)
 		defer timer.Stop()
 		begun := false
-		for d, err := range m.Model.Generate(within, req) {
-			if !begun && (err != nil || d.says()) {
+		for d, err := range t.Model.Generate(within, req) {
+			if !begun && (err != nil || d.hasContent()) {
 				if begun = timer.Stop(); !begun {
-					break // too late, whatever it is
+					break // the timeout has expired, so the delta comes too late
 				}
 			}
 			if !yield(d, err) {
@@ -44,13 +44,13 @@ func (m timed) Generate(ctx context.Context, req Request) iter.Seq2[Delta, error
 			}
 		}
 		if !begun && !timer.Stop() {
-			yield(Delta{}, m.timeoutError(ctx))
+			yield(Delta{}, t.timeoutError(ctx))
 		}
 	}
 }
 
-// timeoutError returns the error for a model that took too long, or the error of ctx if it has ended.
-func (m timed) timeoutError(ctx context.Context) error {
-	provider, _, _ := strings.Cut(m.Name(), "/")
-	return Source{Provider: provider, Model: m.Name()}.Broken(ctx, newTooSlowError("the first word", m.first))
+// timeoutError returns the error for a model that took too long, or the error of ctx if ctx has ended.
+func (t timed) timeoutError(ctx context.Context) error {
+	provider, _, _ := strings.Cut(t.Name(), "/")
+	return Source{Provider: provider, Model: t.Name()}.NewConnectionError(ctx, newTooSlowError("the first word", t.timeout))
 }

@@ -29,7 +29,7 @@ func CheckAttachments(op, field string, files []conversation.Attachment) error {
 		err := CheckArtifactName(op, f.Name)
 		switch {
 		case err != nil:
-			return wrong(i, failure.Plain(err))
+			return wrong(i, failure.PlainMessage(err))
 		case ScopeOf(f.Name) == ScopeUser:
 			return wrong(i, "a file belongs to its session, so its name must not begin with user:; leave that out")
 		case seen[f.Name]:

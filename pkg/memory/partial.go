@@ -20,7 +20,7 @@ func PartialMessage(journal []execution.Entry) (conversation.Message, bool) {
 			said.Untrusted = cmp.Or(said.Untrusted, e.Reply.Untrusted)
 		}
 	}
-	said.Text = conversation.Cut(strings.Join(texts, "\n\n"), conversation.MaxMessageBytes)
+	said.Text = conversation.Truncate(strings.Join(texts, "\n\n"), conversation.MaxMessageBytes)
 	return said, len(texts) > 0
 }
 
@@ -29,7 +29,7 @@ func PartialMessage(journal []execution.Entry) (conversation.Message, bool) {
 func JournalUntrustedSource(journal []execution.Entry) string {
 	source := ""
 	for _, e := range journal {
-		source = conversation.GravestSource(source, e.Reply.Untrusted)
+		source = conversation.MostRestrictiveSource(source, e.Reply.Untrusted)
 	}
 	return source
 }

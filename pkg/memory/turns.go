@@ -180,12 +180,12 @@ func (b Begin) NewFiles() []conversation.Attachment {
 func (b Begin) UntrustedSource() string {
 	source := ""
 	if b.Predecessor.Copy != nil {
-		source = conversation.GravestSource(conversation.UntrustedSource(b.Predecessor.Copy.History),
+		source = conversation.MostRestrictiveSource(conversation.UntrustedSource(b.Predecessor.Copy.History),
 			conversation.UntrustedSource(b.Predecessor.Copy.StepMessages))
 	}
-	source = conversation.GravestSource(source, b.Message.UntrustedSource())
+	source = conversation.MostRestrictiveSource(source, b.Message.UntrustedSource())
 	for _, r := range b.Predecessor.Inherited {
-		source = conversation.GravestSource(source, r.Untrusted)
+		source = conversation.MostRestrictiveSource(source, r.Untrusted)
 	}
 	return source
 }
@@ -227,7 +227,7 @@ type Commit struct {
 // UntrustedSource returns the gravest source of untrusted words that the step has read or written (empty means
 // none).
 func (c Commit) UntrustedSource() string {
-	return conversation.GravestSource(conversation.UntrustedSource(c.Messages), c.Result.Untrusted)
+	return conversation.MostRestrictiveSource(conversation.UntrustedSource(c.Messages), c.Result.Untrusted)
 }
 
 // Fail is a request to close a turn without an answer.

@@ -12,18 +12,18 @@ import (
 )
 
 // Config is the configuration of an agent in the RAM of one instance. It belongs to the SHARED tier: every agent
-// may read it, and only the agent that declares a protocol may write it (SO-11). Changes stay in this instance
-// until Save is called or the agent shuts down. It is safe for concurrent use.
+// may read it, and only an agent that declares a protocol may write its own (SO-11). Changes stay in this instance
+// until Save is called or the agent shuts down. Config is safe for concurrent use.
 type Config struct {
 	*configData
 	onRejected func(*failure.Error) // called with each rejected write (may be nil)
 }
 
-// configData is the data that all views of a configuration share.
+// configData holds the data that all views of a configuration share.
 type configData struct {
 	agent    string
 	protocol Protocol
-	saving   sync.Mutex // held during a Save or Reload
+	saveMu   sync.Mutex // held during a Save or Reload
 
 	mu      sync.RWMutex
 	store   ConfigStore
@@ -32,7 +32,7 @@ type configData struct {
 	changes map[string]json.RawMessage // an empty value removes
 }
 
-// ConfigStore stores configurations.
+// ConfigStore stores the configurations of agents.
 type ConfigStore interface {
 	// Load returns the configuration of an agent with its version.
 	Load(ctx context.Context, agent string) (version int64, values map[string]json.RawMessage, err error)
@@ -41,8 +41,8 @@ type ConfigStore interface {
 	Save(ctx context.Context, base int64, changes map[string]json.RawMessage) (version int64, values map[string]json.RawMessage, err error)
 }
 
-// NewConfig returns the configuration of an agent. It is empty until Reload. An agent without a protocol does not
-// own its configuration and can only read it.
+// NewConfig returns the configuration of an agent, which is empty until Reload. An agent without a protocol does
+// not own its configuration and can only read it.
 func NewConfig(agent string, p Protocol) *Config {
 	return &Config{configData: &configData{agent: agent, protocol: p}}
 }
@@ -53,7 +53,7 @@ func (c *Config) WithRejectionHandler(onRejected func(*failure.Error)) *Config {
 	return &Config{configData: c.configData, onRejected: onRejected}
 }
 
-// Protocol returns the protocol that the agent declared (empty when it owns no configuration).
+// Protocol returns the protocol that the agent declared (empty if the agent does not own its configuration).
 func (c *Config) Protocol() Protocol { return c.protocol }
 
 // SetStore sets the store of the configuration (nil means none).
@@ -63,7 +63,7 @@ func (c *Config) SetStore(store ConfigStore) {
 	c.store = store
 }
 
-// Version returns the stored version that this instance has read (0 means none).
+// Version returns the stored version that this instance last read (0 if it has read none).
 func (c *Config) Version() int64 {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -127,8 +127,8 @@ func (c *Config) change(op, key string, value json.RawMessage) error {
 // Reload reads the configuration from the store and drops unsaved changes. Modes: agent_state without a memory
 // service.
 func (c *Config) Reload(ctx context.Context) error {
-	c.saving.Lock()
-	defer c.saving.Unlock()
+	c.saveMu.Lock()
+	defer c.saveMu.Unlock()
 	store, err := c.storeOrError()
 	if err != nil {
 		return err
@@ -143,8 +143,8 @@ func (c *Config) Reload(ctx context.Context) error {
 	return nil
 }
 
-// Of returns the stored configuration of another agent. Modes: agent_state without a memory service.
-func (c *Config) Of(ctx context.Context, agent string) (map[string]json.RawMessage, error) {
+// LoadAgent returns the stored configuration of another agent. Modes: agent_state without a memory service.
+func (c *Config) LoadAgent(ctx context.Context, agent string) (map[string]json.RawMessage, error) {
 	store, err := c.storeOrError()
 	if err != nil {
 		return nil, err
@@ -153,12 +153,12 @@ func (c *Config) Of(ctx context.Context, agent string) (map[string]json.RawMessa
 	return values, err
 }
 
-// Save stores the changes of this instance, all or none, and reads the changes of others. Modes: revision_mismatch
-// if another writer changed the configuration and the protocol cannot merge the changes. The changes then stay
-// until Reload. agent_state without a memory service.
+// Save stores all changes of this instance or none, and reads the changes of others. Modes: agent_state without a
+// memory service; revision_mismatch if another writer changed the configuration and the protocol cannot merge the
+// changes. The changes are then kept until Reload.
 func (c *Config) Save(ctx context.Context) error {
-	c.saving.Lock()
-	defer c.saving.Unlock()
+	c.saveMu.Lock()
+	defer c.saveMu.Unlock()
 	c.mu.RLock()
 	base, changes := c.version, maps.Clone(c.changes)
 	c.mu.RUnlock()

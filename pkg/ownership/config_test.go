@@ -12,25 +12,25 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// fakeStore is a ConfigStore in memory. Save fails with broken if it is set.
+// fakeStore is a ConfigStore in memory. Load and Save return err if it is set.
 type fakeStore struct {
 	version int64
 	values  map[string]json.RawMessage
-	broken  error
+	err     error
 	saves   int
 }
 
 func (s *fakeStore) Load(_ context.Context, agent string) (int64, map[string]json.RawMessage, error) {
 	if agent != "clerk" {
-		return 0, nil, s.broken
+		return 0, nil, s.err
 	}
-	return s.version, maps.Clone(s.values), s.broken
+	return s.version, maps.Clone(s.values), s.err
 }
 
 func (s *fakeStore) Save(_ context.Context, base int64, changes map[string]json.RawMessage) (int64, map[string]json.RawMessage, error) {
 	s.saves++
-	if s.broken != nil {
-		return 0, nil, s.broken
+	if s.err != nil {
+		return 0, nil, s.err
 	}
 	if base != s.version {
 		return 0, nil, failure.New(failure.RevisionMismatch, "test", "another was first")
@@ -50,21 +50,21 @@ func (s *fakeStore) Save(_ context.Context, base int64, changes map[string]json.
 func TestConfig_ChangesInRAMAndSavesAllAtOnce(t *testing.T) {
 	store := &fakeStore{version: 3, values: map[string]json.RawMessage{"tone": json.RawMessage(`"kind"`), "old": json.RawMessage(`1`)}}
 	c := NewConfig("clerk", Reject)
-	require.True(t, failure.Is(c.Reload(t.Context()), failure.AgentState), "it lasts nowhere")
+	require.True(t, failure.Is(c.Reload(t.Context()), failure.AgentState), "without a store nothing can be read")
 	c.SetStore(store)
 	require.NoError(t, c.Reload(t.Context()))
 	require.NoError(t, c.Set("tone", "curt"))
 	require.NoError(t, c.Delete("old"))
 	require.Equal(t, []string{"tone"}, c.Keys())
 	require.EqualValues(t, 3, c.Version())
-	require.Zero(t, store.saves, "it is this instance's alone")
+	require.Zero(t, store.saves, "unsaved changes stay in this instance")
 
 	require.NoError(t, c.Save(t.Context()))
 	require.NoError(t, c.Save(t.Context()), "nothing is left to save")
 	require.Equal(t, 1, store.saves)
 	require.EqualValues(t, 4, c.Version())
 	require.Equal(t, map[string]json.RawMessage{"tone": json.RawMessage(`"curt"`)}, store.values)
-	values, err := c.Of(t.Context(), "another")
+	values, err := c.LoadAgent(t.Context(), "another")
 	require.NoError(t, err)
 	require.Empty(t, values)
 }
@@ -82,11 +82,11 @@ func TestConfig_ConflictingChangesStayUntilReload(t *testing.T) {
 	require.True(t, ok)
 	require.JSONEq(t, `"mine"`, string(value))
 
-	store.broken = errors.New("away")
-	require.ErrorIs(t, c.Reload(t.Context()), store.broken)
-	_, err := c.Of(t.Context(), "clerk")
-	require.ErrorIs(t, err, store.broken)
-	store.broken = nil
+	store.err = errors.New("away")
+	require.ErrorIs(t, c.Reload(t.Context()), store.err)
+	_, err := c.LoadAgent(t.Context(), "clerk")
+	require.ErrorIs(t, err, store.err)
+	store.err = nil
 	require.NoError(t, c.Reload(t.Context()))
 	value, _ = c.Get("tone")
 	require.JSONEq(t, `"theirs"`, string(value))

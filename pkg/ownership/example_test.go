@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// The name of a key decides which tier owns it. The agent owns keys that no rule covers.
+// The name of a key decides which tier owns it. An agent owns every key for which there is no rule.
 func ExampleOwnerOf() {
 	for _, key := range []string{"user:name", "trace_id", "_cache", "visits"} {
 		owner, declared := ownership.OwnerOf(key)
@@ -20,7 +20,7 @@ func ExampleOwnerOf() {
 	// visits agent false
 }
 
-// An agent can write its own keys. Writes to other keys are rejected.
+// An agent can write its own keys. Writes to keys of other tiers are rejected.
 func ExampleAgentState() {
 	state := ownership.NewAgentState("clerk", map[string]ownership.Owner{"ledger": ownership.Agent}, nil)
 	fmt.Fprintln(os.Stdout, state.Set("ledger", []int{1, 2}))
@@ -33,7 +33,7 @@ func ExampleAgentState() {
 	// [1 2] [ledger]
 }
 
-// A TraceView can be read, and it has no methods to write.
+// A TraceView can only be read: it has no methods that write.
 func ExampleTraceView() {
 	trace := ownership.NewTraceView(map[string]string{"trace_id": "4bf92f35"})
 	id, known := trace.Get("trace_id")

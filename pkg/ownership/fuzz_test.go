@@ -8,7 +8,10 @@ import (
 
 // Every key has an owner, and an agent can change only keys that it owns.
 func FuzzKeys(f *testing.F) {
-	for _, key := range []string{"", "_", "_x", "temp:", "temp:x", "app:x", "user:x", "history", "History", "config", "trace_id", "routing", " routing", "context\x00", "\xff"} {
+	for _, key := range []string{
+		"", "_", "_x", "temp:", "temp:x", "app:x", "user:x", "history", "History", "config", "trace_id", "routing", " routing",
+		"context\x00", "\xff",
+	} {
 		f.Add(key)
 	}
 	f.Fuzz(func(t *testing.T, key string) {

@@ -1,6 +1,6 @@
-// Package ownership says which tier owns a key of state. Only the owner writes it (contract SO-1). An agent owns
-// its working state, the memory service owns what outlives a request, and the orchestrator owns what belongs to a
-// trace.
+// Package ownership decides which tier owns a key of state. Only the owner may write it (contract SO-1). An agent
+// owns its working state, the memory service owns everything that outlives a request, and the orchestrator owns
+// everything that belongs to a trace.
 package ownership
 
 import "strings"
@@ -10,14 +10,14 @@ type Owner string
 
 // The owners (SO-1).
 const (
-	Agent        Owner = "agent"        // RAM of the worker, from its startup to its shutdown
-	Memory       Owner = "memory"       // durable, across requests
-	Orchestrator Owner = "orchestrator" // of one trace
-	Shared       Owner = "shared"       // two owners, under a protocol
+	Agent        Owner = "agent"        // state in the RAM of the worker, from its startup to its shutdown
+	Memory       Owner = "memory"       // durable state that outlives a request
+	Orchestrator Owner = "orchestrator" // state of one trace
+	Shared       Owner = "shared"       // state with two owners, under a protocol
 )
 
-// names maps single keys to their owners (SO-2, SO-3).
-var names = map[string]Owner{
+// ownersByName maps single keys to their owners (SO-2, SO-3).
+var ownersByName = map[string]Owner{
 	"history": Memory, "user_history": Memory, "embeddings": Memory, "facts": Memory,
 	"learned_facts": Memory, "preferences": Memory, "memory": Memory,
 	"trace_id": Orchestrator, "routing": Orchestrator, "routing_context": Orchestrator,
@@ -25,8 +25,9 @@ var names = map[string]Owner{
 	"config": Shared,
 }
 
-// prefixes maps prefixes of keys to their owners. They apply before names, so the agent owns "_trace_id" (SO-4).
-var prefixes = []struct {
+// ownersByPrefix maps prefixes of keys to their owners. Prefixes apply before single names, so the agent owns
+// "_trace_id" (SO-4).
+var ownersByPrefix = []struct {
 	prefix string
 	owner  Owner
 }{{"_", Agent}, {"temp:", Agent}, {"app:", Memory}, {"user:", Memory}}
@@ -35,10 +36,10 @@ var prefixes = []struct {
 // (SO-5).
 func OwnerOf(key string) (owner Owner, declared bool) { return ownerWithDeclared(key, nil) }
 
-// ownerWithDeclared works like OwnerOf with additional declared keys. Prefix rules apply first, then the declared
-// keys, then the rules for single keys.
+// ownerWithDeclared does the same as OwnerOf, but also applies the keys that an agent declares. Prefix rules apply
+// first, then the declared keys, then the rules for single keys.
 func ownerWithDeclared(key string, more map[string]Owner) (owner Owner, declared bool) {
-	for _, p := range prefixes {
+	for _, p := range ownersByPrefix {
 		if strings.HasPrefix(key, p.prefix) {
 			return p.owner, true
 		}
@@ -46,7 +47,7 @@ func ownerWithDeclared(key string, more map[string]Owner) (owner Owner, declared
 	if owner, ok := more[key]; ok {
 		return owner, true
 	}
-	if owner, ok := names[key]; ok {
+	if owner, ok := ownersByName[key]; ok {
 		return owner, true
 	}
 	return Agent, false

@@ -10,9 +10,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-var tiers = []Owner{Agent, Memory, Orchestrator, Shared}
+var owners = []Owner{Agent, Memory, Orchestrator, Shared}
 
-// anyKey returns a key that a rule names, a key with a prefix of a rule, or a key without a rule.
+// anyKey generates a key that a rule names, a key with a prefix from a rule, or a key that no rule covers.
 func anyKey(r *rand.Rand) string {
 	known := []string{
 		"history", "user_history", "embeddings", "facts", "learned_facts", "preferences", "memory",
@@ -38,13 +38,13 @@ func TestOwner_EachKeyHasExactlyOne(t *testing.T) {
 	for range 500 {
 		declared := map[string]Owner{}
 		for range r.IntN(6) {
-			declared[anyKey(r)] = tiers[r.IntN(len(tiers))]
+			declared[anyKey(r)] = owners[r.IntN(len(owners))]
 		}
 		state := NewAgentState("clerk", declared, nil)
 		for range 20 {
 			key := anyKey(r)
 			owner, known := state.Owner(key)
-			require.Contains(t, tiers, owner, "%q", key)
+			require.Contains(t, owners, owner, "%q", key)
 			again, _ := state.Owner(key)
 			require.Equal(t, owner, again, "%q", key)
 			if !known {
@@ -64,7 +64,7 @@ func TestOwner_EachKeyHasExactlyOne(t *testing.T) {
 			require.Equal(t, before, state.Keys())
 		}
 	}
-	for _, tier := range tiers {
+	for _, tier := range owners {
 		require.Positive(t, seen[tier], "no key of %s was tried", tier)
 	}
 }

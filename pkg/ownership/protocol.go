@@ -1,7 +1,7 @@
 package ownership
 
-// Protocol decides what happens to a change of the SHARED configuration if another writer changed it meanwhile
-// (SO-11). No protocol lets the last writer win.
+// Protocol decides what happens to a change of the SHARED configuration if another writer changed it in the
+// meantime (SO-11). Under no protocol does the last writer simply win.
 type Protocol string
 
 // The protocols.

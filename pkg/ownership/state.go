@@ -15,14 +15,14 @@ func Violation(op, key string, owner Owner, actor string) *failure.Error {
 }
 
 // AgentState is the AGENT tier of one worker: the values that an agent keeps in RAM from its startup to its
-// shutdown (SO-9). It holds Go values and does not copy them, so values that change in place must synchronize
-// themselves. It is safe for concurrent use.
+// shutdown (SO-9). It holds Go values and does not copy them, so values that change in place need their own
+// synchronization. AgentState is safe for concurrent use.
 type AgentState struct {
 	*agentData
 	onRejected func(*failure.Error) // called with each rejected write (may be nil)
 }
 
-// agentData holds the values and the declared owners of keys, which all views of an AgentState share.
+// agentData holds the values and the declared owners, which all views of an AgentState share.
 type agentData struct {
 	actor    string
 	declared map[string]Owner
@@ -33,9 +33,9 @@ type agentData struct {
 	reported map[string]bool
 }
 
-// NewAgentState returns the empty state of an agent, the actor. The agent may declare owners of more keys.
+// NewAgentState returns the empty state of the agent actor. The agent may declare owners of additional keys.
 // Declared keys apply before all rules except prefixes (SO-5). The first write to each undeclared key calls
-// unknown, unless it is nil.
+// unknown, which may be nil.
 func NewAgentState(actor string, declared map[string]Owner, unknown func(key string)) *AgentState {
 	return &AgentState{agentData: &agentData{actor: actor, declared: declared, unknown: unknown, values: map[string]any{}, reported: map[string]bool{}}}
 }
@@ -56,7 +56,7 @@ func (s *AgentState) Get(key string) (any, bool) {
 
 // Set sets a key of the agent. Modes: state_violation for a key of another tier.
 func (s *AgentState) Set(key string, value any) error {
-	known, err := s.owns("set", key)
+	known, err := s.checkOwner("set", key)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (s *AgentState) Set(key string, value any) error {
 
 // Delete removes a key of the agent. Modes: state_violation.
 func (s *AgentState) Delete(key string) error {
-	if _, err := s.owns("delete", key); err != nil {
+	if _, err := s.checkOwner("delete", key); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -104,7 +104,7 @@ func (s *AgentState) Owner(key string) (owner Owner, declared bool) {
 	return ownerWithDeclared(key, s.declared)
 }
 
-func (s *AgentState) owns(verb, key string) (declared bool, err error) {
+func (s *AgentState) checkOwner(verb, key string) (declared bool, err error) {
 	owner, declared := s.Owner(key)
 	if owner != Agent {
 		err := Violation("ownership."+verb, key, owner, s.actor)
@@ -116,7 +116,7 @@ func (s *AgentState) owns(verb, key string) (declared bool, err error) {
 	return declared, nil
 }
 
-// TraceView is the ORCHESTRATOR tier as an agent sees it. It has no methods to write.
+// TraceView is a read-only view of the ORCHESTRATOR tier for an agent.
 type TraceView struct{ values map[string]string }
 
 // NewTraceView returns a view of a copy of values.

@@ -35,7 +35,10 @@ func TestAgentState_RejectsKeysOfOtherTiers(t *testing.T) {
 // Req: SO-5
 func TestAgentState_ReportsUndeclaredKeysOnce(t *testing.T) {
 	var unknown []string
-	s := NewAgentState("researcher", map[string]Owner{"counter": Agent, "history": Agent, "ledger": Memory}, func(key string) { unknown = append(unknown, key) })
+	s := NewAgentState("researcher", map[string]Owner{"counter": Agent, "history": Agent, "ledger": Memory}, func(key string) {
+		unknown = append(unknown,
+			key)
+	})
 	for range 2 {
 		for _, key := range []string{"_scratch", "temp:x", "counter", "history", "other", "topic"} {
 			require.NoError(t, s.Set(key, key))

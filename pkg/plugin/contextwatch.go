@@ -11,9 +11,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/internal/keep"
 )
 
-// ContextWatch warns when the context of a model fills up, before it is full (CO-21).
+// ContextWatch configures a plugin that warns while the context of a model fills up (CO-21).
 type ContextWatch struct {
-	At []float64 // per cent of the context, above 0 and up to 100, in any order (empty means 50, 75 and 90)
+	At []float64 // thresholds in per cent of the context, above 0 and up to 100, in any order (empty means 50, 75 and 90)
 }
 
 // NewContextWatch returns the plugin that c describes. Modes: agent_validation.
@@ -38,12 +38,12 @@ type contextWatch struct {
 	last       *keep.Values[float64] // per cent of the context after the last model call, by session
 }
 
-// check warns about the highest threshold that was crossed since the last model call of the session. It sends no warning
-// for a replayed call, because an earlier attempt has sent it.
+// check warns about the highest threshold that the session has crossed since its last model call. It does not warn
+// about a replayed call, because an earlier attempt has done so.
 func (w *contextWatch) check(_ context.Context, reply *hook.LLMReply) error {
 	now, before := reply.ContextPercent(), 0.0
 	info := reply.Info()
-	err := w.last.Do(reply.State(), cmp.Or(info.Session, info.TurnID), func(last *float64) { before, *last = *last, now })
+	err := w.last.Update(reply.State(), cmp.Or(info.Session, info.TurnID), func(last *float64) { before, *last = *last, now })
 	if err != nil || reply.Replayed {
 		return err
 	}

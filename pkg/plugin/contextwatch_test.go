@@ -21,7 +21,7 @@ import (
 
 // fillContext returns a reply that fills the context to the given percentage.
 func fillContext(percent float64) scripted.Reply {
-	return scripted.Reply{Deltas: []string{"ok"}, Usage: execution.Usage{InputTokens: int64(percent / 100 * llm.DefaultContext)}}
+	return scripted.Reply{Deltas: []string{"ok"}, Usage: execution.Usage{InputTokens: int64(percent / 100 * llm.DefaultContextSize)}}
 }
 
 func runWatched(ctx context.Context, a *agent.Agent, session string) (warned []string, err error) {
@@ -95,7 +95,7 @@ func TestContextWatch_RejectsInvalidSettings(t *testing.T) {
 	}
 }
 
-// An agent that warns when the context of its model is half full.
+// This agent warns when the context of its model is half full.
 func ExampleNewContextWatch() {
 	watch, err := plugin.NewContextWatch(plugin.ContextWatch{At: []float64{50}})
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package plugin has the small plugins: ContextWatch, RateLimit, Reflection and ToolLog. Each is a struct with settings,
-// and a function makes the plugin from it. Plugins with types of their own are packages below this one.
+// Package plugin provides the small plugins: ContextWatch, RateLimit, Reflection and ToolLog. Each is a struct
+// with settings, and a function creates the plugin from it. Larger plugins have packages of their own below this
+// one.
 package plugin
 
 import "time"

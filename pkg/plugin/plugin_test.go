@@ -26,11 +26,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// The plugins consist of handlers only: they import neither the loop nor the agent.
+// Plugins consist only of handlers, so they import neither the loop nor the agent.
 // Req: CO-7
 func TestPlugins_UseHandlersOnly(t *testing.T) {
 	const module = "github.com/troupe-dev/troupe/"
-	may := []string{"conversation", "event", "execution", "failure", "manifest", "ownership", "llm", "hook", "trust", "plugin/internal/aside", "plugin/internal/keep"}
+	may := []string{
+		"conversation", "event", "execution", "failure", "manifest", "ownership", "llm", "hook", "trust", "plugin/internal/aside",
+		"plugin/internal/keep",
+	}
 	seen := 0
 	require.NoError(t, filepath.WalkDir(".", func(file string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
@@ -49,8 +52,7 @@ func TestPlugins_UseHandlersOnly(t *testing.T) {
 	require.Greater(t, seen, 8)
 }
 
-// All plugins of the folder in one agent, in the order that docs/plugins.md recommends.
-//
+// All plugins of this folder work together in one agent, in the order that docs/plugins.md recommends.
 // Req: CO-7, CO-64
 func TestPlugins_WorkTogether(t *testing.T) {
 	var log strings.Builder
@@ -73,7 +75,7 @@ func TestPlugins_WorkTogether(t *testing.T) {
 	send, err := tool.Func("send", "Sends.", func(context.Context, struct{}) (string, error) { return "sent", nil })
 	require.NoError(t, err)
 	full := scripted.Call(conversation.ToolCall{Name: "send"})
-	full.Usage.InputTokens = llm.DefaultContext * 95 / 100
+	full.Usage.InputTokens = llm.DefaultContextSize * 95 / 100
 	model := scripted.New(
 		scripted.Say("Send it."), full, scripted.Say("It is sent."), full, scripted.Say("The user wants it sent."), scripted.Say("Sent twice."), scripted.Say("Done."))
 	a, err := agent.New(agent.Config{Name: "clerk", Model: model, Tools: []tool.Tool{send}, Plugins: all})

@@ -12,19 +12,20 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/internal/keep"
 )
 
-// RateLimit bounds how often an agent calls its model and its tools, in all and in each session. It needs at least one
-// limit. The limits apply to one instance: three instances of an agent have three times the calls.
+// RateLimit limits how often an agent calls its model and its tools, in total and in each session. It needs at
+// least one limit. The limits apply to each instance, so three instances of an agent may make three times as many
+// calls.
 type RateLimit struct {
-	ModelCalls CallLimit // of the conversation; calls of plugins outside of it do not count
+	ModelCalls CallLimit // calls in the conversation; calls of plugins outside of it do not count
 	ToolCalls  CallLimit
 	Wait       time.Duration // longest wait of a call (0 means DefaultWait)
 }
 
-// CallLimit is a number of calls a minute (0 means no limit). That many calls may come at once after a pause. Further
-// calls are spread evenly.
+// CallLimit is a number of calls per minute (0 means no limit). After a pause, that many calls may come at once.
+// Further calls are spread evenly.
 type CallLimit struct {
-	Agent   int // of all sessions together
-	Session int // of each session
+	Agent   int // for all sessions together
+	Session int // for each session
 }
 
 // NewRateLimit returns the plugin that c describes. Modes: agent_validation.
@@ -64,7 +65,7 @@ func NewRateLimit(c RateLimit) (hook.Plugin, error) {
 	return hook.Plugin{Name: RateLimitName, Handlers: []hook.Handler{hook.BeforeLLM(l.beforeLLM), hook.BeforeEachTool(l.beforeTool)}}, nil
 }
 
-// newLimiter returns nil if there is no limit.
+// newLimiter returns a limiter for a number of calls per minute (nil for 0, which means no limit).
 func newLimiter(perMinute int) *rate.Limiter {
 	if perMinute == 0 {
 		return nil
@@ -72,11 +73,11 @@ func newLimiter(perMinute int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(float64(perMinute)/60), perMinute)
 }
 
-// callKind is a kind of calls with its limits.
+// callKind is a kind of call, with its limits.
 type callKind struct {
-	name  string // in errors
+	name  string // name of the kind in errors
 	limit CallLimit
-	agent *rate.Limiter // of all sessions together (nil if there is no limit)
+	agent *rate.Limiter // for all sessions together (nil if there is no limit)
 }
 
 type rateLimits struct {
@@ -139,7 +140,7 @@ func (l *rateLimits) session(t *hook.Turn, k callKind) (found *rate.Limiter, err
 		return nil, nil
 	}
 	info := t.Info()
-	err = l.sessions.Do(t.State(), cmp.Or(info.Session, info.TurnID), func(limiters *map[string]*rate.Limiter) {
+	err = l.sessions.Update(t.State(), cmp.Or(info.Session, info.TurnID), func(limiters *map[string]*rate.Limiter) {
 		if *limiters == nil {
 			*limiters = map[string]*rate.Limiter{}
 		}

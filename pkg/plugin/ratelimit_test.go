@@ -34,7 +34,7 @@ func limitedAgent(t *testing.T, c plugin.RateLimit, script ...scripted.Reply) *a
 	return a
 }
 
-func replies(n int) (all []scripted.Reply) {
+func newReplies(n int) (all []scripted.Reply) {
 	for range n {
 		all = append(all, scripted.Say("ok"))
 	}
@@ -69,7 +69,7 @@ func TestRateLimit_DelaysCalls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a := limitedAgent(t, plugin.RateLimit{ModelCalls: tc.limit, Wait: time.Minute}, replies(10)...)
+				a := limitedAgent(t, plugin.RateLimit{ModelCalls: tc.limit, Wait: time.Minute}, newReplies(10)...)
 				for session, waits := range tc.waits {
 					for _, want := range waits {
 						took, _, err := runTimed(t.Context(), a, agent.Invocation{}, session)
@@ -84,7 +84,7 @@ func TestRateLimit_DelaysCalls(t *testing.T) {
 
 func TestRateLimit_SharesTheAgentsLimitBetweenSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := limitedAgent(t, plugin.RateLimit{ModelCalls: plugin.CallLimit{Agent: 1}}, replies(2)...)
+		a := limitedAgent(t, plugin.RateLimit{ModelCalls: plugin.CallLimit{Agent: 1}}, newReplies(2)...)
 		_, _, err := runTimed(t.Context(), a, agent.Invocation{}, "a")
 		require.NoError(t, err)
 		_, _, err = runTimed(t.Context(), a, agent.Invocation{}, "b")
@@ -94,7 +94,7 @@ func TestRateLimit_SharesTheAgentsLimitBetweenSessions(t *testing.T) {
 
 func TestRateLimit_RejectsCallsThatWouldWaitTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := limitedAgent(t, plugin.RateLimit{ModelCalls: plugin.CallLimit{Session: 1}}, replies(3)...)
+		a := limitedAgent(t, plugin.RateLimit{ModelCalls: plugin.CallLimit{Session: 1}}, newReplies(3)...)
 		_, _, err := runTimed(t.Context(), a, agent.Invocation{}, "a")
 		require.NoError(t, err)
 		<-time.After(5 * time.Second)
@@ -118,7 +118,8 @@ func TestRateLimit_RejectsCallsThatWouldWaitTooLong(t *testing.T) {
 func TestRateLimit_FailsATool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		look := conversation.ToolCall{Name: "look"}
-		a := limitedAgent(t, plugin.RateLimit{ToolCalls: plugin.CallLimit{Session: 2}, Wait: time.Second}, scripted.Call(look, look, look), scripted.Say("done"))
+		a := limitedAgent(t, plugin.RateLimit{ToolCalls: plugin.CallLimit{Session: 2}, Wait: time.Second}, scripted.Call(look, look, look),
+			scripted.Say("done"))
 		_, calls, err := runTimed(t.Context(), a, agent.Invocation{}, "a")
 		require.NoError(t, err, "the turn continues")
 		require.Equal(t, []event.ToolStatus{event.ToolSuccess, event.ToolSuccess, event.ToolError},
@@ -131,7 +132,7 @@ func TestRateLimit_FailsATool(t *testing.T) {
 // Req: CO-63
 func TestRateLimit_DoesNotDelayAStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := limitedAgent(t, plugin.RateLimit{ModelCalls: plugin.CallLimit{Session: 1}, Wait: time.Minute}, replies(2)...)
+		a := limitedAgent(t, plugin.RateLimit{ModelCalls: plugin.CallLimit{Session: 1}, Wait: time.Minute}, newReplies(2)...)
 		_, _, err := runTimed(t.Context(), a, agent.Invocation{}, "a")
 		require.NoError(t, err)
 		stop, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -165,14 +166,14 @@ func TestRateLimit_RejectsInvalidSettings(t *testing.T) {
 	}
 }
 
-// With ten questions a minute for a session, the eleventh is rejected.
+// A session may ask ten questions per minute, so the eleventh is rejected.
 func ExampleNewRateLimit() {
 	limits, err := plugin.NewRateLimit(plugin.RateLimit{ModelCalls: plugin.CallLimit{Session: 10}, Wait: time.Second})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
-	helper, err := agent.New(agent.Config{Name: "helper", Model: scripted.New(replies(11)...), Plugins: []hook.Plugin{limits}})
+	helper, err := agent.New(agent.Config{Name: "helper", Model: scripted.New(newReplies(11)...), Plugins: []hook.Plugin{limits}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return

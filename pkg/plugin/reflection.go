@@ -12,17 +12,17 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/internal/aside"
 )
 
-// Reflection lets an agent think: the model makes a plan after the user's message, and reflects after a round of tools
-// (CO-64). Each thought is emitted as event.Thinking and added to the conversation of the turn.
+// Reflection lets the model of an agent make a plan after the user's message, and reflect after a round of tools
+// (CO-64). Each thought is published as event.Thinking and added to the conversation of the turn.
 type Reflection struct {
 	Every int // number of tool rounds between two reflections (0 means 1: a reflection after each round)
 }
 
-// These limits bound the part of a conversation that the model thinks about.
+// These limits restrict how much of a conversation the model reads for a thought, and how long the thought is.
 const (
 	lastMessages = 10
-	maxText      = 2 << 10 // bytes of each text
-	maxThought   = 4 << 10 // bytes
+	maxText      = 2 << 10 // maximum length of each text in bytes
+	maxThought   = 4 << 10 // maximum length of a thought in bytes
 )
 
 const (
@@ -40,11 +40,11 @@ func NewReflection(c Reflection) (hook.Plugin, error) {
 	}
 	p := reflection{every: cmp.Or(c.Every, 1)}
 	return hook.Plugin{Name: ReflectionName, Handlers: []hook.Handler{
-		hook.OnAgentReady(requireModel), hook.AfterUserInput(p.plan), hook.AfterTools(p.reflect),
+		hook.OnAgentReady(checkModel), hook.AfterUserInput(p.plan), hook.AfterTools(p.reflect),
 	}}, nil
 }
 
-func requireModel(a hook.Agent) error {
+func checkModel(a hook.Agent) error {
 	if a.Model == "" {
 		return failure.Newf(failure.AgentValidation, "plugin.NewReflection",
 			"agent %s has no model that could think; give the plugin to the agents that it runs", a.Name)
@@ -61,7 +61,8 @@ func (p reflection) plan(ctx context.Context, t *hook.Turn) error {
 	return think(ctx, t, event.Plan, planInstruction, aside.Messages(conversation.Window(t.Messages(), lastMessages, 0), maxText))
 }
 
-// reflect counts iterations, because a successor of a lost worker has the same numbers.
+// reflect asks for a reflection after every few iterations. It uses the iteration number because a successor of a
+// lost worker sees the same numbers.
 func (p reflection) reflect(ctx context.Context, r *hook.Round) error {
 	if r.Iteration()%p.every != 0 {
 		return nil
@@ -69,13 +70,13 @@ func (p reflection) reflect(ctx context.Context, r *hook.Round) error {
 	return think(ctx, r.Turn, event.Reflection, reflectInstruction, struct {
 		Request string       `json:"request"`
 		Calls   []aside.Call `json:"calls"`
-	}{conversation.Cut(r.Info().Prompt, maxText), aside.Calls(r, maxText)})
+	}{conversation.Truncate(r.Info().Prompt, maxText), aside.Calls(r, maxText)})
 }
 
 var titles = map[event.Topic]string{event.Plan: "Your plan:\n", event.Reflection: "Your thoughts on these results:\n"}
 
-// think asks the model and adds its thought as a message of the user's side. A model would continue an assistant message
-// at the end of the conversation instead of answering it.
+// think asks the model and adds its thought to the conversation as a user message. If the thought were an
+// assistant message at the end of the conversation, a model would continue it instead of answering.
 func think(ctx context.Context, t *hook.Turn, topic event.Topic, instruction string, data any) error {
 	thought, err := aside.Ask(ctx, t, instruction, data)
 	if errors.Is(err, aside.ErrModel) {
@@ -85,7 +86,7 @@ func think(ctx context.Context, t *hook.Turn, topic event.Topic, instruction str
 	if err != nil {
 		return err
 	}
-	thought = conversation.Cut(thought, maxThought)
+	thought = conversation.Truncate(thought, maxThought)
 	t.Think(topic, thought)
 	t.Add(conversation.Message{Role: conversation.RoleUser, Author: t.Info().Agent, Text: titles[topic] + thought})
 	return nil

@@ -43,10 +43,10 @@ type toolLog struct {
 	mu     sync.Mutex
 }
 
-// logField is one name=text of a line.
+// logField is one name=text pair of a log line.
 type logField struct{ name, text string }
 
-func (w *toolLog) logCall(_ context.Context, c *hook.Call) error {
+func (t *toolLog) logCall(_ context.Context, c *hook.Call) error {
 	info := c.Info()
 	line := []logField{
 		{"agent", info.Agent},
@@ -60,28 +60,28 @@ func (w *toolLog) logCall(_ context.Context, c *hook.Call) error {
 	if c.Replayed {
 		line = append(line, logField{"replayed", "true"})
 	}
-	if w.config.Arguments {
+	if t.config.Arguments {
 		line = append(line, logField{"arguments", c.Arguments})
 	}
-	if w.config.Results {
+	if t.config.Results {
 		line = append(line, logField{"result", c.Text})
 	}
 	for i := range line {
-		line[i].text = escape(line[i].text)
+		line[i].text = escapeAndTruncate(line[i].text)
 	}
-	if err := w.write(line); err != nil {
+	if err := t.write(line); err != nil {
 		c.Warn(ReasonToolLogFailed, "the log of tool calls could not be written; the turn continues without this line")
 	}
 	return nil
 }
 
-func (w *toolLog) write(line []logField) error {
-	if w.config.Log != nil {
+func (t *toolLog) write(line []logField) error {
+	if t.config.Log != nil {
 		fields := make([]zap.Field, len(line))
 		for i, f := range line {
 			fields[i] = zap.String(f.name, f.text)
 		}
-		w.config.Log.Info("tool call", fields...)
+		t.config.Log.Info("tool call", fields...)
 		return nil
 	}
 	var b strings.Builder
@@ -93,15 +93,15 @@ func (w *toolLog) write(line []logField) error {
 		fmt.Fprintf(&b, " %s=%s", f.name, f.text)
 	}
 	b.WriteByte('\n')
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	_, err := io.WriteString(w.config.Writer, b.String())
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, err := io.WriteString(t.config.Writer, b.String())
 	return err
 }
 
-// escape returns the first MaxLoggedText bytes of a text, with invisible characters escaped.
-func escape(text string) string {
-	begin := conversation.Cut(text, MaxLoggedText)
+// escapeAndTruncate returns the first MaxLoggedText bytes of a text, with invisible characters escaped.
+func escapeAndTruncate(text string) string {
+	begin := conversation.Truncate(text, MaxLoggedText)
 	var b strings.Builder
 	for _, r := range begin {
 		switch {

@@ -24,7 +24,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-type word struct {
+type echoArguments struct {
 	Word string `json:"word"`
 }
 
@@ -34,7 +34,7 @@ func runLogged(ctx context.Context, c plugin.ToolLog, calls ...conversation.Tool
 	if err != nil {
 		return nil, err
 	}
-	echo, err := tool.Func("echo", "Says it again.", func(_ context.Context, in word) (string, error) {
+	echo, err := tool.Func("echo", "Says it again.", func(_ context.Context, in echoArguments) (string, error) {
 		if in.Word == "no" {
 			return "", errors.New("no")
 		}
@@ -63,7 +63,7 @@ func echoCall(name, word string) conversation.ToolCall {
 	return conversation.ToolCall{Name: name, Arguments: `{"word": "` + word + `"}`}
 }
 
-// timingFields matches the fields that differ between runs.
+// timingFields matches the fields of a line that differ between runs.
 var timingFields = regexp.MustCompile(`(?m)^\S+ |duration=\S+`)
 
 // Req: CO-7
@@ -126,12 +126,12 @@ func TestToolLog_CutsLongTexts(t *testing.T) {
 	require.Contains(t, out.String(), "é…")
 }
 
-type fullDisk struct{}
+type failingWriter struct{}
 
-func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }
+func (failingWriter) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }
 
 func TestToolLog_WarnsWhenALineCannotBeWritten(t *testing.T) {
-	warned, err := runLogged(t.Context(), plugin.ToolLog{Writer: fullDisk{}}, echoCall("echo", "hello"))
+	warned, err := runLogged(t.Context(), plugin.ToolLog{Writer: failingWriter{}}, echoCall("echo", "hello"))
 	require.NoError(t, err)
 	require.Equal(t, []string{plugin.ReasonToolLogFailed}, warned)
 }
@@ -144,7 +144,7 @@ func TestToolLog_RejectsInvalidSettings(t *testing.T) {
 	}
 }
 
-// Lines on the terminal, with arguments.
+// This plugin writes a line for each tool call to the terminal, with the arguments.
 func ExampleNewToolLog() {
 	var out strings.Builder
 	if _, err := runLogged(context.Background(), plugin.ToolLog{Writer: &out, Arguments: true}, echoCall("echo", "hello")); err != nil {

@@ -1,5 +1,5 @@
-// Package secret keeps texts from leaking by accident. Printing, logging or encoding a secret gives a placeholder
-// (guarantee S8).
+// Package secret protects texts from leaking by accident. Printing, logging or encoding a secret yields a
+// placeholder (guarantee S8).
 package secret
 
 import (
@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// Redacted is shown in place of a secret.
+// Redacted is the placeholder that is shown in place of a secret.
 const Redacted = "[REDACTED]"
 
 // Value is a text that only Reveal returns. Printing it with package fmt, encoding it as JSON, YAML or text, and
@@ -19,9 +19,9 @@ const Redacted = "[REDACTED]"
 //
 // An encoded Value cannot be decoded again.
 type Value struct {
-	// A pointer to a pointer: for an unexported field package fmt does not call the methods of a Value. It prints
-	// the field itself instead, and for some verbs what a pointer in it points to. That is then an address and not
-	// the text.
+	// This is a pointer to a pointer because package fmt does not call the methods of a Value in an unexported
+	// field. It prints the field itself, and for some verbs what a pointer in the field points to. With two
+	// pointers that is an address and not the text.
 	content **content
 }
 
@@ -31,7 +31,7 @@ type content struct {
 	text []byte // nil once wiped
 }
 
-// The interfaces through which Value hides its text. zap and YAML find their methods by themselves.
+// These are the interfaces that hide the text of a Value. zap and YAML look for their methods by name.
 var (
 	_ fmt.Formatter  = Value{}
 	_ fmt.GoStringer = Value{}
@@ -39,14 +39,14 @@ var (
 	_ slog.LogValuer = Value{}
 )
 
-// New returns a secret that holds a copy of the text.
+// New returns a secret with a copy of the text.
 func New(text string) Value {
 	h := &content{text: []byte(text)}
 	return Value{&h}
 }
 
-// Reveal returns the text (empty after Wipe). Call it only where the text is used, and pass the Value on until
-// then, because Wipe does not reach the returned copy.
+// Reveal returns the text (empty after Wipe). Call it only where the text is used, because Wipe does not reach the
+// returned copy. Elsewhere, pass the Value.
 func (v Value) Reveal() string {
 	if v.content == nil {
 		return ""

@@ -20,16 +20,16 @@ import (
 const text = "CANARY-7f3a"
 
 type secretHolder struct {
-	Token   secret.Value
-	Pointer *secret.Value
-	Map     map[string]secret.Value
-	Slice   []secret.Value
-	Any     any
-	hidden  secret.Value
-	hiding  map[string]secret.Value
+	Token     secret.Value
+	Pointer   *secret.Value
+	Map       map[string]secret.Value
+	Slice     []secret.Value
+	Any       any
+	hidden    secret.Value
+	hiddenMap map[string]secret.Value
 }
 
-// secretsInShapes returns values that hold a secret in different ways, by name.
+// secretsInShapes returns values that contain a secret in different ways, by name.
 func secretsInShapes() map[string]any {
 	v := secret.New(text)
 	all := secretHolder{v, &v, map[string]secret.Value{"k": v}, []secret.Value{v}, v, v, map[string]secret.Value{"k": v}}
@@ -39,7 +39,8 @@ func secretsInShapes() map[string]any {
 	}
 }
 
-// requireHidden requires that a printed text does not contain the secret in any encoding of the format verbs.
+// requireHidden checks that a printed text does not contain the secret, in any encoding that the format verbs
+// produce.
 func requireHidden(t *testing.T, made string) {
 	t.Helper()
 	require.NotContains(t, made, text)

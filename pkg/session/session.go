@@ -1,4 +1,4 @@
-// Package session describes the stored part of a conversation: the session, its turns, and their outcomes.
+// Package session defines what is stored about a conversation: the session, its turns, and their outcomes.
 package session
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Limits of a session (guarantees S9).
+// The limits of a session (guarantees S9).
 const (
 	MaxMessages = 10_000
 	MaxBytes    = 64 << 20
@@ -31,7 +31,7 @@ const (
 	OutcomeAuthRequired  Outcome = "auth_required"
 )
 
-// InputOutcome returns the outcome of a turn whose last step asks a question or has pending calls. It is
+// InputOutcome returns the outcome of a turn whose last step asks a question or has pending calls. The outcome is
 // auth_required if a call waits for a credential, and input_required otherwise.
 func InputOutcome(r execution.Result) Outcome {
 	if pendingcall.NeedsAuth(r.Pending) {
@@ -43,20 +43,20 @@ func InputOutcome(r execution.Result) Outcome {
 // NeedsInput reports whether the turn ended with a question or with pending calls.
 func (o Outcome) NeedsInput() bool { return o == OutcomeInputRequired || o == OutcomeAuthRequired }
 
-// Ref names a session of a tenant.
+// Ref identifies a session of a tenant.
 type Ref struct {
 	Tenant  string
 	Session string
 }
 
-// Session is the state of one conversation, without its messages.
+// Session holds the state of one conversation, without its messages.
 type Session struct {
 	ID           string
 	User         string // user of the session (empty if its first turn named none)
 	State        State
 	Turns        int // number of turns that have begun
 	Size         Size
-	Sequence     int64 // of the last message, even if the message was removed
+	Sequence     int64 // sequence of the last message, even if the message was removed
 	Summarized   int64 // sequence of the last message that the summary replaces (0 without a summary)
 	Created      time.Time
 	LastActivity time.Time
@@ -65,17 +65,17 @@ type Session struct {
 	Pending      []execution.Pending // pending calls; only GetSession returns them
 	LastTrace    string              // id of the trace of the last turn
 	Metadata     map[string]string   // labels of the caller
-	Revision     int64               // of the metadata; grows with every change
+	Revision     int64               // revision of the metadata, which grows with every change
 }
 
-// Size is how much a session holds.
+// Size says how much data a session holds.
 type Size struct {
-	Messages      int64 // without those that a summary replaces
-	Bytes         int64 // of these messages
-	ArtifactBytes int64 // of the session's own artifacts, all versions
+	Messages      int64 // number of messages, without messages that a summary replaces
+	Bytes         int64 // size of these messages
+	ArtifactBytes int64 // size of all versions of the session's own artifacts
 }
 
-// Turn is one user input and the steps that lead to its result.
+// Turn holds the state of one turn: a user input and the steps that lead to its result.
 type Turn struct {
 	ID       string
 	Trace    string
@@ -85,7 +85,7 @@ type Turn struct {
 	Attempt  int   // from 1
 	Steps    []execution.Result
 	Failure  *failure.Error
-	Sequence int64 // of the last message of the session that the turn has read or written
+	Sequence int64 // sequence of the last message that the turn has read or written
 
 	Continues string             // id of the turn with waiting calls that this turn continues (empty means none)
 	Answers   []execution.Answer // answers to those calls
@@ -95,8 +95,8 @@ type Turn struct {
 	Origin string
 }
 
-// TurnID derives the id of a turn from the request that begins it, so that a repeated request finds its
-// turn (guarantees 2.2). The id has 26 characters of lower-case base32.
+// TurnID derives the id of a turn from the request that begins it, so that a repeated request finds the same turn
+// (guarantees 2.2). The id consists of 26 characters of lower-case base32.
 func TurnID(ref Ref, requestID string) string {
 	sum := sha256.Sum256([]byte(ref.Tenant + "|" + ref.Session + "|" + requestID))
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:26]

@@ -16,35 +16,35 @@ type State string
 
 // The states of a session.
 const (
-	Created       State = "created" // made, without a turn yet
+	Created       State = "created" // the session has had no turn yet
 	Ready         State = "ready"
 	Busy          State = "busy"
-	InputRequired State = "input_required" // the next turn answers
+	InputRequired State = "input_required" // the next turn brings the answer
 	AuthRequired  State = "auth_required"  // the next turn brings the authorization
 	Paused        State = "paused"         // the next turn resumes it
 	Failed        State = "failed"         // takes the next turn
 	Closed        State = "closed"         // takes no turn until it is resumed
 )
 
-// Verb is an operation on a session outside of its turns.
+// Verb is an operation on a session outside of a turn.
 type Verb string
 
-// The verbs; the zero Verb does nothing.
+// The verbs. The zero Verb does nothing.
 const (
 	Pause  Verb = "pause"
 	Resume Verb = "resume"
 	Close  Verb = "close"
 )
 
-// TakesTurn reports whether a turn may begin in the state.
+// TakesTurn reports whether a new turn may begin in this state.
 func (s State) TakesTurn() bool { return s != Busy && s != Closed }
 
-// Apply returns the state after a verb. It returns false if the verb is not allowed in the state. In Busy only
-// Resume is allowed, and it changes nothing.
+// Apply returns the state after a verb. It returns false if the verb is not allowed in this state. In Busy only
+// Resume is allowed, and it has no effect.
 func (s State) Apply(v Verb) (State, bool) {
 	switch {
 	case v == Pause && s == Closed:
-		return Closed, true // it is set aside already
+		return Closed, true // the session is already closed
 	case v == Pause && s != Busy:
 		return Paused, true
 	case v == Close && s != Busy:

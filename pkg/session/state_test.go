@@ -11,7 +11,7 @@ func TestState_VerbsAndTurns(t *testing.T) {
 	for _, row := range []struct {
 		state               State
 		takesTurn           bool
-		pause, resume, shut State // empty if rejected
+		pause, resume, shut State // the state after each verb (empty if the verb is rejected)
 	}{
 		{Created, true, Paused, Created, Closed},
 		{Ready, true, Paused, Ready, Closed},

@@ -45,11 +45,11 @@ type decorated struct {
 	scope  *Scope           // (nil means the scope of the tool inside)
 }
 
-func (w *decorated) Effect() execution.Effect {
-	if w.effect == "" {
-		return EffectOf(w.Tool)
+func (d *decorated) Effect() execution.Effect {
+	if d.effect == "" {
+		return EffectOf(d.Tool)
 	}
-	return w.effect
+	return d.effect
 }
 
 // decoratedStarter is a decorated tool that also implements Starter.

@@ -72,8 +72,8 @@ func TestFunc_ExplainsAResultThatCannotBeJSON(t *testing.T) {
 		text, err := got()
 		require.Empty(t, text)
 		require.True(t, failure.Is(err, failure.AgentLogic), "%v", err)
-		require.Contains(t, failure.Plain(err), want)
-		require.Contains(t, failure.Plain(err), "give did run, but its result is no JSON")
+		require.Contains(t, failure.PlainMessage(err), want)
+		require.Contains(t, failure.PlainMessage(err), "give did run, but its result is no JSON")
 	}
 }
 

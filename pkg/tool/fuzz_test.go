@@ -19,7 +19,10 @@ func FuzzArguments(f *testing.F) {
 		Tags  []string       `json:"tags,omitempty"`
 		Where map[string]any `json:"where,omitempty"`
 	}
-	for _, text := range []string{"", "null", "{}", `{"city":"Rome"}`, `{"city":"Rome","days":1e99}`, `{"city":1}`, `{"city":"a","city":2}`, `{"city":"a","where":{"x":[[[[]]]]}}`, `{"City":"a"}`, "[", `{"city":"\ud800"}`, `"{\"city\":\"Rome\"}"`} {
+	for _, text := range []string{
+		"", "null", "{}", `{"city":"Rome"}`, `{"city":"Rome","days":1e99}`, `{"city":1}`, `{"city":"a","city":2}`,
+		`{"city":"a","where":{"x":[[[[]]]]}}`, `{"City":"a"}`, "[", `{"city":"\ud800"}`, `"{\"city\":\"Rome\"}"`,
+	} {
 		f.Add([]byte(text))
 	}
 	look, err := tool.Func("look", "Looks.", func(_ context.Context, in in) (in, error) { return in, nil })

@@ -77,7 +77,10 @@ func TestMethods_AreToolsWithInferredSchemas(t *testing.T) {
 	require.Empty(t, cmp.Diff([]string{"large tea"}, s.sold))
 	_, err = call("buy_now", `{"item": "nothing", "size": "large"}`)
 	require.EqualError(t, err, "nothing is not sold")
-	for _, wrong := range []string{`{"item": "tea"}`, `{"item": "tea", "size": "huge"}`, `{"item": "tea", "size": "large", "cup": "huge"}`, `{"item": 1, "size": "large"}`} {
+	for _, wrong := range []string{
+		`{"item": "tea"}`, `{"item": "tea", "size": "huge"}`, `{"item": "tea", "size": "large", "cup": "huge"}`,
+		`{"item": 1, "size": "large"}`,
+	} {
 		_, err = call("buy_now", wrong)
 		require.True(t, failure.Is(err, failure.AgentValidation), wrong)
 		require.ErrorContains(t, err, "(required: item, size; all: cup, item, note, other, size; provided: ")

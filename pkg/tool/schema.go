@@ -154,5 +154,5 @@ func Bounded(text string) string {
 		return text
 	}
 	mark := fmt.Sprintf("… (cut: it has %d bytes)", len(text))
-	return conversation.Cut(text, MaxResult-len(mark)) + mark
+	return conversation.Truncate(text, MaxResult-len(mark)) + mark
 }

@@ -44,11 +44,11 @@ func ScopeOf(t Tool) (Scope, bool) {
 	}
 }
 
-func (w *decorated) within() (Scope, bool) {
-	if w.scope != nil {
-		return *w.scope, true
+func (d *decorated) within() (Scope, bool) {
+	if d.scope != nil {
+		return *d.scope, true
 	}
-	return ScopeOf(w.Tool)
+	return ScopeOf(d.Tool)
 }
 
 // Within declares the scope of a tool, instead of its own. Call it around Func:

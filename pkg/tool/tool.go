@@ -35,7 +35,7 @@ func AskUser(question string) error { return &questionError{question} }
 
 type questionError struct{ question string }
 
-func (a *questionError) Error() string { return "the user is asked: " + a.question }
+func (q *questionError) Error() string { return "the user is asked: " + q.question }
 
 // Question returns the question of a tool to the user, and whether there is one.
 func Question(err error) (string, bool) {

@@ -23,23 +23,23 @@ import (
 	"github.com/troupe-dev/troupe/pkg/agent"
 )
 
-// Config has every setting of a worker that is not the agent's. Main reads it from flags and
-// environment variables, which also have defaults. A program that calls Run sets the addresses.
+// Config holds every setting of a worker except the settings of its agent. Main reads it from flags and
+// environment variables, which also have defaults. A program that calls Run must set the addresses.
 type Config = worker.Config
 
 // The parts of a Config.
 type (
-	// Identity says with which key and certificate the worker proves who it is, and which CA it trusts.
+	// Identity holds the key and the certificate that prove the worker's identity, and the CA that it trusts.
 	Identity = identity.Config
-	// EtcdSecurity says how the worker connects to etcd: CA, certificate, and user.
+	// EtcdSecurity holds the settings of the connection to etcd: CA, certificate and user.
 	EtcdSecurity = etcdregistry.Security
-	// Telemetry says where logs, metrics and traces go.
+	// Telemetry decides where logs, metrics and traces are sent.
 	Telemetry = telemetry.Config
 )
 
-// Main serves the agent as a program of its own until SIGINT, SIGTERM or SIGHUP. Its settings are
-// the flags and environment variables of Config. It returns the exit code: 0 after a stop in order,
-// 1 after an error, and 2 if the agent or a flag is invalid. It takes what agent.New returns.
+// Main serves the agent as a program until SIGINT, SIGTERM or SIGHUP. Its settings are the flags and environment
+// variables of Config. Its parameters are the results of agent.New. It returns the exit code: 0 after an orderly
+// stop, 1 after an error, and 2 if the agent or a flag is invalid.
 func Main(a *agent.Agent, err error) int {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -52,9 +52,8 @@ func Main(a *agent.Agent, err error) int {
 	})
 }
 
-// Run serves the agent until ctx ends, or until a Shutdown over RPC has ended the instance. It calls
-// ready once the instance is READY and registered. A failed start and a rejected registration are
-// errors.
+// Run serves the agent until ctx ends, or until the instance is shut down over RPC. It calls ready once the
+// instance is READY and registered. It returns an error if the start fails or the registration is rejected.
 func Run(ctx context.Context, cfg Config, a *agent.Agent, ready func()) error {
 	t, err := telemetry.New(ctx, "worker", cfg.Telemetry)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/worker"
 )
 
-// A program that calls Run sets the addresses itself, and learns at once when one is missing or wrong.
+// A program that calls Run sets the addresses itself. It gets an error at once if one is missing or wrong.
 func TestRun_AnInvalidConfigIsAnError(t *testing.T) {
 	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New()})
 	require.NoError(t, err)

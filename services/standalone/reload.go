@@ -27,10 +27,10 @@ type declarations struct {
 
 // loadDeclarations reads the manifests of the folder. It skips a file with errors and returns these errors
 // together with the other documents. After an error outside of any file, it returns no documents.
-func (c *workerGroup) loadDeclarations(files *folderSnapshot) (declarations, error) {
+func (g *workerGroup) loadDeclarations(files *folderSnapshot) (declarations, error) {
 	docs, err := manifest.Load(files)
 	wrong, located := manifestErrors(err)
-	d := declarations{dir: c.cfg.Watch, snapshot: files, agents: map[string]manifest.Document{}, manifests: map[string]bool{}, isComplete: err == nil}
+	d := declarations{dir: g.cfg.Watch, snapshot: files, agents: map[string]manifest.Document{}, manifests: map[string]bool{}, isComplete: err == nil}
 	if !located {
 		return d, err
 	}
@@ -71,59 +71,59 @@ func manifestErrors(err error) (all []*manifest.Error, ok bool) {
 
 // reload applies the current content of the folder. Agents with errors keep running unchanged, and the errors are
 // logged. All other changes take effect.
-func (c *workerGroup) reload(ctx, life context.Context) {
+func (g *workerGroup) reload(ctx, life context.Context) {
 	began := time.Now()
-	d, err := c.loadDeclarations(newFolderSnapshot(c.cfg.Agents))
-	c.logOnce("", err)
+	d, err := g.loadDeclarations(newFolderSnapshot(g.cfg.Agents))
+	g.logOnce("", err)
 	if len(d.agents) == 0 { // an empty folder is more likely a mistake than intended
 		if err == nil {
-			c.logOnce("", errors.New("the folder declares no agent any more; nothing was changed"))
+			g.logOnce("", errors.New("the folder declares no agent any more; nothing was changed"))
 		}
 		return
 	}
-	if d.isComplete && d.workflowsDigest != c.workflowsDigest {
-		c.workflowsDigest = d.workflowsDigest
-		c.log.Warn("the workflows have changed; they take effect when the mesh is started again")
+	if d.isComplete && d.workflowsDigest != g.workflowsDigest {
+		g.workflowsDigest = d.workflowsDigest
+		g.log.Warn("the workflows have changed; they take effect when the mesh is started again")
 	}
-	successors := c.makeSuccessors(ctx, d)
-	for i, err := range c.startWorkers(ctx, life, successors...) {
+	successors := g.makeSuccessors(ctx, d)
+	for i, err := range g.startWorkers(ctx, life, successors...) {
 		m := successors[i]
-		before := c.members[m.agent]
+		before := g.members[m.agent]
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			c.logOnce(m.agent, err)
+			g.logOnce(m.agent, err)
 			continue
 		case before != nil:
-			c.drainInBackground(life, before, "its files have changed")
+			g.drainInBackground(life, before, "its files have changed")
 		}
-		c.logOnce(m.agent, nil)
-		c.members[m.agent] = m
-		c.log.Info("the agent runs with its new declaration", zap.String("agent", m.agent), zap.String("instance", m.id), zap.Duration("took",
+		g.logOnce(m.agent, nil)
+		g.members[m.agent] = m
+		g.log.Info("the agent runs with its new declaration", zap.String("agent", m.agent), zap.String("instance", m.id), zap.Duration("took",
 			time.Since(began)))
 	}
-	for name, m := range c.members {
+	for name, m := range g.members {
 		if _, there := d.agents[name]; !there && d.isComplete {
-			delete(c.members, name)
-			delete(c.lastErrors, name)
-			c.drainInBackground(life, m, "it is no longer declared")
-			c.log.Info("the agent is no longer declared; its instance is drained", zap.String("agent", name))
+			delete(g.members, name)
+			delete(g.lastErrors, name)
+			g.drainInBackground(life, m, "it is no longer declared")
+			g.log.Info("the agent is no longer declared; its instance is drained", zap.String("agent", name))
 		}
 	}
 }
 
 // makeSuccessors creates workers for new agents and for agents whose declaration has changed.
-func (c *workerGroup) makeSuccessors(ctx context.Context, d declarations) []*member {
+func (g *workerGroup) makeSuccessors(ctx context.Context, d declarations) []*member {
 	var all []*member
 	for name := range d.agents {
-		if m := c.members[name]; m != nil && reflect.DeepEqual(m.source, d.newAgentSource(name, m.source.fileNames())) {
-			c.logOnce(name, nil)
+		if m := g.members[name]; m != nil && reflect.DeepEqual(m.source, d.newAgentSource(name, m.source.fileNames())) {
+			g.logOnce(name, nil)
 			continue
 		}
-		m, err := c.makeWorker(ctx, name, d)
+		m, err := g.makeWorker(ctx, name, d)
 		if err != nil {
-			c.logOnce(name, err)
+			g.logOnce(name, err)
 			continue
 		}
 		all = append(all, m)
@@ -133,17 +133,17 @@ func (c *workerGroup) makeSuccessors(ctx context.Context, d declarations) []*mem
 
 // logOnce logs an error of an agent, or of the folder, unless the same error was logged last. A nil error means
 // that the problem is solved.
-func (c *workerGroup) logOnce(agent string, err error) {
+func (g *workerGroup) logOnce(agent string, err error) {
 	why := ""
 	if err != nil {
 		why = strings.TrimPrefix(err.Error(), "--agents: ")
 	}
-	before := c.lastErrors[agent]
-	c.lastErrors[agent] = why
+	before := g.lastErrors[agent]
+	g.lastErrors[agent] = why
 	if why == before {
 		return
 	}
-	log := c.log
+	log := g.log
 	if agent != "" {
 		log = log.With(zap.String("agent", agent))
 	}

@@ -32,22 +32,22 @@ func newFolderSnapshot(folder fs.FS) *folderSnapshot {
 }
 
 // Open implements fs.FS.
-func (r *folderSnapshot) Open(name string) (fs.File, error) { return r.folder.Open(name) }
+func (f *folderSnapshot) Open(name string) (fs.File, error) { return f.folder.Open(name) }
 
 // ReadDir implements fs.ReadDirFS.
-func (r *folderSnapshot) ReadDir(name string) ([]fs.DirEntry, error) {
-	entries, err := fs.ReadDir(r.folder, name)
-	return slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return name == "." && r.invalid[e.Name()] }), err
+func (f *folderSnapshot) ReadDir(name string) ([]fs.DirEntry, error) {
+	entries, err := fs.ReadDir(f.folder, name)
+	return slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return name == "." && f.invalid[e.Name()] }), err
 }
 
 // ReadFile implements fs.ReadFileFS.
-func (r *folderSnapshot) ReadFile(name string) ([]byte, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	c, ok := r.files[name]
+func (f *folderSnapshot) ReadFile(name string) ([]byte, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c, ok := f.files[name]
 	if !ok {
-		c.text, c.err = fs.ReadFile(r.folder, name)
-		r.files[name] = c
+		c.text, c.err = fs.ReadFile(f.folder, name)
+		f.files[name] = c
 	}
 	return slices.Clone(c.text), c.err
 }
@@ -59,11 +59,11 @@ type fileRecorder struct {
 }
 
 // ReadFile implements fs.ReadFileFS.
-func (n *fileRecorder) ReadFile(name string) ([]byte, error) {
-	if !slices.Contains(n.names, name) {
-		n.names = append(n.names, name)
+func (f *fileRecorder) ReadFile(name string) ([]byte, error) {
+	if !slices.Contains(f.names, name) {
+		f.names = append(f.names, name)
 	}
-	return n.folderSnapshot.ReadFile(name)
+	return f.folderSnapshot.ReadFile(name)
 }
 
 // agentSource identifies everything that an agent was created from. Equal sources give the same agent.
@@ -94,8 +94,8 @@ func (d declarations) newAgentSource(agent string, names []string) agentSource {
 }
 
 // digest returns the digest of a file. If the file cannot be read, it returns the digest of the error.
-func (r *folderSnapshot) digest(name string) string {
-	text, err := r.ReadFile(name)
+func (f *folderSnapshot) digest(name string) string {
+	text, err := f.ReadFile(name)
 	if err != nil {
 		return fmt.Sprint("unreadable: ", err)
 	}

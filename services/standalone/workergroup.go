@@ -72,46 +72,46 @@ func newWorkerGroup(ctx context.Context, t *telemetry.Telemetry, cfg Config, mes
 }
 
 // makeWorkers creates the first worker of each agent.
-func (c *workerGroup) makeWorkers(ctx context.Context) error {
-	files := newFolderSnapshot(c.cfg.Agents)
+func (g *workerGroup) makeWorkers(ctx context.Context) error {
+	files := newFolderSnapshot(g.cfg.Agents)
 	var err error
-	if c.mesh.Agents, err = workers.Names(files); err != nil {
+	if g.mesh.Agents, err = workers.Names(files); err != nil {
 		return err
 	}
-	declared, err := c.loadDeclarations(files)
+	declared, err := g.loadDeclarations(files)
 	if err != nil {
 		return err
 	}
-	c.workflowsDigest, c.mesh.Workflows = declared.workflowsDigest, declared.workflowNames
-	for _, name := range c.mesh.Agents {
-		m, err := c.makeWorker(ctx, name, declared)
+	g.workflowsDigest, g.mesh.Workflows = declared.workflowsDigest, declared.workflowNames
+	for _, name := range g.mesh.Agents {
+		m, err := g.makeWorker(ctx, name, declared)
 		if err != nil {
 			return err
 		}
-		c.members[name] = m
+		g.members[name] = m
 	}
 	return nil
 }
 
 // Close closes what newWorkerGroup opened, if Run is never called. Further calls do nothing.
-func (c *workerGroup) Close() error {
+func (g *workerGroup) Close() error {
 	var errs []error
-	for _, m := range c.members {
+	for _, m := range g.members {
 		errs = append(errs, m.worker.Close())
 	}
-	if c.folder != nil {
-		errs = append(errs, c.folder.Close())
+	if g.folder != nil {
+		errs = append(errs, g.folder.Close())
 	}
 	return errors.Join(errs...)
 }
 
 // makeWorker creates the worker of an agent.
-func (c *workerGroup) makeWorker(ctx context.Context, agent string, d declarations) (*member, error) {
+func (g *workerGroup) makeWorker(ctx context.Context, agent string, d declarations) (*member, error) {
 	files := &fileRecorder{folderSnapshot: d.snapshot}
 	m := &member{agent: agent, id: agent + "-" + uuid.NewString()[:8], ready: make(chan struct{}), done: make(chan struct{}), stop: func() {}}
-	w, err := workers.New(ctx, c.telemetry, workers.Config{Agent: agent, Docs: c.cfg.Docs, AgentLog: c.cfg.AgentLog, Worker: worker.Config{
-		GRPCAddr: anyPort, HTTPAddr: anyPort, Etcd: c.mesh.Etcd, Memory: c.mesh.Memory, Drain: c.cfg.Drain, InstanceID: m.id,
-		Identity: identity.Config{DevCA: c.mesh.DevCA},
+	w, err := workers.New(ctx, g.telemetry, workers.Config{Agent: agent, Docs: g.cfg.Docs, AgentLog: g.cfg.AgentLog, Worker: worker.Config{
+		GRPCAddr: anyPort, HTTPAddr: anyPort, Etcd: g.mesh.Etcd, Memory: g.mesh.Memory, Drain: g.cfg.Drain, InstanceID: m.id,
+		Identity: identity.Config{DevCA: g.mesh.DevCA},
 	}}, files)
 	if err != nil {
 		return nil, err
@@ -121,18 +121,18 @@ func (c *workerGroup) makeWorker(ctx context.Context, agent string, d declaratio
 }
 
 // Run runs the workers until ctx ends or a worker fails.
-func (c *workerGroup) Run(ctx context.Context, ready func()) error {
+func (g *workerGroup) Run(ctx context.Context, ready func()) error {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer c.running.Wait()
+	defer g.running.Wait()
 	defer end()
 	changed := make(chan struct{}, 1)
-	if c.folder != nil {
-		c.running.Go(func() { c.folder.Run(life, func() { notifyFailure(changed) }) })
+	if g.folder != nil {
+		g.running.Go(func() { g.folder.Run(life, func() { notifyFailure(changed) }) })
 	}
-	for _, name := range c.mesh.Agents {
-		switch err := c.startWorkers(ctx, life, c.members[name])[0]; {
+	for _, name := range g.mesh.Agents {
+		switch err := g.startWorkers(ctx, life, g.members[name])[0]; {
 		case failure.Is(err, failure.PolicySecurity):
-			c.logRejection(c.members[name], err)
+			g.logRejection(g.members[name], err)
 		case err != nil:
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -145,10 +145,10 @@ func (c *workerGroup) Run(ctx context.Context, ready func()) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case err := <-c.failure:
+		case err := <-g.failure:
 			return err
 		case <-changed:
-			c.reload(ctx, life)
+			g.reload(ctx, life)
 		}
 	}
 }
@@ -163,20 +163,20 @@ func notifyFailure(c chan<- struct{}) {
 // startWorkers starts members concurrently. It returns when each is registered as READY, or with the errors of the
 // members that failed. Members run until life ends. If ctx ends first, startWorkers stops the members that are not
 // ready.
-func (c *workerGroup) startWorkers(ctx, life context.Context, members ...*member) []error {
+func (g *workerGroup) startWorkers(ctx, life context.Context, members ...*member) []error {
 	errs := make([]error, len(members))
 	var starting sync.WaitGroup
 	for i, m := range members {
 		own, stop := context.WithCancel(life)
 		m.stop = stop
-		c.running.Go(func() {
+		g.running.Go(func() {
 			defer close(m.done)
 			m.err = m.worker.Run(own, func() { close(m.ready) })
 		})
 		starting.Go(func() {
 			select {
 			case <-m.ready:
-				c.running.Go(func() { c.awaitEnd(m) })
+				g.running.Go(func() { g.awaitEnd(m) })
 			case <-m.done:
 				if errs[i] = m.err; m.err == nil {
 					errs[i] = errors.New("it was stopped before it was ready")
@@ -193,24 +193,24 @@ func (c *workerGroup) startWorkers(ctx, life context.Context, members ...*member
 
 // logRejection logs that a member was rejected, for example because its agent is quarantined (S18). The mesh
 // continues without this member, because otherwise the agent could not be released.
-func (c *workerGroup) logRejection(m *member, why error) {
-	c.log.Error("an instance was rejected and has ended; release its agent and start again", zap.String("instance", m.id), zap.Error(why))
+func (g *workerGroup) logRejection(m *member, why error) {
+	g.log.Error("an instance was rejected and has ended; release its agent and start again", zap.String("instance", m.id), zap.Error(why))
 }
 
 // awaitEnd waits until a member ends. A member that fails ends the mesh, unless an operator drained it or its
 // agent is quarantined.
-func (c *workerGroup) awaitEnd(m *member) {
+func (g *workerGroup) awaitEnd(m *member) {
 	<-m.done
 	m.stop()
 	switch {
 	case m.err == nil:
 	case m.isDraining.Load():
-		c.log.Warn("a drained instance ended with an error", zap.String("instance", m.id), zap.Error(m.err))
+		g.log.Warn("a drained instance ended with an error", zap.String("instance", m.id), zap.Error(m.err))
 	case failure.Is(m.err, failure.PolicySecurity):
-		c.logRejection(m, m.err)
+		g.logRejection(m, m.err)
 	default:
 		select {
-		case c.failure <- fmt.Errorf("%s: %w", m.agent, m.err):
+		case g.failure <- fmt.Errorf("%s: %w", m.agent, m.err):
 		default: // only the first failure is reported
 		}
 	}
@@ -218,23 +218,23 @@ func (c *workerGroup) awaitEnd(m *member) {
 
 // drainInBackground drains a member without waiting for it. It works like `troupe drain`, so that no orchestrator
 // takes the end of the instance for a crash.
-func (c *workerGroup) drainInBackground(life context.Context, m *member, why string) {
+func (g *workerGroup) drainInBackground(life context.Context, m *member, why string) {
 	m.isDraining.Store(true)
-	c.running.Go(func() {
+	g.running.Go(func() {
 		defer m.stop() // in case the drain did not reach it
 		select {
 		case <-m.done: // it was drained already
 			return
 		default:
 		}
-		if err := c.drain(life, m, why); err != nil && life.Err() == nil {
-			c.log.Warn("an instance could not be drained, and is stopped", zap.String("instance", m.id), zap.Error(err))
+		if err := g.drain(life, m, why); err != nil && life.Err() == nil {
+			g.log.Warn("an instance could not be drained, and is stopped", zap.String("instance", m.id), zap.Error(err))
 		}
 	})
 }
 
-func (c *workerGroup) drain(ctx context.Context, m *member, why string) error {
-	conn, err := rpc.Dial(c.mesh.GRPC, c.telemetry)
+func (g *workerGroup) drain(ctx context.Context, m *member, why string) error {
+	conn, err := rpc.Dial(g.mesh.GRPC, g.telemetry)
 	if err != nil {
 		return err
 	}

@@ -137,7 +137,10 @@ func FuzzPorts(f *testing.F) {
 		"LifecycleService": m.DialAs(identity.ID{Role: identity.Orchestrator}, worker),
 		"AgentService":     m.DialAs(identity.ID{Role: identity.Orchestrator}, worker),
 	}
-	memory := []*grpc.ClientConn{m.DialAs(identity.ID{Role: identity.Orchestrator}, rig.Memory), m.DialAs(identity.ID{Role: identity.Worker, Name: rig.Agents[0]}, rig.Memory)}
+	memory := []*grpc.ClientConn{m.DialAs(identity.ID{Role: identity.Orchestrator}, rig.Memory), m.DialAs(identity.ID{
+		Role: identity.Worker,
+		Name: rig.Agents[0],
+	}, rig.Memory)}
 	f.Fuzz(func(t *testing.T, n uint8, body []byte) {
 		method := all[int(n)%len(all)]
 		service, _, _ := strings.Cut(strings.TrimPrefix(method, "/troupe.v1."), "/")

@@ -64,7 +64,11 @@ func compromiseWorker(t *testing.T, m *rig.Mesh, instances ...string) *compromis
 
 func hostAgent(t *testing.T, m *rig.Mesh, name, id string, cfg agent.Config) {
 	t.Helper()
-	m.HostWorker(rig.Part(id), rig.Program{Instance: id, Agent: name, DrainTimeout: 100 * time.Millisecond, NewAgent: func() (*agent.Agent, error) { return agent.New(cfg) }})
+	m.HostWorker(rig.Part(id), rig.Program{Instance: id, Agent: name, DrainTimeout: 100 * time.Millisecond, NewAgent: func() (*agent.Agent,
+		error,
+	) {
+		return agent.New(cfg)
+	}})
 }
 
 // awaitReady waits until an agent has the given number of ready instances.
@@ -236,9 +240,12 @@ func TestWorker_CannotImpersonateAnotherAgent(t *testing.T) {
 		})
 		return err
 	}
-	_, journaled := memory.Journal(ctx, &troupev1.JournalRequest{SessionId: s.Session, TurnId: s.Turn, Epoch: s.Epoch, Step: 2, Entries: []*troupev1.JournalEntry{
-		{Number: 1, Phase: troupev1.JournalPhase_JOURNAL_PHASE_DONE, Reply: calls},
-	}})
+	_, journaled := memory.Journal(ctx, &troupev1.JournalRequest{
+		SessionId: s.Session, TurnId: s.Turn, Epoch: s.Epoch, Step: 2,
+		Entries: []*troupev1.JournalEntry{
+			{Number: 1, Phase: troupev1.JournalPhase_JOURNAL_PHASE_DONE, Reply: calls},
+		},
+	})
 	_, loaded := memory.LoadJournal(ctx, &troupev1.LoadJournalRequest{SessionId: s.Session, TurnId: s.Turn, Epoch: s.Epoch, Step: 2})
 	_, changed := memory.UpdateState(ctx, &troupev1.UpdateStateRequest{
 		SessionId: s.Session, TurnId: s.Turn, Epoch: s.Epoch, RequestId: "late",

@@ -88,7 +88,8 @@ func sendPathWithoutSlash(t *testing.T, m *rig.Mesh) {
 	}
 	for _, id := range []identity.ID{{Role: identity.Orchestrator}, {Role: identity.Worker, Name: rig.Agents[0]}} {
 		_, err := sendBytes(t.Context(), m.DialAs(id, rig.Memory), "/"+commitStep, nil)
-		require.Contains(t, []codes.Code{codes.PermissionDenied, codes.InvalidArgument, codes.Unauthenticated}, status.Code(err), "%s with a slash: %v", id.Role, err)
+		require.Contains(t, []codes.Code{codes.PermissionDenied, codes.InvalidArgument, codes.Unauthenticated}, status.Code(err), "%s with a slash: %v",
+			id.Role, err)
 	}
 	p := connectTLS(t, m.Address(rig.Memory), m.Credentials.TLSConfig(identity.Orchestrator))
 	require.NoError(t, p.openStream(1, commitStep))
@@ -186,7 +187,8 @@ func sendOversizedMessage(t *testing.T, m *rig.Mesh) {
 		_, err := sendBytes(t.Context(), m.Conn, method, body)
 		require.Equal(t, codes.ResourceExhausted, status.Code(err), "%v", err)
 	}
-	_, err := sendBytes(t.Context(), m.DialAs(identity.ID{Role: identity.Orchestrator}, rig.Memory), "/troupe.v1.MemoryService/BeginTurn", make([]byte, 16<<20+1))
+	_, err := sendBytes(t.Context(), m.DialAs(identity.ID{Role: identity.Orchestrator}, rig.Memory), "/troupe.v1.MemoryService/BeginTurn", make([]byte,
+		16<<20+1))
 	require.Equal(t, codes.ResourceExhausted, status.Code(err), "%v", err)
 }
 

@@ -62,12 +62,12 @@ type fakeProvider struct {
 	lastRequest atomic.Int64  // time of the last request, in Unix nanoseconds
 }
 
-func (p *fakeProvider) answer(llmtest.Asked) llmtest.Reply {
+func (p *fakeProvider) answer(llmtest.DecodedRequest) llmtest.Reply {
 	p.lastRequest.Store(time.Now().UnixNano())
 	timer := time.NewTimer(p.delay)
 	defer timer.Stop()
 	<-timer.C
-	return llmtest.Reply{Say: []string{"Hello ", "to ", "you."}}
+	return llmtest.Reply{Texts: []string{"Hello ", "to ", "you."}}
 }
 
 const greeting = "Hello?"

@@ -37,8 +37,8 @@ type CallSelector struct {
 }
 
 // Matches reports whether the selector selects the call.
-func (a CallSelector) Matches(c ledger.Call) bool {
-	return c.Kind == a.Kind && (a.Number == 0 || c.Number == a.Number)
+func (s CallSelector) Matches(c ledger.Call) bool {
+	return c.Kind == s.Kind && (s.Number == 0 || c.Number == s.Number)
 }
 
 // aims lists the calls during which a worker is hit: one of each effect class, and the final answer.

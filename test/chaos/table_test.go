@@ -25,7 +25,10 @@ func (r *run) summaryTable(took time.Duration) string {
 	line := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 	samples := r.clients.Recovery.Samples()
 	line("fault\tfired\tturns hit\trecovered p50\tp99\tgoal")
-	for _, fault := range []simclients.Fault{simclients.KillWorker, simclients.StopWorker, simclients.KillMemory, simclients.KillRedis, simclients.LoseToRedis, simclients.LoseToMemory} {
+	for _, fault := range []simclients.Fault{
+		simclients.KillWorker, simclients.StopWorker, simclients.KillMemory, simclients.KillRedis,
+		simclients.LoseToRedis, simclients.LoseToMemory,
+	} {
 		goal := "-"
 		if g, ok := goals[fault]; ok {
 			goal = g.String()

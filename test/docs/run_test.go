@@ -99,43 +99,43 @@ func newSharedEnvironment(t *testing.T) *sharedEnvironment {
 }
 
 // copyRepository makes a copy of the repository for one page.
-func (w *sharedEnvironment) copyRepository(t *testing.T, dir string) {
+func (e *sharedEnvironment) copyRepository(t *testing.T, dir string) {
 	t.Helper()
-	files := w.files
-	require.NoError(t, filepath.WalkDir(filepath.Join(w.root, ".tmp", "third_party"), func(path string, d fs.DirEntry, err error) error {
+	files := e.files
+	require.NoError(t, filepath.WalkDir(filepath.Join(e.root, ".tmp", "third_party"), func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {
-			files = append(slices.Clip(files), strings.TrimPrefix(path, w.root+"/"))
+			files = append(slices.Clip(files), strings.TrimPrefix(path, e.root+"/"))
 		}
 		return err
 	}), "make tools makes it")
 	for _, name := range files {
-		data, err := os.ReadFile(filepath.Join(w.root, name))
+		data, err := os.ReadFile(filepath.Join(e.root, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // the file was removed but the removal is not committed
 		}
 		require.NoError(t, err)
-		info, err := os.Stat(filepath.Join(w.root, name))
+		info, err := os.Stat(filepath.Join(e.root, name))
 		require.NoError(t, err)
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, info.Mode()))
 	}
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "bin"), 0o755))
-	require.NoError(t, os.Link(filepath.Join(w.binFolder, "troupe"), filepath.Join(dir, "bin", "troupe")))
+	require.NoError(t, os.Link(filepath.Join(e.binFolder, "troupe"), filepath.Join(dir, "bin", "troupe")))
 }
 
-func (w *sharedEnvironment) run(t *testing.T, s *script) {
+func (e *sharedEnvironment) run(t *testing.T, s *script) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "page") //nolint:usetesting // a short path, because etcd and Redis put sockets there
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	repository, home := filepath.Join(dir, "repository"), filepath.Join(dir, "home")
-	w.copyRepository(t, repository)
+	e.copyRepository(t, repository)
 	require.NoError(t, os.Mkdir(home, 0o755))
 	s.write(t, dir)
 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	cmd := w.scriptCommand(ctx, repository, filepath.Join(dir, "script.sh"))
+	cmd := e.scriptCommand(ctx, repository, filepath.Join(dir, "script.sh"))
 	cmd.Env = append(cmd.Env, "HOME="+home, "GOPATH="+filepath.Join(home, "go"), "SCRIPT="+dir)
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()

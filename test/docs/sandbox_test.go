@@ -15,16 +15,16 @@ import (
 // scriptCommand returns the command that runs the script of a page. If possible, the script gets its own network,
 // so that several pages can use the same ports, and its programs end with it. The copy of the repository is then
 // mounted at the repository's path, so that all pages share the build cache.
-func (w *sharedEnvironment) scriptCommand(ctx context.Context, repository, script string) *exec.Cmd {
+func (e *sharedEnvironment) scriptCommand(ctx context.Context, repository, script string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "bash", script)
-	if w.isolated {
-		cmd = isolatedCommand(ctx, "sandbox", w.root, repository, script)
+	if e.isolated {
+		cmd = isolatedCommand(ctx, "sandbox", e.root, repository, script)
 	} else {
 		cmd.Dir = repository
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	}
-	cmd.Env = append(cmd.Env, w.env...)
+	cmd.Env = append(cmd.Env, e.env...)
 	return cmd
 }
 

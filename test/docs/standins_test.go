@@ -28,7 +28,8 @@ import (
 // standins maps program names to functions that play them in blocks that cannot run here. They check as much as
 // they can.
 var standins = map[string]func(args []string) error{
-	"troupe": checkFlags(), "orchestrator": checkFlags("serve", "orchestrator"), "memory": checkFlags("serve", "memory"), "worker": checkFlags("serve", "worker"),
+	"troupe": checkFlags(), "orchestrator": checkFlags("serve", "orchestrator"), "memory": checkFlags("serve", "memory"), "worker": checkFlags("serve",
+		"worker"),
 	"grpcurl": checkCall, "kubectl": checkKubectl, "docker": checkDocker, "make": checkMake, "go": checkGo, "git": checkGit, "npm": checkNpm,
 	"kind": doNothing, "etcd": doNothing, "etcdctl": doNothing, "redis-server": doNothing, "redis-cli": doNothing, "curl": doNothing,
 }

@@ -24,7 +24,7 @@ const document = "---\napiVersion: troupe.dev/v1\nkind: %s\nmetadata: {name: %s}
 
 // runWorkflowShapes sends a request to each workflow shape on the workflows page. The agents of these workflows
 // quote documents.
-func (w *sharedEnvironment) runWorkflowShapes(t *testing.T) {
+func (e *sharedEnvironment) runWorkflowShapes(t *testing.T) {
 	t.Helper()
 	shapes := shape.FindAllStringSubmatch(readPage(t, "docs/workflows.md"), -1)
 	require.Len(t, shapes, 8)
@@ -50,9 +50,9 @@ func (w *sharedEnvironment) runWorkflowShapes(t *testing.T) {
 
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, filepath.Join(w.binFolder, "troupe"), "dev", "--agents", dir, "--data-dir", filepath.Join(dir, "data"),
+			cmd := exec.CommandContext(ctx, filepath.Join(e.binFolder, "troupe"), "dev", "--agents", dir, "--data-dir", filepath.Join(dir, "data"),
 				"--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--target", "shape", "--ask", "What may an agent write?")
-			cmd.Dir, cmd.Env = w.root, w.env
+			cmd.Dir, cmd.Env = e.root, e.env
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s", out)
 		})

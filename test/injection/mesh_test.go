@@ -51,7 +51,10 @@ func TestMesh_KeepsSourcesAcrossTurns(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		return agent.New(agent.Config{Name: "boss", Model: &obedientModel{"read_page"}, Tools: []tool.Tool{boss.textTool(), boss.agentAsTool(remote)}, Guard: tool.GuardOff})
+		return agent.New(agent.Config{
+			Name: "boss", Model: &obedientModel{"read_page"}, Tools: []tool.Tool{boss.textTool(), boss.agentAsTool(remote)},
+			Guard: tool.GuardOff,
+		})
 	})
 	done = runTurn(t, m, &troupev1.OrchestrateRequest{Input: textInput("Please read it."), SessionId: uuid.NewString(), Target: "boss"})
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, done.GetOutcome(), "%v", done)
@@ -101,7 +104,8 @@ func TestMesh_PlannersIgnoreRegistrations(t *testing.T) {
 	m := rig.StartInProcess(t, rig.Config{TestWorkflows: true})
 	p := &caseRun{t: t}
 	hostAgent(t, m, "planner", func() (*agent.Agent, error) {
-		return agent.New(agent.Config{Name: "planner", Model: &obedientModel{}, Tools: []tool.Tool{tool.With(execution.AtMostOnce, p.recordingTool("send_mail"))}})
+		return agent.New(agent.Config{Name: "planner", Model: &obedientModel{}, Tools: []tool.Tool{tool.With(execution.AtMostOnce,
+			p.recordingTool("send_mail"))}})
 	})
 	etcd := m.Stores.Etcd.ClientAs("worker/research")
 	granted, err := etcd.Grant(t.Context(), 600)

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // These ports are outside the range of ephemeral ports and below the ports that troupe dev chooses, so that no other
@@ -33,7 +34,8 @@ var (
 
 // Address returns a loopback address, host:port, at which nothing listens. No other call returns the same address,
 // in this process or in a process that runs at the same time. A server can therefore stop and start at it while
-// other servers are tested.
+// other servers are tested. Address itself never listens: a process that another goroutine starts at the same moment
+// would inherit the listener, and keep the port until it executes its program.
 func Address(t testing.TB) string {
 	t.Helper()
 	for range ports {
@@ -41,12 +43,12 @@ func Address(t testing.TB) string {
 		if !reservePort(t, port) {
 			continue
 		}
-		lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue // a program other than a test uses the port
+		address := fmt.Sprintf("127.0.0.1:%d", port)
+		if conn, err := net.DialTimeout("tcp", address, time.Second); err == nil {
+			_ = conn.Close() // a program other than a test uses the port
+			continue
 		}
-		defer lis.Close()
-		return lis.Addr().String()
+		return address
 	}
 	t.Fatal("loopback: no free port")
 	return ""

@@ -25,9 +25,9 @@ import (
 // Req: CO-9, CO-11
 func TestAsk_StreamsTokensWithoutBuffering(t *testing.T) {
 	shown := make(chan struct{})
-	server := startProvider(t, llmtest.InOrder(
-		llmtest.Reply{Say: []string{"I look."}, Calls: []llmtest.Call{toolCall("call_7", "search_documents", `{"query":"what an agent may write"}`)}},
-		llmtest.Reply{Say: []string{"An agent ", "writes ", "its own ", "state."}, Hold: shown},
+	server := startProvider(t, llmtest.RepliesInOrder(
+		llmtest.Reply{Texts: []string{"I look."}, Calls: []llmtest.Call{toolCall("call_7", "search_documents", `{"query":"what an agent may write"}`)}},
+		llmtest.Reply{Texts: []string{"An agent ", "writes ", "its own ", "state."}, Hold: shown},
 	))
 	docs := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(docs, "state.md"), []byte("# State\n\nAn agent may write its own state.\n"), 0o600))
@@ -36,7 +36,8 @@ func TestAsk_StreamsTokensWithoutBuffering(t *testing.T) {
 	programs, err := gobuild.Build("", "github.com/troupe-dev/troupe/cmd/troupe")
 	require.NoError(t, err)
 	troupe := filepath.Join(programs, "troupe")
-	dev := startProgram(t, troupe, "dev", "--data-dir", t.TempDir(), "--agents", folder, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--agent-log", "off")
+	dev := startProgram(t, troupe, "dev", "--data-dir", t.TempDir(), "--agents", folder, "--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0",
+		"--agent-log", "off")
 	address := dev.readUntil(regexp.MustCompile(`gRPC +(\S+)\s`))
 
 	ask := startProgram(t, troupe, "ask", "--addr", address, "--target", "helper", "What may an agent write?")
@@ -48,7 +49,7 @@ func TestAsk_StreamsTokensWithoutBuffering(t *testing.T) {
 	require.Contains(t, text, "search_documents")
 	require.Contains(t, text, "An agent writes its own state.")
 
-	asked := server.Asked()
+	asked := server.Requests()
 	require.Len(t, asked, 2)
 	require.Equal(t, "test-large", asked[0].Model)
 	require.Equal(t, []conversation.Message{conversation.User("What may an agent write?")}, asked[0].Messages)

@@ -61,8 +61,8 @@ func assistantFolder(t *testing.T, tools string) string {
 }
 
 // answerByKeyword plays the model. It chooses a reply by the words in the question.
-func answerByKeyword(asked llmtest.Asked) llmtest.Reply {
-	say := func(text string) llmtest.Reply { return llmtest.Reply{Say: []string{text}} }
+func answerByKeyword(asked llmtest.DecodedRequest) llmtest.Reply {
+	say := func(text string) llmtest.Reply { return llmtest.Reply{Texts: []string{text}} }
 	question := ""
 	for _, m := range asked.Messages {
 		if m.Role == conversation.RoleUser {
@@ -137,8 +137,12 @@ func TestAssistant_PassesItsScenarios(t *testing.T) {
 		want     turnOutcome
 	}{
 		"a vague question is asked back, and no tool runs": {"Tell me about it", asks},
-		"what the papers say is looked up there":           {"What does the paper say of attention?", turnOutcome{found, []string{"pdf_retrieval"}, "COMPLETED", 0.6}},
-		"what is new is looked up on the web":              {"What came out this week?", turnOutcome{found, []string{"web_search"}, "COMPLETED", 0.6}},
+		"what the papers say is looked up there": {"What does the paper say of attention?", turnOutcome{
+			found,
+			[]string{"pdf_retrieval"},
+			"COMPLETED", 0.6,
+		}},
+		"what is new is looked up on the web": {"What came out this week?", turnOutcome{found, []string{"web_search"}, "COMPLETED", 0.6}},
 		"what is both is looked up in both": {
 			"Is the paper still right this week?",
 			turnOutcome{found, []string{"pdf_retrieval", "web_search"}, "COMPLETED", 0.8},

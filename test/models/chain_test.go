@@ -13,15 +13,15 @@ import (
 // request.
 func TestMesh_FallsBackToTheNextModel(t *testing.T) {
 	silence := make(chan struct{})
-	server := startProvider(t, func(asked llmtest.Asked) llmtest.Reply {
+	server := startProvider(t, func(asked llmtest.DecodedRequest) llmtest.Reply {
 		switch asked.Model {
 		case "withdrawn":
-			return llmtest.Reply{Refuse: http.StatusUnauthorized}
+			return llmtest.Reply{ErrorStatus: http.StatusUnauthorized}
 		case "silent":
 			<-silence
 		default:
 		}
-		return llmtest.Reply{Say: []string{"Here ", "I am."}}
+		return llmtest.Reply{Texts: []string{"Here ", "I am."}}
 	})
 	t.Cleanup(func() { close(silence) }) // before the server waits for its last request
 	c := startMesh(t, agentFolder(t, `  model:
@@ -32,7 +32,7 @@ func TestMesh_FallsBackToTheNextModel(t *testing.T) {
 	_, answer := runTurn(t, c, "Who is there?")
 	require.Equal(t, "Here I am.", answer)
 	var models []string
-	for _, asked := range server.Asked() {
+	for _, asked := range server.Requests() {
 		models = append(models, asked.Model)
 	}
 	require.Equal(t, []string{"withdrawn", "silent", "present"}, models)

@@ -35,16 +35,16 @@ func TestNode_MCPServersFromYAMLProvideTools(t *testing.T) {
 	// The shell copies each request to a file and then becomes the server.
 	everything := fmt.Sprintf("echo $$ > %s; exec %s < <(tee -a %s)", pid, npmServer(t, "mcp-server-everything"), heard)
 	const slow = "trigger-long-running-operation"
-	server := startProvider(t, llmtest.InOrder(
+	server := startProvider(t, llmtest.RepliesInOrder(
 		llmtest.Reply{Calls: []llmtest.Call{
 			toolCall("a", "every_echo", `{"message":"hello"}`),
 			toolCall("b", "read_text_file", fmt.Sprintf(`{"path":%q}`, filepath.Join(folder, "note.txt"))),
 			toolCall("c", "read_text_file", `{"path":"/etc/passwd"}`),
 		}},
-		llmtest.Reply{Say: []string{"Bread."}},
+		llmtest.Reply{Texts: []string{"Bread."}},
 		llmtest.Reply{Calls: []llmtest.Call{toolCall("d", "every_"+slow, `{"duration":600,"steps":2}`)}},
 		llmtest.Reply{Calls: []llmtest.Call{toolCall("e", "every_echo", `{"message":"again"}`)}},
-		llmtest.Reply{Say: []string{"It is back."}},
+		llmtest.Reply{Texts: []string{"It is back."}},
 	))
 	// Tool descriptions of one server could trigger calls of the other, so the guard would ask for approval.
 	c := startMesh(t, agentFolder(t, fmt.Sprintf(`  model: openai/test-large
@@ -58,7 +58,7 @@ func TestNode_MCPServersFromYAMLProvideTools(t *testing.T) {
 	tools, answer := runTurn(t, c, "What do I buy?")
 	require.Equal(t, "Bread.", answer)
 	require.Equal(t, []string{"every_echo SUCCESS", "read_text_file SUCCESS", "read_text_file ERROR"}, tools)
-	told := toolResults(server.Asked()[1])
+	told := toolResults(server.Requests()[1])
 	require.Equal(t, "Echo: hello", told["a"])
 	require.Equal(t, "Buy bread.", told["b"])
 	require.Contains(t, told["c"], "Access denied")
@@ -69,7 +69,7 @@ func TestNode_MCPServersFromYAMLProvideTools(t *testing.T) {
 	require.NoError(t, <-killed)
 	require.Equal(t, "It is back.", answer)
 	require.Equal(t, []string{"every_" + slow + " ERROR", "every_echo SUCCESS"}, tools)
-	told = toolResults(server.Asked()[4])
+	told = toolResults(server.Requests()[4])
 	require.Contains(t, told["d"], "lost its server while it ran")
 	require.Equal(t, "Echo: again", told["e"])
 }

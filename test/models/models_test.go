@@ -34,7 +34,7 @@ const patience = time.Minute
 
 // startProvider starts a server that speaks the OpenAI protocol. From now on the models of this process and its
 // children connect to it.
-func startProvider(t *testing.T, answer func(llmtest.Asked) llmtest.Reply) *llmtest.Server {
+func startProvider(t *testing.T, answer func(llmtest.DecodedRequest) llmtest.Reply) *llmtest.Server {
 	t.Helper()
 	s := llmtest.NewServer(t, openaitest.Wire{}, answer)
 	t.Setenv(openai.BaseURLVariable, s.URL+"/v1")
@@ -44,7 +44,7 @@ func startProvider(t *testing.T, answer func(llmtest.Asked) llmtest.Reply) *llmt
 
 // toolCall returns a reply that calls a tool.
 func toolCall(id, name, arguments string) llmtest.Call {
-	return llmtest.Call{ID: id, Name: name, Parts: []string{arguments}}
+	return llmtest.Call{ID: id, Name: name, ArgumentParts: []string{arguments}}
 }
 
 // agentFolder returns a folder that declares one agent, helper.
@@ -57,7 +57,7 @@ func agentFolder(t *testing.T, spec string) string {
 }
 
 // toolResults returns the tool results in a request, keyed by call id.
-func toolResults(asked llmtest.Asked) map[string]string {
+func toolResults(asked llmtest.DecodedRequest) map[string]string {
 	all := map[string]string{}
 	for _, m := range asked.Messages {
 		if m.Role == conversation.RoleTool {

@@ -46,7 +46,7 @@ var actions = map[string]func(context.Context, *hook.Turn) error{
 		return t.Config().Save(ctx)
 	},
 	"shared.read": func(ctx context.Context, t *hook.Turn) error {
-		values, err := t.Config().Of(ctx, ownerAgent)
+		values, err := t.Config().LoadAgent(ctx, ownerAgent)
 		if err == nil && !json.Valid(values["tone"]) {
 			return failure.New(failure.NotFound, "test", "it is not there")
 		}

@@ -108,20 +108,20 @@ func newAcceptingStore() *acceptingStore {
 }
 
 // UpdateState implements memory.State.
-func (h *acceptingStore) UpdateState(_ context.Context, u memory.StateUpdate) (int64, error) {
-	h.accept(u.Delta)
+func (a *acceptingStore) UpdateState(_ context.Context, u memory.StateUpdate) (int64, error) {
+	a.accept(u.Delta)
 	return 1, nil
 }
 
 // CommitStep implements memory.Turns.
-func (h *acceptingStore) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
-	h.accept(c.State)
+func (a *acceptingStore) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
+	a.accept(c.State)
 	c.State = nil
-	return h.Store.CommitStep(ctx, c)
+	return a.Store.CommitStep(ctx, c)
 }
 
-func (h *acceptingStore) accept(delta map[string]json.RawMessage) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	maps.Copy(h.accepted, delta)
+func (a *acceptingStore) accept(delta map[string]json.RawMessage) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.Copy(a.accepted, delta)
 }

@@ -27,13 +27,19 @@ var serviceTrials = map[ownership.Cell][]trial{
 	{Actor: ownership.Owner, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {updateTrial(ownership.Owner, "trace_id", "routing",
 		"routing_context", "parent_context", "context"), controlTrial(ownership.Owner)},
 
-	{Actor: ownership.Other, Tier: ownership.AgentTier, Verb: ownership.Read}:                   {statusTrial(ownership.Other)},
-	{Actor: ownership.Other, Tier: ownership.AgentTier, Verb: ownership.Write}:                  {executeTrial(ownership.Other)},
-	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Write}:                 {writeTrial(ownership.Other)},
-	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.ReadBeyondScope}:       {readTrial},
-	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Write}:           {updateTrial(ownership.Other, "trace_id", "routing"), controlTrial(ownership.Other)},
+	{Actor: ownership.Other, Tier: ownership.AgentTier, Verb: ownership.Read}:             {statusTrial(ownership.Other)},
+	{Actor: ownership.Other, Tier: ownership.AgentTier, Verb: ownership.Write}:            {executeTrial(ownership.Other)},
+	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Write}:           {writeTrial(ownership.Other)},
+	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.ReadBeyondScope}: {readTrial},
+	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: {
+		updateTrial(ownership.Other, "trace_id", "routing"),
+		controlTrial(ownership.Other),
+	},
 	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.ReadBeyondScope}: {readTraceTrial},
-	{Actor: ownership.Other, Tier: ownership.SharedTier, Verb: ownership.Write}:                 {putConfigTrial(ownership.Other), updateTrial(ownership.Other, "config")},
+	{Actor: ownership.Other, Tier: ownership.SharedTier, Verb: ownership.Write}: {
+		putConfigTrial(ownership.Other),
+		updateTrial(ownership.Other, "config"),
+	},
 
 	{Actor: ownership.Memory, Tier: ownership.AgentTier, Verb: ownership.Read}:  {statusTrial(ownership.Memory)},
 	{Actor: ownership.Memory, Tier: ownership.AgentTier, Verb: ownership.Write}: {executeTrial(ownership.Memory)},
@@ -173,7 +179,8 @@ func writeTrial(as ownership.Actor) trial {
 			t.Helper()
 			var errs []error
 			for _, ctx := range []context.Context{t.Context(), m.withCredential(t, as), m.withCredential(t, ownership.Owner)} {
-				errs = append(append(errs, writeSession(ctx, m.memory(as), m.turns[ownership.Owner])...), endTurn(ctx, m.memory(as), m.turns[ownership.Owner])...)
+				errs = append(append(errs, writeSession(ctx, m.memory(as), m.turns[ownership.Owner])...), endTurn(ctx, m.memory(as),
+					m.turns[ownership.Owner])...)
 				if as == ownership.Other {
 					errs = append(errs, renewTurn(ctx, m.memory(as), m.turns[ownership.Owner]))
 				}

@@ -118,24 +118,24 @@ func workerEnvironment(m *Mesh, p Part) []string {
 }
 
 // stop sends SIGTERM and requires exit code 0.
-func (c *process) stop() error {
-	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+func (p *process) stop() error {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case <-c.done:
-		return c.err
+	case <-p.done:
+		return p.err
 	case <-timer.C:
-		c.kill()
+		p.kill()
 		return errors.New("the process still ran " + patience.String() + " after SIGTERM")
 	}
 }
 
-func (c *process) wait() error { <-c.done; return c.err }
+func (p *process) wait() error { <-p.done; return p.err }
 
-func (c *process) kill() {
-	_ = c.cmd.Process.Kill()
-	<-c.done
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
 }

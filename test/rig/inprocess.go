@@ -3,6 +3,7 @@ package rig
 import (
 	"context"
 	"errors"
+	"syscall"
 	"testing"
 	"time"
 
@@ -43,8 +44,7 @@ func launchGoroutine(m *Mesh, p Part) service {
 		tel.Audit, err = audit.New(audit.Config{Path: m.AuditLog(p), Name: string(p), Log: tel.Log, Meter: tel.Metrics.Meter("troupe/audit")})
 		require.NoError(m.t, err)
 	}
-	app, err := newApp(m, tel, p)
-	require.NoError(m.t, err)
+	app := newListeningApp(m, tel, p)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(m.t.Context()))
 	g := &goroutine{cancel, make(chan error, 1)}
 	go func() {
@@ -52,6 +52,21 @@ func launchGoroutine(m *Mesh, p Part) service {
 		g.done <- errors.Join(err, tel.Audit.Close())
 	}()
 	return g
+}
+
+// newListeningApp returns the service once it has its ports. The previous instance has closed them, but a process
+// that another test starts may have inherited them: it closes them when it executes its program.
+func newListeningApp(m *Mesh, tel *telemetry.Telemetry, p Part) (a app) {
+	m.t.Helper()
+	m.Await(string(p)+" has its ports", func() bool {
+		var err error
+		if a, err = newApp(m, tel, p); errors.Is(err, syscall.EADDRINUSE) {
+			return false
+		}
+		require.NoError(m.t, err)
+		return true
+	})
+	return a
 }
 
 // app is a service that can run in process.

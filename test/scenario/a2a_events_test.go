@@ -87,9 +87,9 @@ func newFinder(may <-chan struct{}) (*agent.Agent, error) {
 }
 
 // findItem returns the first item of a kind with the given data.
-func (s *taskView) findItem(t *testing.T, kind string, data map[string]any) bridge.Item {
+func (v *taskView) findItem(t *testing.T, kind string, data map[string]any) bridge.Item {
 	t.Helper()
-	i := slices.IndexFunc(s.items, func(item bridge.Item) bool {
+	i := slices.IndexFunc(v.items, func(item bridge.Item) bool {
 		for key, want := range data {
 			if item.Data[key] != want {
 				return false
@@ -97,16 +97,16 @@ func (s *taskView) findItem(t *testing.T, kind string, data map[string]any) brid
 		}
 		return item.Kind == kind
 	})
-	require.GreaterOrEqual(t, i, 0, "%s %v in %v", kind, data, s.items)
-	return s.items[i]
+	require.GreaterOrEqual(t, i, 0, "%s %v in %v", kind, data, v.items)
+	return v.items[i]
 }
 
 // requireAuthor checks the context, task and parent of all items. It also checks that no internal event reached
 // the client.
-func (s *taskView) requireAuthor(t *testing.T, context, task, parent string) {
+func (v *taskView) requireAuthor(t *testing.T, context, task, parent string) {
 	t.Helper()
-	require.NotEmpty(t, s.items)
-	for _, item := range s.items {
+	require.NotEmpty(t, v.items)
+	for _, item := range v.items {
 		require.Equal(t, context, item.ContextID, item.Kind)
 		require.Equal(t, task, item.TaskID, item.Kind)
 		require.Equal(t, parent, item.ParentTaskID, item.Kind)

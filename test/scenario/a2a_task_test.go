@@ -227,15 +227,21 @@ func unsupportedRequestsReturnTheirCode(t *testing.T, s *a2aMesh) {
 		code           int
 		says           string
 	}{
-		"a task that never was":      {"GetTask", `{"id":"0af7651916cd43dd8448eb211c80319c"}`, -32001, "there is no task"},
-		"an id that is none":         {"GetTask", `{"id":"../x"}`, -32001, "there is no task"},
-		"a message to no task":       {"SendMessage", message(`,"taskId":"0af7651916cd43dd8448eb211c80319c"`), -32001, "there is no task"},
-		"a task that has ended":      {"CancelTask", `{"id":"` + done + `"}`, -32002, "has ended"},
-		"a push notification":        {"GetTaskPushNotificationConfig", `{"taskId":"` + done + `","id":"1"}`, -32003, "GetTask"},
-		"a call back with a message": {"SendMessage", `{"configuration":{"taskPushNotificationConfig":{"url":"http://x"}},` + message("")[1:], -32003, "GetTask"},
-		"a list":                     {"ListTasks", `{}`, -32004, "by its id"},
-		"a message to what ended":    {"SendMessage", message(`,"taskId":"` + done + `"`), -32004, "contextId"},
-		"a file that is elsewhere":   {"SendMessage", `{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"url":"http://x"}]}}`, -32005, "send the bytes"},
+		"a task that never was": {"GetTask", `{"id":"0af7651916cd43dd8448eb211c80319c"}`, -32001, "there is no task"},
+		"an id that is none":    {"GetTask", `{"id":"../x"}`, -32001, "there is no task"},
+		"a message to no task":  {"SendMessage", message(`,"taskId":"0af7651916cd43dd8448eb211c80319c"`), -32001, "there is no task"},
+		"a task that has ended": {"CancelTask", `{"id":"` + done + `"}`, -32002, "has ended"},
+		"a push notification":   {"GetTaskPushNotificationConfig", `{"taskId":"` + done + `","id":"1"}`, -32003, "GetTask"},
+		"a call back with a message": {
+			"SendMessage", `{"configuration":{"taskPushNotificationConfig":{"url":"http://x"}},` + message("")[1:], -32003,
+			"GetTask",
+		},
+		"a list":                  {"ListTasks", `{}`, -32004, "by its id"},
+		"a message to what ended": {"SendMessage", message(`,"taskId":"` + done + `"`), -32004, "contextId"},
+		"a file that is elsewhere": {
+			"SendMessage", `{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"url":"http://x"}]}}`, -32005,
+			"send the bytes",
+		},
 		"a file with a path": {
 			"SendMessage", `{"message":{"messageId":"m1","role":"ROLE_USER","parts":[{"raw":"eA==","filename":"a/b"}]}}`,
 			-32602, "another name",

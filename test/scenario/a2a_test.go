@@ -67,17 +67,17 @@ func TestA2A_InProcess(t *testing.T) {
 }
 
 // connect returns a client that is configured from the bridge's agent card.
-func (s *a2aMesh) connect(t *testing.T, options ...a2aclient.FactoryOption) *a2aclient.Client {
+func (a *a2aMesh) connect(t *testing.T, options ...a2aclient.FactoryOption) *a2aclient.Client {
 	t.Helper()
-	c, err := a2aclient.NewFactory(append([]a2aclient.FactoryOption{a2aclient.WithDefaultsDisabled()}, options...)...).CreateFromCard(t.Context(), s.card(t))
+	c, err := a2aclient.NewFactory(append([]a2aclient.FactoryOption{a2aclient.WithDefaultsDisabled()}, options...)...).CreateFromCard(t.Context(), a.card(t))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Destroy()) })
 	return c
 }
 
-func (s *a2aMesh) card(t *testing.T) *a2a.AgentCard {
+func (a *a2aMesh) card(t *testing.T) *a2a.AgentCard {
 	t.Helper()
-	card, err := agentcard.NewResolver(httpClient).Resolve(t.Context(), s.url)
+	card, err := agentcard.NewResolver(httpClient).Resolve(t.Context(), a.url)
 	require.NoError(t, err)
 	return card
 }
@@ -107,34 +107,34 @@ type taskView struct {
 }
 
 // addEvent adds an event and reports whether it ends the turn.
-func (s *taskView) addEvent(t *testing.T, told a2a.Event) (ended bool) {
+func (v *taskView) addEvent(t *testing.T, told a2a.Event) (ended bool) {
 	t.Helper()
-	s.TaskInfo = told.TaskInfo()
-	status := s.status
+	v.TaskInfo = told.TaskInfo()
+	status := v.status
 	switch e := told.(type) {
 	case *a2a.Task:
 		status = e.Status
 		for _, a := range e.Artifacts {
-			s.text = a.Parts[0].Text()
+			v.text = a.Parts[0].Text()
 		}
 	case *a2a.TaskStatusUpdateEvent:
 		status = e.Status
 	case *a2a.TaskArtifactUpdateEvent:
-		require.False(t, s.gotLastChunk, "behind the last chunk is none")
+		require.False(t, v.gotLastChunk, "behind the last chunk is none")
 		if !e.Append {
-			s.text = ""
+			v.text = ""
 		}
-		require.Contains(t, []a2a.TaskState{a2a.TaskStateWorking, a2a.TaskStateSubmitted}, s.status.State, "nor any behind the end")
-		s.text += e.Artifact.Parts[0].Text()
-		s.chunks++
-		s.gotLastChunk = e.LastChunk
+		require.Contains(t, []a2a.TaskState{a2a.TaskStateWorking, a2a.TaskStateSubmitted}, v.status.State, "nor any behind the end")
+		v.text += e.Artifact.Parts[0].Text()
+		v.chunks++
+		v.gotLastChunk = e.LastChunk
 	default:
 		require.Fail(t, "not an event of a task", "%T", told)
 	}
-	if len(s.states) == 0 || status.State != s.status.State {
-		s.states = append(s.states, status.State)
+	if len(v.states) == 0 || status.State != v.status.State {
+		v.states = append(v.states, status.State)
 	}
-	s.status = status
+	v.status = status
 	meta, ok := told.Meta()[bridge.ExtensionURI]
 	if !ok {
 		return false
@@ -144,26 +144,26 @@ func (s *taskView) addEvent(t *testing.T, told a2a.Event) (ended bool) {
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &telling))
 	if _, snapshot := told.(*a2a.Task); telling.Sequence > 0 && (!snapshot || len(telling.Events) > 0) {
-		s.sequences = append(s.sequences, telling.Sequence)
+		v.sequences = append(v.sequences, telling.Sequence)
 	}
-	s.items = append(s.items, telling.Events...)
+	v.items = append(v.items, telling.Events...)
 	return status.State != a2a.TaskStateWorking && status.State != a2a.TaskStateSubmitted
 }
 
 // countKinds counts the received items by kind.
-func (s *taskView) countKinds() map[string]int {
+func (v *taskView) countKinds() map[string]int {
 	all := map[string]int{}
-	for _, item := range s.items {
+	for _, item := range v.items {
 		all[item.Kind]++
 	}
 	return all
 }
 
 // streamMessage sends a message and reads the stream to the end of its turn.
-func (s *a2aMesh) streamMessage(t *testing.T, req *a2a.SendMessageRequest) *taskView {
+func (a *a2aMesh) streamMessage(t *testing.T, req *a2a.SendMessageRequest) *taskView {
 	t.Helper()
 	got := &taskView{}
-	for told, err := range s.client.SendStreamingMessage(t.Context(), req) {
+	for told, err := range a.client.SendStreamingMessage(t.Context(), req) {
 		require.NoError(t, err)
 		got.addEvent(t, told)
 	}
@@ -171,27 +171,27 @@ func (s *a2aMesh) streamMessage(t *testing.T, req *a2a.SendMessageRequest) *task
 }
 
 // sendMessage sends a message and waits for the end of its turn, without a stream.
-func (s *a2aMesh) sendMessage(t *testing.T, req *a2a.SendMessageRequest) *a2a.Task {
+func (a *a2aMesh) sendMessage(t *testing.T, req *a2a.SendMessageRequest) *a2a.Task {
 	t.Helper()
-	done, err := s.client.SendMessage(t.Context(), req)
+	done, err := a.client.SendMessage(t.Context(), req)
 	require.NoError(t, err)
 	task, ok := done.(*a2a.Task)
 	require.True(t, ok, "%T", done)
 	return task
 }
 
-func (s *a2aMesh) getTask(t *testing.T, id a2a.TaskID) *a2a.Task {
+func (a *a2aMesh) getTask(t *testing.T, id a2a.TaskID) *a2a.Task {
 	t.Helper()
-	task, err := s.client.GetTask(t.Context(), &a2a.GetTaskRequest{ID: id})
+	task, err := a.client.GetTask(t.Context(), &a2a.GetTaskRequest{ID: id})
 	require.NoError(t, err)
 	return task
 }
 
 // callJSONRPC sends a JSON-RPC request and returns the error code of the response.
-func (s *a2aMesh) callJSONRPC(t *testing.T, method, params string) (code int, message string) {
+func (a *a2aMesh) callJSONRPC(t *testing.T, method, params string) (code int, message string) {
 	t.Helper()
 	body := `{"jsonrpc":"2.0","id":"1","method":"` + method + `","params":` + params + `}`
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url, strings.NewReader(body))
 	require.NoError(t, err)
 	req.Header.Set(a2a.SvcParamVersion, string(a2a.Version))
 	resp, err := httpClient.Do(req)

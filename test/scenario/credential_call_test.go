@@ -24,11 +24,11 @@ import (
 const authRequired = troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED
 
 // startWithoutCredential sends a request whose tool lacks a credential. It returns the pending call.
-func (s *gatedMesh) startWithoutCredential(t *testing.T) (session, key string, call *troupev1.PendingCall) {
+func (g *gatedMesh) startWithoutCredential(t *testing.T) (session, key string, call *troupev1.PendingCall) {
 	t.Helper()
 	key = uuid.NewString()
 	req := textRequest("fetch " + key)
-	events := runTurn(t, s.Mesh, req)
+	events := runTurn(t, g.Mesh, req)
 	call = pendingCredentialCall(t, events)
 	return req.GetSessionId(), key, call
 }
@@ -62,13 +62,13 @@ func keyHoldingWorker(call *troupev1.PendingCall) rig.Part {
 
 // requireCredentials checks the calls at the gate: first one by the model, then one by the tool for each
 // credential.
-func (s *gatedMesh) requireCredentials(t *testing.T, key string, credentials ...string) {
+func (g *gatedMesh) requireCredentials(t *testing.T, key string, credentials ...string) {
 	t.Helper()
 	want := []string{"model"}
 	for _, c := range credentials {
 		want = append(want, "tool  "+c)
 	}
-	require.Equal(t, want, s.gate.Callers(key))
+	require.Equal(t, want, g.gate.Callers(key))
 }
 
 // A call that lacks a credential names it, and the session waits for it. The turn with the credential continues at

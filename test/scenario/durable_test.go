@@ -79,12 +79,12 @@ func runDurable(t *testing.T, s *gatedMesh) bool {
 }
 
 // awaitAll waits until every slow worker accepts steps.
-func (s *gatedMesh) awaitAll(t *testing.T) {
+func (g *gatedMesh) awaitAll(t *testing.T) {
 	t.Helper()
-	s.AwaitReady()
-	s.Await("every slow worker is ready", func() bool {
+	g.AwaitReady()
+	g.Await("every slow worker is ready", func() bool {
 		up := 0
-		for _, in := range listInstances(t, s.Mesh, "slow") {
+		for _, in := range listInstances(t, g.Mesh, "slow") {
 			if in.GetState() == troupev1.InstanceState_INSTANCE_STATE_READY && !in.GetMissing() {
 				up++
 			}
@@ -102,12 +102,12 @@ func slowRequest(verb string) (req *troupev1.OrchestrateRequest, key string) {
 }
 
 // startTurn runs a request to its end in the background. wait waits for the end and returns the turn's events.
-func (s *gatedMesh) startTurn(t *testing.T, req *troupev1.OrchestrateRequest) (wait func() []*troupev1.Event) {
+func (g *gatedMesh) startTurn(t *testing.T, req *troupev1.OrchestrateRequest) (wait func() []*troupev1.Event) {
 	t.Helper()
 	var events []*troupev1.Event
 	var group errgroup.Group
 	group.Go(func() (err error) {
-		events, err = collectEvents(t.Context(), s.Mesh, req)
+		events, err = collectEvents(t.Context(), g.Mesh, req)
 		return err
 	})
 	return func() []*troupev1.Event {
@@ -119,11 +119,11 @@ func (s *gatedMesh) startTurn(t *testing.T, req *troupev1.OrchestrateRequest) (w
 }
 
 // requireAnsweredOnce checks that the turn has exactly one answer, in its events and in its session.
-func (s *gatedMesh) requireAnsweredOnce(t *testing.T, req *troupev1.OrchestrateRequest, events []*troupev1.Event) {
+func (g *gatedMesh) requireAnsweredOnce(t *testing.T, req *troupev1.OrchestrateRequest, events []*troupev1.Event) {
 	t.Helper()
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome(), "%v", turnResult(events))
 	require.Contains(t, turnResult(events).GetText(), "The gate is open.")
-	resp, err := s.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: req.GetSessionId()})
+	resp, err := g.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: req.GetSessionId()})
 	require.NoError(t, err)
 	answers := 0
 	for _, m := range resp.GetMessages() {
@@ -132,7 +132,7 @@ func (s *gatedMesh) requireAnsweredOnce(t *testing.T, req *troupev1.OrchestrateR
 		}
 	}
 	require.Equal(t, 1, answers, "%v", resp.GetMessages())
-	require.Empty(t, cmp.Diff(durableEvents(events), durableEvents(runTurn(t, s.Mesh, req)), protocmp.Transform()), "nothing runs again")
+	require.Empty(t, cmp.Diff(durableEvents(events), durableEvents(runTurn(t, g.Mesh, req)), protocmp.Transform()), "nothing runs again")
 }
 
 // retractions returns the events that retract text of a lost attempt.

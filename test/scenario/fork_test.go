@@ -54,16 +54,16 @@ func runForks(t *testing.T, m *rig.Mesh) {
 
 // checkSiblingsRunOnce loses a part of the mesh while one of three branches waits and the others have ended. The
 // finished branches do not run again, and the join runs once, after all branches.
-func (s *gatedMesh) checkSiblingsRunOnce(t *testing.T, lose func(t *testing.T, instance string)) {
+func (g *gatedMesh) checkSiblingsRunOnce(t *testing.T, lose func(t *testing.T, instance string)) {
 	key := uuid.NewString()
 	req := textRequest("hold " + key)
 	req.Target = "trio"
-	wait := s.startTurn(t, req)
-	instance := s.gate.AwaitCall(t, key)
-	s.awaitEnds(t, 2)
+	wait := g.startTurn(t, req)
+	instance := g.gate.AwaitCall(t, key)
+	g.awaitEnds(t, 2)
 	lose(t, instance)
-	s.gate.AwaitCall(t, key)
-	s.gate.Open(key)
+	g.gate.AwaitCall(t, key)
+	g.gate.Open(key)
 	events := wait()
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome(), "%v", turnResult(events))
 	finished := map[int32]string{}
@@ -80,18 +80,18 @@ func (s *gatedMesh) checkSiblingsRunOnce(t *testing.T, lose func(t *testing.T, i
 	require.Equal(t, map[int32]string{1: "research", 2: "slow", 3: "research", 4: "synthesis"}, finished)
 	require.Equal(t, map[int32]int{1: 1, 2: 2, 3: 1, 4: 1}, started)
 	require.Equal(t, []string{"research", "slow", "research", "synthesis"}, events[len(events)-2].GetAggregate().GetAgents())
-	require.Equal(t, 1, s.gate.ModelCalls(key), "what the model of the lost branch had said is in its journal")
-	messages, err := s.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: req.GetSessionId()})
+	require.Equal(t, 1, g.gate.ModelCalls(key), "what the model of the lost branch had said is in its journal")
+	messages, err := g.Sessions.ListMessages(t.Context(), &troupev1.ListMessagesRequest{SessionId: req.GetSessionId()})
 	require.NoError(t, err)
 	require.Len(t, messages.GetMessages(), 2, "the question and the answer: branches add nothing")
 }
 
 // awaitEnds waits until the given number of steps of the latest turn have ended.
-func (s *gatedMesh) awaitEnds(t *testing.T, steps int) {
+func (g *gatedMesh) awaitEnds(t *testing.T, steps int) {
 	t.Helper()
-	traces, err := s.ListTraces(t.Context(), &troupev1.ListTracesRequest{PageSize: 1})
+	traces, err := g.ListTraces(t.Context(), &troupev1.ListTracesRequest{PageSize: 1})
 	require.NoError(t, err)
-	for e, err := range s.Watch(t.Context(), traces.GetTraces()[0].GetTraceId(), 0) {
+	for e, err := range g.Watch(t.Context(), traces.GetTraces()[0].GetTraceId(), 0) {
 		require.NoError(t, err)
 		if e.GetStepFinished() != nil {
 			steps--

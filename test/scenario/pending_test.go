@@ -69,22 +69,22 @@ func runPending(t *testing.T, m *rig.Mesh) {
 	}
 }
 
-func (s *gatedMesh) awaitInputAgents(t *testing.T) {
+func (g *gatedMesh) awaitInputAgents(t *testing.T) {
 	t.Helper()
-	s.AwaitReady()
-	s.Await("every clerk is ready", func() bool {
-		return len(idleInstances(t, s.Mesh, inputagent.Name)) == clerks && len(idleInstances(t, s.Mesh, inputagent.ShortTimeoutName)) == 1
+	g.AwaitReady()
+	g.Await("every clerk is ready", func() bool {
+		return len(idleInstances(t, g.Mesh, inputagent.Name)) == clerks && len(idleInstances(t, g.Mesh, inputagent.ShortTimeoutName)) == 1
 	})
 }
 
 // startPending sends the agent clerk a request that ends with a pending call. It returns the session, the key at
 // the gate, and the events.
-func (s *gatedMesh) startPending(t *testing.T, target, verb string) (session, key string, events []*troupev1.Event) {
+func (g *gatedMesh) startPending(t *testing.T, target, verb string) (session, key string, events []*troupev1.Event) {
 	t.Helper()
 	key = uuid.NewString()
 	req := textRequest(verb + " " + key)
 	req.Target = target
-	events = runTurn(t, s.Mesh, req)
+	events = runTurn(t, g.Mesh, req)
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, turnResult(events).GetOutcome(), "%v", turnResult(events))
 	require.Len(t, turnResult(events).GetPending(), 1)
 	return req.GetSessionId(), key, events
@@ -102,16 +102,16 @@ func verdictRequest(session, call string, verdict troupev1.CallVerdict, said str
 func pendingID(events []*troupev1.Event) string { return turnResult(events).GetPending()[0].GetId() }
 
 // requireToolRuns checks that the agent called its model once and its tool the given number of times.
-func (s *gatedMesh) requireToolRuns(t *testing.T, key string, sent int) {
+func (g *gatedMesh) requireToolRuns(t *testing.T, key string, sent int) {
 	t.Helper()
 	want := []string{"model"}
 	for range sent {
 		want = append(want, "tool")
 	}
-	require.Equal(t, want, s.gate.Callers(key))
+	require.Equal(t, want, g.gate.Callers(key))
 }
 
-func (s *gatedMesh) requireAnswer(t *testing.T, events []*troupev1.Event, says string) {
+func (g *gatedMesh) requireAnswer(t *testing.T, events []*troupev1.Event, says string) {
 	t.Helper()
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome(), "%v", turnResult(events))
 	require.Equal(t, "I was told: "+says, turnResult(events).GetText())

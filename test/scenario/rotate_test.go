@@ -93,9 +93,9 @@ func TestRotation_Binaries(t *testing.T) {
 }
 
 // awaitAgent waits until an agent accepts steps.
-func (s *gatedMesh) awaitAgent(t *testing.T, name string) {
+func (g *gatedMesh) awaitAgent(t *testing.T, name string) {
 	t.Helper()
-	s.Await(name+" is ready", func() bool { return len(idleInstances(t, s.Mesh, name)) == 1 })
+	g.Await(name+" is ready", func() bool { return len(idleInstances(t, g.Mesh, name)) == 1 })
 }
 
 // backgroundLoad is a group of clients that send requests continuously.
@@ -110,11 +110,11 @@ const (
 )
 
 // startLoad starts the clients. The test fails if a turn fails or its stream has a gap.
-func (s *gatedMesh) startLoad(t *testing.T) *backgroundLoad {
+func (g *gatedMesh) startLoad(t *testing.T) *backgroundLoad {
 	l := &backgroundLoad{}
 	ctx, cancel := context.WithCancel(t.Context())
 	var asking sync.WaitGroup
-	dial := s.Dialer()
+	dial := g.Dialer()
 	for n := range loadClients {
 		asking.Go(func() {
 			pause := time.NewTicker(20 * time.Millisecond)

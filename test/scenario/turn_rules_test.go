@@ -46,9 +46,9 @@ type inspectedAgent struct {
 	receivedFiles []string // the files that came with it, as artifacts and as the model sees them
 }
 
-func (d *inspectedAgent) newAgent() (*agent.Agent, error) {
-	d.model = scripted.New(scripted.Say("One."), scripted.Say("Two."))
-	return agent.New(agent.Config{Name: "desk", Model: d.model, Plugins: []hook.Plugin{{Name: "keeper", Handlers: []hook.Handler{
+func (i *inspectedAgent) newAgent() (*agent.Agent, error) {
+	i.model = scripted.New(scripted.Say("One."), scripted.Say("Two."))
+	return agent.New(agent.Config{Name: "desk", Model: i.model, Plugins: []hook.Plugin{{Name: "keeper", Handlers: []hook.Handler{
 		hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) {
 			if turn.Info().Prompt == "Are you open?" {
 				return "We are closed.", nil
@@ -56,12 +56,12 @@ func (d *inspectedAgent) newAgent() (*agent.Agent, error) {
 			return "", nil
 		}),
 		hook.AfterUserInput(func(ctx context.Context, turn *hook.Turn) error {
-			listed, err := d.mesh.Sessions.ListMessages(ctx, &troupev1.ListMessagesRequest{SessionId: turn.Info().Session})
+			listed, err := i.mesh.Sessions.ListMessages(ctx, &troupev1.ListMessagesRequest{SessionId: turn.Info().Session})
 			if err != nil {
 				return err
 			}
 			last := listed.GetMessages()[len(listed.GetMessages())-1]
-			d.storedMessage = append(d.storedMessage, last.GetRole().String()+" "+wire.MessageFromProto(last).Text)
+			i.storedMessage = append(i.storedMessage, last.GetRole().String()+" "+wire.MessageFromProto(last).Text)
 			if strings.HasPrefix(turn.Info().Prompt, "break") {
 				return errors.New("it broke")
 			}
@@ -70,7 +70,7 @@ func (d *inspectedAgent) newAgent() (*agent.Agent, error) {
 				if err != nil {
 					return err
 				}
-				d.receivedFiles = append(d.receivedFiles, fmt.Sprintf("%s %s %s %s", a.Name, mediaType, content, a.Data))
+				i.receivedFiles = append(i.receivedFiles, fmt.Sprintf("%s %s %s %s", a.Name, mediaType, content, a.Data))
 			}
 			for _, name := range []string{"inbound.txt", "user:latest.txt"} {
 				if _, err := turn.Memory().SaveArtifact(ctx, name, "text/plain", []byte(turn.Info().Prompt)); err != nil {

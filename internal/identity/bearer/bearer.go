@@ -79,16 +79,16 @@ func Open(cfg Config, log *zap.Logger) (*Authenticator, error) {
 }
 
 // RegisterMetrics registers a gauge that tells whether the token file is usable, if one is configured.
-func (c *Authenticator) RegisterMetrics(meter metric.Meter) error {
-	return c.tokens.RegisterMetrics(meter)
+func (a *Authenticator) RegisterMetrics(meter metric.Meter) error {
+	return a.tokens.RegisterMetrics(meter)
 }
 
 // Authenticate implements rpc.Authenticator. Without any configuration every caller is Anybody in the default
 // tenant. Otherwise a call must carry a token. The only exception is the health check of a load balancer, whose
 // calls are counted by address. Modes: user_unauthenticated; system_network if the keys of the issuer cannot be
 // fetched.
-func (c *Authenticator) Authenticate(ctx context.Context) (identity.Principal, error) {
-	if c.tokens == nil && c.issuer == nil {
+func (a *Authenticator) Authenticate(ctx context.Context) (identity.Principal, error) {
+	if a.tokens == nil && a.issuer == nil {
 		return identity.Principal{Role: identity.Anybody, Tenant: identity.DefaultTenant}, nil
 	}
 	text, err := tokenFromCall(ctx)
@@ -97,10 +97,10 @@ func (c *Authenticator) Authenticate(ctx context.Context) (identity.Principal, e
 		return identity.Principal{Role: identity.Anybody, Tenant: identity.DefaultTenant}, nil
 	case err != nil:
 		return identity.Principal{}, err
-	case c.tokens != nil && (strings.HasPrefix(text, token.Prefix) || c.issuer == nil):
-		return c.tokens.Principal(text)
-	case c.issuer != nil:
-		return c.issuer.Principal(ctx, text)
+	case a.tokens != nil && (strings.HasPrefix(text, token.Prefix) || a.issuer == nil):
+		return a.tokens.Principal(text)
+	case a.issuer != nil:
+		return a.issuer.Principal(ctx, text)
 	}
 	return identity.Principal{}, newUnauthenticatedError("this token is unknown; ask an operator of the mesh for one")
 }

@@ -43,18 +43,18 @@ type fakeServer struct {
 	conn              *grpc.ClientConn
 }
 
-func (p *fakeServer) GetSession(ctx context.Context, _ *troupev1.GetSessionRequest) (*troupev1.GetSessionResponse, error) {
-	p.lastServed = identity.PrincipalFromContext(ctx)
+func (f *fakeServer) GetSession(ctx context.Context, _ *troupev1.GetSessionRequest) (*troupev1.GetSessionResponse, error) {
+	f.lastServed = identity.PrincipalFromContext(ctx)
 	return &troupev1.GetSessionResponse{}, nil
 }
 
-func (p *fakeServer) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
-	p.lastServed = identity.PrincipalFromContext(stream.Context())
+func (f *fakeServer) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
+	f.lastServed = identity.PrincipalFromContext(stream.Context())
 	return nil
 }
 
-func (p *fakeServer) PauseAgent(ctx context.Context, _ *troupev1.PauseAgentRequest) (*troupev1.PauseAgentResponse, error) {
-	p.lastServed = identity.PrincipalFromContext(ctx)
+func (f *fakeServer) PauseAgent(ctx context.Context, _ *troupev1.PauseAgentRequest) (*troupev1.PauseAgentResponse, error) {
+	f.lastServed = identity.PrincipalFromContext(ctx)
 	return &troupev1.PauseAgentResponse{}, nil
 }
 
@@ -64,10 +64,13 @@ func startServer(t *testing.T, cfg bearer.Config) *fakeServer {
 	clients, err := bearer.Open(cfg, zap.New(core))
 	require.NoError(t, err)
 	p := &fakeServer{logs: logs}
-	server, err := rpc.NewServer(telemetry.FromLogger(zap.New(core)), rpc.Config{Authenticate: clients.Authenticate, CheckBarred: func(who identity.Principal, _ string) error {
-		p.lastAuthenticated = who
-		return nil
-	}})
+	server, err := rpc.NewServer(telemetry.FromLogger(zap.New(core)), rpc.Config{
+		Authenticate: clients.Authenticate,
+		CheckBarred: func(who identity.Principal, _ string) error {
+			p.lastAuthenticated = who
+			return nil
+		},
+	})
 	require.NoError(t, err)
 	troupev1.RegisterSessionServiceServer(server, p)
 	troupev1.RegisterOrchestratorServiceServer(server, p)
@@ -84,8 +87,8 @@ func startServer(t *testing.T, cfg bearer.Config) *fakeServer {
 }
 
 // callGetSession calls GetSession with the given metadata.
-func (p *fakeServer) callGetSession(ctx context.Context, said ...string) error {
-	_, err := troupev1.NewSessionServiceClient(p.conn).GetSession(metadata.AppendToOutgoingContext(ctx, said...), &troupev1.GetSessionRequest{SessionId: "s"})
+func (f *fakeServer) callGetSession(ctx context.Context, said ...string) error {
+	_, err := troupev1.NewSessionServiceClient(f.conn).GetSession(metadata.AppendToOutgoingContext(ctx, said...), &troupev1.GetSessionRequest{SessionId: "s"})
 	return grpcfailure.FromStatus("test", err)
 }
 
@@ -141,7 +144,8 @@ func TestAuthenticator_RejectsUnauthenticatedCalls(t *testing.T) {
 		require.True(t, failure.Is(err, failure.UserUnauthenticated), "%s: %v", name, err)
 		require.ErrorContains(t, err, c.says, name)
 		require.NotContains(t, fmt.Sprintf("%+v", err), strings.TrimPrefix(ann, "tr_"), name)
-		stream, err := troupev1.NewOrchestratorServiceClient(p.conn).WatchTrace(metadata.AppendToOutgoingContext(t.Context(), c.said...), &troupev1.WatchTraceRequest{TraceId: strings.Repeat("a", 32)})
+		stream, err := troupev1.NewOrchestratorServiceClient(p.conn).WatchTrace(metadata.AppendToOutgoingContext(t.Context(), c.said...),
+			&troupev1.WatchTraceRequest{TraceId: strings.Repeat("a", 32)})
 		require.NoError(t, err)
 		_, err = stream.Recv()
 		require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.UserUnauthenticated), "%s: %v", name, err)

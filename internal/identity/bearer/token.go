@@ -62,8 +62,8 @@ type tokenCredentials struct {
 }
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.
-func (s *tokenCredentials) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	text, err := s.readToken()
+func (t *tokenCredentials) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	text, err := t.readToken()
 	if err != nil {
 		return nil, err
 	}
@@ -71,29 +71,29 @@ func (s *tokenCredentials) GetRequestMetadata(context.Context, ...string) (map[s
 }
 
 // RequireTransportSecurity implements credentials.PerRPCCredentials.
-func (s *tokenCredentials) RequireTransportSecurity() bool { return s.tls }
+func (t *tokenCredentials) RequireTransportSecurity() bool { return t.tls }
 
 // maxTokenFile is the size limit of a token file in bytes. It is far larger than any token.
 const maxTokenFile = 16 << 10
 
-func (s *tokenCredentials) readToken() (secret.Value, error) {
-	if s.file == "" {
-		return s.text, nil
+func (t *tokenCredentials) readToken() (secret.Value, error) {
+	if t.file == "" {
+		return t.text, nil
 	}
-	info, err := os.Stat(s.file)
+	info, err := os.Stat(t.file)
 	if err == nil && info.Size() > maxTokenFile {
-		err = fmt.Errorf("%s is too large for a file with one token", s.file)
+		err = fmt.Errorf("%s is too large for a file with one token", t.file)
 	}
 	if err != nil {
 		return secret.Value{}, fmt.Errorf("--token-file: %w", err)
 	}
-	text, err := os.ReadFile(s.file)
+	text, err := os.ReadFile(t.file)
 	if err != nil {
 		return secret.Value{}, fmt.Errorf("--token-file: %w", err)
 	}
 	token, err := parseToken(string(text))
 	if err != nil {
-		return token, fmt.Errorf("--token-file: %s: %w", s.file, err)
+		return token, fmt.Errorf("--token-file: %s: %w", t.file, err)
 	}
 	return token, nil
 }

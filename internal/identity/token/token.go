@@ -146,9 +146,9 @@ var yamlErrorLine = regexp.MustCompile(`^line ([0-9]+): `)
 
 // findEntry returns the entry of a token. The time it takes depends only on the length of the list, so it reveals
 // nothing about the token.
-func (all entryList) findEntry(token string) (found Entry, ok bool) {
+func (e entryList) findEntry(token string) (found Entry, ok bool) {
 	digest := sha256.Sum256([]byte(token))
-	for _, l := range all {
+	for _, l := range e {
 		if subtle.ConstantTimeCompare(digest[:], l.digest[:]) == 1 {
 			found, ok = l.Entry, true
 		}

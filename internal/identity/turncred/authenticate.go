@@ -30,7 +30,7 @@ func Authenticate(a *Authority, next rpc.Authenticator) rpc.Authenticator {
 		case err != nil && proven:
 			return identity.Principal{Role: caller.Role, Name: caller.Name}, err
 		case err != nil:
-			return identity.Principal{Role: identity.Anybody}, failure.New(failure.UserUnauthenticated, op, failure.Plain(err)).Because(err)
+			return identity.Principal{Role: identity.Anybody}, failure.New(failure.UserUnauthenticated, op, failure.PlainMessage(err)).Because(err)
 		case proven && (caller.Role != identity.Worker || caller.Name != t.Agent):
 			return identity.Principal{Role: caller.Role, Name: caller.Name}, failure.New(failure.PolicySecurity, "call",
 				"the credential belongs to another agent; send the credential of the step unchanged")

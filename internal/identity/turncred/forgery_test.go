@@ -124,7 +124,8 @@ func TestAuthority_RejectsForgeries(t *testing.T) {
 		})
 	}
 	for role, credential := range map[identity.Role]string{
-		identity.Memory: issueCredential(t, memory), identity.Worker: issueCredential(t, worker), identity.Admin: issueCredential(t, m.authority(t, identity.Admin, "ann", newECKey(t))),
+		identity.Memory: issueCredential(t, memory), identity.Worker: issueCredential(t, worker), identity.Admin: issueCredential(t, m.authority(t,
+			identity.Admin, "ann", newECKey(t))),
 	} {
 		t.Run("signed by "+string(role), func(t *testing.T) { requireRejected(t, m.memory(t), credential) })
 	}

@@ -97,5 +97,8 @@ func (m *testMesh) memory(t testing.TB) *Authority {
 
 // testTurn returns the turn for which the tests issue credentials.
 func testTurn() Turn {
-	return Turn{Agent: "research", Tenant: "acme", Session: "s-1", ID: "t-1", User: "ann@example.org", Trace: "0af7651916cd43dd8448eb211c80319c", Epoch: 7, Step: 2}
+	return Turn{
+		Agent: "research", Tenant: "acme", Session: "s-1", ID: "t-1", User: "ann@example.org", Trace: "0af7651916cd43dd8448eb211c80319c", Epoch: 7,
+		Step: 2,
+	}
 }

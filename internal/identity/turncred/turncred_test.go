@@ -93,7 +93,8 @@ func TestAuthority_CredentialsExpire(t *testing.T) {
 func TestAuthority_CredentialsOutliveTheCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, dir := newMesh(t, "example.org"), t.TempDir()
-		s, err := identity.Open(m.writeFiles(t, dir, newECKey(t), "/orchestrator", time.Now().Add(-time.Hour), time.Hour+time.Minute), identity.Orchestrator, "", zap.NewNop())
+		s, err := identity.Open(m.writeFiles(t, dir, newECKey(t), "/orchestrator", time.Now().Add(-time.Hour), time.Hour+time.Minute),
+			identity.Orchestrator, "", zap.NewNop())
 		require.NoError(t, err)
 		orchestrator, memory := New(s), m.memory(t)
 		before, err := orchestrator.Issue(testTurn(), time.Time{})

@@ -96,7 +96,7 @@ func setResult(ctx context.Context, c *toolcall.Call, result tool.Result, err er
 	case err != nil && ctx.Err() != nil:
 		h.Status, h.Text, h.Err = event.ToolInterrupted, toolcall.Interrupted, err
 	case err != nil:
-		h.Status, h.Text, h.Err = event.ToolError, toolcall.FailedPrefix+strings.ToValidUTF8(failure.Plain(err), "�"), err
+		h.Status, h.Text, h.Err = event.ToolError, toolcall.FailedPrefix+strings.ToValidUTF8(failure.PlainMessage(err), "�"), err
 	}
 }
 
@@ -109,6 +109,6 @@ func (e *Executor) reportMissing(c *toolcall.Call) {
 	c.HookCall.Status, c.HookCall.Text = event.ToolNotFound, fmt.Sprintf("There is no tool %q; %s.", c.HookCall.Name, allowed)
 	if _, exists := e.AllTools.Find(c.HookCall.Name); exists {
 		c.HookCall.Err = failure.Newf(failure.PolicyAllowlist, "loop.Run", "The tool %q may not be used in this step; %s.", c.HookCall.Name, allowed)
-		c.HookCall.Text = failure.Plain(c.HookCall.Err)
+		c.HookCall.Text = failure.PlainMessage(c.HookCall.Err)
 	}
 }

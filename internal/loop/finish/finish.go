@@ -164,7 +164,7 @@ func (f *Finisher) emitEnd(c *toolcall.Call) error {
 		h.Text = "The user was asked: " + h.Text
 	}
 	h.Text = cmp.Or(h.Text, toolcall.NoOutput)
-	finished.Summary = conversation.Brief(h.Text, event.MaxSummary)
+	finished.Summary = conversation.Excerpt(h.Text, event.MaxSummary)
 	f.Control.Progress.AddTool(c.Requested.Name)
 	return f.Control.Events.Emit(finished)
 }

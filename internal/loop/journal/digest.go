@@ -21,7 +21,7 @@ func RequestDigest(req llm.Request) string {
 	messages := make([]conversation.Message, len(req.Messages))
 	for i, m := range req.Messages {
 		m.Sequence, m.Turn, m.Time, m.Untrusted = 0, 0, time.Time{}, ""
-		m.Attachments = conversation.References(m.Attachments)
+		m.Attachments = conversation.AttachmentsWithoutData(m.Attachments)
 		messages[i] = m
 	}
 	return strings.Join([]string{digestPart(req.System), digestPart(messages), digestPart([]any{req.Tools, req.Choices})}, " ")

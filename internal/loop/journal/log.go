@@ -78,7 +78,8 @@ func (l *Log) ToolResult(call execution.Entry) (result execution.Entry, found bo
 			continue
 		}
 		if e.Digest != call.Digest {
-			return e, false, l.newUnrecordedCallError(call, newNondeterminismError(call.Number, describeEntry(e), "a call of "+call.Tool+" with these arguments"))
+			return e, false, l.newUnrecordedCallError(call, newNondeterminismError(call.Number, describeEntry(e),
+				"a call of "+call.Tool+" with these arguments"))
 		}
 		return e, phase == execution.Done, nil
 	}

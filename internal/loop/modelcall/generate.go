@@ -145,14 +145,14 @@ func (c *Caller) emitThought(thought *string) error {
 	if *thought == "" {
 		return nil
 	}
-	text := conversation.Cut(*thought, conversation.MaxMessageBytes)
+	text := conversation.Truncate(*thought, conversation.MaxMessageBytes)
 	*thought = ""
 	return c.Control.Events.Emit(event.Thinking{Topic: event.Reasoning, Text: text})
 }
 
 // emitFailure emits and records a failed call, and returns its error.
 func (c *Caller) emitFailure(ctx context.Context, a modelAnswer, req request, err error) error {
-	if refused, ok := errors.AsType[*llm.Error](err); ok && refused.Kind == llm.Refused {
+	if refused, ok := errors.AsType[*llm.Error](err); ok && refused.Kind == llm.ContentFiltered {
 		a.finish = event.FinishFilter
 		err = cmp.Or(c.emitCall(a, req.isSideCall), err)
 	}
@@ -222,12 +222,12 @@ func (c *Caller) reserveBudget(req request) (budget.Reservation, error) {
 	if c.Budget == nil {
 		return budget.Reservation{}, nil
 	}
-	tokens := 1 + conversation.Tokens(conversation.Message{Text: req.System})
+	tokens := 1 + conversation.EstimateTokens(conversation.Message{Text: req.System})
 	for _, m := range req.Messages {
-		tokens += conversation.Tokens(m)
+		tokens += conversation.EstimateTokens(m)
 	}
 	for _, t := range req.Tools {
-		tokens += conversation.Tokens(conversation.Message{Text: t.Description}) + int64(len(t.Schema))/4
+		tokens += conversation.EstimateTokens(conversation.Message{Text: t.Description}) + int64(len(t.Schema))/4
 	}
 	return budgetcheck.Reserve(c.Budget, c.Control.Events,
 		budget.Amounts{Iterations: iterationCount(req.isSideCall), ModelCalls: 1, Tokens: tokens, Cost: 1})

@@ -78,7 +78,8 @@ func shownArguments(c *toolcall.Call) string {
 func (p *Preparer) skipOutdated(c *toolcall.Call) error {
 	c.HookCall.Skip("Not run: its arguments have changed since the user was asked about it. Ask for it again, if it is still wanted.")
 	c.MarkDecided()
-	return p.emitWarning(ReasonApprovalOutdated, fmt.Sprintf("the tool %s did not run, because its arguments are not those that were answered", c.Requested.Name))
+	return p.emitWarning(ReasonApprovalOutdated, fmt.Sprintf("the tool %s did not run, because its arguments are not those that were answered",
+		c.Requested.Name))
 }
 
 // skipLate skips a call whose approval did not arrive in time.

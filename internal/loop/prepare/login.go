@@ -77,7 +77,7 @@ func (p *Preparer) askForLogin(c *toolcall.Call, pending *execution.Pending) err
 		pending.Reason = strings.Join(reasons, " ")
 		return nil
 	}
-	why := failure.Plain(c.Answer.CredentialErr)
+	why := failure.PlainMessage(c.Answer.CredentialErr)
 	pending.Reason = strings.Join(append(reasons, "It is asked for again: "+why+"."), " ")
 	return p.emitWarning(ReasonAuthAskedAgain, fmt.Sprintf("the tool %s lacks a credential once more: %s", c.Requested.Name, why))
 }
@@ -86,5 +86,6 @@ func (p *Preparer) askForLogin(c *toolcall.Call, pending *execution.Pending) err
 func (p *Preparer) skipWithoutLogin(c *toolcall.Call) error {
 	c.HookCall.Skip("Not run: nobody gave it the credential that it lacks in time. Ask for it again, if it is still wanted.")
 	c.MarkDecided()
-	return p.emitWarning(ReasonAuthTimeout, fmt.Sprintf("the tool %s did not run, because nobody brought the credential that it lacks in time", c.Requested.Name))
+	return p.emitWarning(ReasonAuthTimeout, fmt.Sprintf("the tool %s did not run, because nobody brought the credential that it lacks in time",
+		c.Requested.Name))
 }

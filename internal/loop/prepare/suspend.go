@@ -34,7 +34,7 @@ func (p *Preparer) suspend(c *toolcall.Call) error {
 		}
 		pending.Arguments = string(args)
 		pending.Needs, pending.Reason = execution.NeedResult, fmt.Sprintf("The agent %s asks for %s: %s",
-			p.Control.Turn().Info().Agent, h.Name, conversation.Brief(h.Description, maxReasonChars))
+			p.Control.Turn().Info().Agent, h.Name, conversation.Excerpt(h.Description, maxReasonChars))
 		h.Status = event.ToolWaiting
 	}
 	if h.Status != event.ToolWaiting {

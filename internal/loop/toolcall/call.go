@@ -98,7 +98,7 @@ func New(turn *hook.Turn, asked conversation.ToolCall, number int) *Call {
 
 // Reject fails a call that cannot run. why becomes its error.
 func (c *Call) Reject(why error) {
-	c.HookCall.Refuse(FailedPrefix + failure.Plain(why))
+	c.HookCall.Refuse(FailedPrefix + failure.PlainMessage(why))
 	c.HookCall.Err = why
 }
 
@@ -169,5 +169,5 @@ func CutText(text string, limit int) string {
 	if len(text) <= limit {
 		return text
 	}
-	return conversation.Cut(text, limit-len(mark)) + mark
+	return conversation.Truncate(text, limit-len(mark)) + mark
 }

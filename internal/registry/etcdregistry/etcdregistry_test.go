@@ -91,7 +91,10 @@ func TestWatch_IgnoresInvalidInstances(t *testing.T) {
 	for _, value := range bad {
 		put("research/bad", value, leased)
 	}
-	for _, key := range []string{"research/", "research/a/b", "research/\xff\xfe", "research/\x1b[31m", "research/" + strings.Repeat("i", 129), "/a", "Research/a"} {
+	for _, key := range []string{
+		"research/", "research/a/b", "research/\xff\xfe", "research/\x1b[31m", "research/" + strings.Repeat("i", 129), "/a",
+		"Research/a",
+	} {
 		put(key, good, leased)
 	}
 	put("research/stays", good)

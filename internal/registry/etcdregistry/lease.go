@@ -15,32 +15,32 @@ type leaseStatus struct {
 }
 
 // Lease implements registry.Registration.
-func (f *leaseStatus) Lease() (lifecycle.Lease, <-chan struct{}) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.lease, f.changed
+func (s *leaseStatus) Lease() (lifecycle.Lease, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lease, s.changed
 }
 
-func (f *leaseStatus) set(l lifecycle.Lease) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.lease != l {
-		f.lease = l
-		close(f.changed)
-		f.changed = make(chan struct{})
+func (s *leaseStatus) set(l lifecycle.Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lease != l {
+		s.lease = l
+		close(s.changed)
+		s.changed = make(chan struct{})
 	}
 }
 
 // updateFromResult updates the status from the result of ensureRegistered. An unreachable etcd does not tell
 // whether the lease exists: an expired lease stays expired, and a valid one becomes unknown.
-func (f *leaseStatus) updateFromResult(err error) {
-	known, _ := f.Lease()
+func (s *leaseStatus) updateFromResult(err error) {
+	known, _ := s.Lease()
 	switch {
 	case err == nil:
-		f.set(lifecycle.LeaseOK)
+		s.set(lifecycle.LeaseOK)
 	case failure.Is(err, failure.AgentState):
-		f.set(lifecycle.LeaseExpired) // another instance has the name
+		s.set(lifecycle.LeaseExpired) // another instance has the name
 	case known == lifecycle.LeaseOK && failure.Is(err, failure.SystemNetwork, failure.SystemTimeout):
-		f.set(lifecycle.LeaseUnknown)
+		s.set(lifecycle.LeaseUnknown)
 	}
 }

@@ -42,36 +42,36 @@ func newProxy(t *testing.T, target string) *breakableProxy {
 }
 
 // Disconnect breaks all connections and rejects new ones.
-func (l *breakableProxy) Disconnect() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.isCut = true
-	for c := range l.conns {
+func (b *breakableProxy) Disconnect() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.isCut = true
+	for c := range b.conns {
 		_ = c.Close()
 	}
-	clear(l.conns)
+	clear(b.conns)
 }
 
 // Restore accepts connections again.
-func (l *breakableProxy) Restore() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.isCut = false
+func (b *breakableProxy) Restore() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.isCut = false
 }
 
-func (l *breakableProxy) accept() {
+func (b *breakableProxy) accept() {
 	for {
-		near, err := l.listener.Accept()
+		near, err := b.listener.Accept()
 		if err != nil {
 			return
 		}
-		far, err := net.Dial("tcp", l.target)
-		if err != nil || !l.addPair(near, far) {
+		far, err := net.Dial("tcp", b.target)
+		if err != nil || !b.addPair(near, far) {
 			_ = near.Close()
 			continue
 		}
 		for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
-			l.running.Go(func() {
+			b.running.Go(func() {
 				_, _ = io.Copy(pair[0], pair[1])
 				_ = near.Close()
 				_ = far.Close()
@@ -80,14 +80,14 @@ func (l *breakableProxy) accept() {
 	}
 }
 
-func (l *breakableProxy) addPair(near, far net.Conn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.isCut {
+func (b *breakableProxy) addPair(near, far net.Conn) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.isCut {
 		_ = far.Close()
 		return false
 	}
-	l.conns[near], l.conns[far] = struct{}{}, struct{}{}
+	b.conns[near], b.conns[far] = struct{}{}, struct{}{}
 	return true
 }
 

@@ -70,70 +70,70 @@ type registration struct {
 
 // SetState implements registry.Registration. If writing the state fails, the keeper writes it as soon as it can,
 // unless another state is requested first.
-func (g *registration) SetState(ctx context.Context, s lifecycle.State) error {
+func (r *registration) SetState(ctx context.Context, s lifecycle.State) error {
 	const op = "registry.SetState"
-	if err := g.sem.Acquire(ctx, 1); err != nil {
+	if err := r.sem.Acquire(ctx, 1); err != nil {
 		return context.Cause(ctx)
 	}
-	defer g.sem.Release(1)
-	if g.closed {
-		return g.newLostError(op)
+	defer r.sem.Release(1)
+	if r.closed {
+		return r.newLostError(op)
 	}
-	g.instance.State = s
-	value, err := instancewire.MarshalInstance(g.instance)
+	r.instance.State = s
+	value, err := instancewire.MarshalInstance(r.instance)
 	if err != nil {
 		return err
 	}
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	done, err := g.registry.client.Txn(call).
-		If(clientv3.Compare(clientv3.CreateRevision(g.path), "=", g.createRevision)).
-		Then(clientv3.OpPut(g.path, value, clientv3.WithLease(g.lease))).
+	done, err := r.registry.client.Txn(call).
+		If(clientv3.Compare(clientv3.CreateRevision(r.path), "=", r.createRevision)).
+		Then(clientv3.OpPut(r.path, value, clientv3.WithLease(r.lease))).
 		Commit()
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound) || err == nil && !done.Succeeded:
-		g.requestRecheck()
-		return g.newLostError(op)
+		r.requestRecheck()
+		return r.newLostError(op)
 	case err != nil:
-		g.requestRecheck()
-		return g.registry.callError(ctx, op, err)
+		r.requestRecheck()
+		return r.registry.callError(ctx, op, err)
 	}
 	return nil
 }
 
 // Close implements registry.Registration. It takes at most 3 s.
-func (g *registration) Close(ctx context.Context) error {
+func (r *registration) Close(ctx context.Context) error {
 	const op = "registry.Close"
-	g.stop()
+	r.stop()
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := g.sem.Acquire(call, 1); err != nil {
-		return g.registry.callError(ctx, op, err)
+	if err := r.sem.Acquire(call, 1); err != nil {
+		return r.registry.callError(ctx, op, err)
 	}
-	defer g.sem.Release(1)
-	g.closed = true
-	if err := g.revokeLease(call); err != nil {
-		return g.registry.callError(ctx, op, err)
+	defer r.sem.Release(1)
+	r.closed = true
+	if err := r.revokeLease(call); err != nil {
+		return r.registry.callError(ctx, op, err)
 	}
 	return nil
 }
 
 // revokeLease revokes the lease, which deletes the key. If etcd does not answer, the lease expires by itself.
-func (g *registration) revokeLease(ctx context.Context) error {
-	if g.lease == clientv3.NoLease {
+func (r *registration) revokeLease(ctx context.Context) error {
+	if r.lease == clientv3.NoLease {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := g.registry.client.Revoke(ctx, g.lease)
+	_, err := r.registry.client.Revoke(ctx, r.lease)
 	if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return err
 	}
-	g.lease = clientv3.NoLease
+	r.lease = clientv3.NoLease
 	return nil
 }
 
-func (g *registration) newLostError(op string) error {
+func (r *registration) newLostError(op string) error {
 	return failure.Newf(failure.AgentState, op,
-		"instance %q of agent %q is no longer registered as this one", g.instance.ID, g.instance.Agent)
+		"instance %q of agent %q is no longer registered as this one", r.instance.ID, r.instance.Agent)
 }

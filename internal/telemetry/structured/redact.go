@@ -46,7 +46,7 @@ func redactValue(key string, value any) any {
 		return out
 	case string:
 		if most, ok := maxLengths[strings.ToLower(key)]; ok {
-			return conversation.Brief(v, most)
+			return conversation.Excerpt(v, most)
 		}
 	}
 	return value

@@ -29,7 +29,8 @@ var artifact = rapid.Custom(func(t *rapid.T) memory.Artifact {
 func TestUpdate_RoundTrip(t *testing.T) {
 	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.SessionUpdate {
 		return memory.SessionUpdate{
-			Ref: ref.Draw(t, "ref"), Verb: wiretest.OneOrNone(t, "verb", session.Pause, session.Resume, session.Close), Metadata: rapid.MapOf(wiretest.Word, wiretest.Word).Draw(t, "metadata"),
+			Ref: ref.Draw(t, "ref"), Verb: wiretest.OneOrNone(t, "verb", session.Pause, session.Resume, session.Close), Metadata: rapid.MapOf(wiretest.Word,
+				wiretest.Word).Draw(t, "metadata"),
 			IfRevision: wiretest.Big.Draw(t, "revision"), Create: rapid.Bool().Draw(t, "create"), User: wiretest.Word.Draw(t, "user"),
 		}
 	}), UpdateToProto, func(u memory.SessionUpdate, p *troupev1.UpdateSessionRequest) memory.SessionUpdate {
@@ -48,7 +49,8 @@ func TestCompaction_RoundTrip(t *testing.T) {
 
 func TestHits_RoundTrip(t *testing.T) {
 	wiretest.RoundTrip(t, rapid.SliceOfN(rapid.Custom(func(t *rapid.T) memory.Hit {
-		return memory.Hit{Session: wiretest.Word.Draw(t, "session"), Message: wiretest.Message.Draw(t, "message"), Score: rapid.Float64Range(0, 1).Draw(t, "score")}
+		return memory.Hit{Session: wiretest.Word.Draw(t, "session"), Message: wiretest.Message.Draw(t, "message"), Score: rapid.Float64Range(0, 1).Draw(t,
+			"score")}
 	}), 0, 3), func(hits []memory.Hit) *troupev1.SearchMemoryResponse {
 		return &troupev1.SearchMemoryResponse{Hits: HitsToProto(hits)}
 	}, wiretest.Plain(func(r *troupev1.SearchMemoryResponse) []memory.Hit { return HitsFromProto(r.GetHits()) }))

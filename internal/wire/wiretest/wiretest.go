@@ -53,7 +53,8 @@ var (
 			Time:   Moment.Draw(t, "time"),
 
 			ToolCalls: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) conversation.ToolCall {
-				return conversation.ToolCall{ID: Word.Draw(t, "id"), Name: Word.Draw(t, "name"), Arguments: Word.Draw(t, "arguments"), Extra: Word.Draw(t, "extra")}
+				return conversation.ToolCall{ID: Word.Draw(t, "id"), Name: Word.Draw(t, "name"), Arguments: Word.Draw(t, "arguments"), Extra: Word.Draw(t,
+					"extra")}
 			}), 0, 2).Draw(t, "calls"),
 			ToolCallID: Word.Draw(t, "call"),
 			Partial:    rapid.Bool().Draw(t, "partial"),

@@ -48,7 +48,7 @@ func (s *Server) Shutdown(ctx context.Context, req *troupev1.ShutdownRequest) (*
 	resp := &troupev1.ShutdownResponse{Status: s.status()}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
-			resp.Errors = append(resp.Errors, failure.Plain(e))
+			resp.Errors = append(resp.Errors, failure.PlainMessage(e))
 		}
 	}
 	return resp, nil

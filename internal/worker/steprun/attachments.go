@@ -19,7 +19,7 @@ import (
 // parallel, so files delay a step by only one more round trip to the memory service. It does not load attachments
 // of earlier messages. The agent knows their names, and a tool or handler may load them. It skips deleted
 // attachments.
-func (s *Runner) loadAttachments(ctx context.Context, ref session.Ref, history []conversation.Message) error {
+func (r *Runner) loadAttachments(ctx context.Context, ref session.Ref, history []conversation.Message) error {
 	last := -1
 	for i, m := range slices.Backward(history) {
 		if m.Role == conversation.RoleUser && m.Author == "" {
@@ -40,7 +40,7 @@ func (s *Runner) loadAttachments(ctx context.Context, ref session.Ref, history [
 			defer panics.Recover("agent.ExecuteStep", &err)
 			data, err := retry.Do(ctx, func(ctx context.Context) ([]byte, error) {
 				var content bytes.Buffer
-				_, err := transfer.Download(ctx, s.store, ref, a.Name, a.Version, &content)
+				_, err := transfer.Download(ctx, r.store, ref, a.Name, a.Version, &content)
 				return content.Bytes(), err
 			})
 			if err == nil {

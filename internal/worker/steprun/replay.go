@@ -61,30 +61,30 @@ func RecordedInput(req *troupev1.ExecuteStepRequest) []byte {
 }
 
 // Replay runs a step again with the answers of its recording and returns the first difference.
-func (s *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*troupev1.StepReplay, error) {
+func (r *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*troupev1.StepReplay, error) {
 	asked := req.GetStep()
 	ref := SessionRef(asked)
 	step, was := wire.StepFromProto(asked), wire.ResultFromProto(req.GetResult())
-	entries, err := s.loadRecording(ctx, ref, step)
+	entries, err := r.loadRecording(ctx, ref, step)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.loadAttachments(ctx, ref, step.History); err != nil {
+	if err := r.loadAttachments(ctx, ref, step.History); err != nil {
 		return nil, err
 	}
 	journal := replay.New(entries, was)
 	step.Journal, step.Recorded = journal, true
 	step.Broker = broker.New("replay").ForSession(step.SessionID) // the public keys of a replay are never published
-	done, err := s.runAgent(ctx, agent.Invocation{
+	done, err := r.runAgent(ctx, agent.Invocation{
 		Step:  step,
-		Store: replayStore{hookstore.New(s.store, memory.Lease{Ref: ref, TurnID: step.TurnID}, step.User), s.store, ref, journal},
+		Store: replayStore{hookstore.New(r.store, memory.Lease{Ref: ref, TurnID: step.TurnID}, step.User), r.store, ref, journal},
 		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}),
 	}, nil)
 	if ctx.Err() != nil {
 		return nil, failure.FromCause(ctx, ctx.Err())
 	}
 	if stepjournal.IsUnrecorded(err) {
-		return &troupev1.StepReplay{Step: asked.GetStep(), Agent: asked.GetAgent(), Skipped: failure.Plain(err)}, nil
+		return &troupev1.StepReplay{Step: asked.GetStep(), Agent: asked.GetAgent(), Skipped: failure.PlainMessage(err)}, nil
 	}
 	if err == nil && step.Silent {
 		err = dropBranchMessages(&done)
@@ -93,11 +93,11 @@ func (s *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*
 }
 
 // loadRecording loads the recording of a step, without the entry for the step's input.
-func (s *Runner) loadRecording(ctx context.Context, ref session.Ref, step execution.Step) ([]execution.Entry, error) {
+func (r *Runner) loadRecording(ctx context.Context, ref session.Ref, step execution.Step) ([]execution.Entry, error) {
 	var all []execution.Entry
 	for from := 0; ; from = all[len(all)-1].Number + 1 {
 		page, err := retry.Do(ctx, func(ctx context.Context) ([]execution.Entry, error) {
-			return s.store.Recording(ctx, ref, step.TurnID, step.Number, from)
+			return r.store.Recording(ctx, ref, step.TurnID, step.Number, from)
 		})
 		if err != nil {
 			return nil, err
@@ -169,7 +169,7 @@ func replayToProto(req *troupev1.ExecuteStepRequest, journal *replay.Journal, d 
 	if d != nil {
 		r.Difference = &troupev1.Difference{
 			Kind: differenceKinds[d.Kind], Number: int32(d.Number), Subject: d.Subject,
-			Recorded: conversation.Cut(d.Recorded, maxDifferenceText), Now: conversation.Cut(d.Now, maxDifferenceText),
+			Recorded: conversation.Truncate(d.Recorded, maxDifferenceText), Now: conversation.Truncate(d.Now, maxDifferenceText),
 		}
 	}
 	return r

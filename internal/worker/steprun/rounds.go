@@ -14,19 +14,19 @@ import (
 
 // loadRounds loads the tool rounds that the agent of a step remembers. A step in a branch does not see the steps of other
 // branches: only those whose results it was given, so that another attempt sees the same.
-func (s *Runner) loadRounds(ctx context.Context, req *troupev1.ExecuteStepRequest, step *execution.Step) error {
+func (r *Runner) loadRounds(ctx context.Context, req *troupev1.ExecuteStepRequest, step *execution.Step) error {
 	if !req.GetHasRounds() || len(step.History) == 0 {
 		return nil
 	}
 	rounds, err := retry.Do(ctx, func(ctx context.Context) ([]conversation.Rounds, error) {
-		return s.store.LoadRounds(ctx, SessionRef(req), step.Agent, step.History[0].Sequence)
+		return r.store.LoadRounds(ctx, SessionRef(req), step.Agent, step.History[0].Sequence)
 	})
 	if err != nil {
 		return err
 	}
-	step.Rounds = slices.DeleteFunc(rounds, func(r conversation.Rounds) bool {
-		isPrior := func(p execution.Result) bool { return p.Step == r.Step && !p.Inherited }
-		return r.Turn > step.Turn || r.Turn == step.Turn && !slices.ContainsFunc(step.Prior, isPrior)
+	step.Rounds = slices.DeleteFunc(rounds, func(rounds conversation.Rounds) bool {
+		isPrior := func(p execution.Result) bool { return p.Step == rounds.Step && !p.Inherited }
+		return rounds.Turn > step.Turn || rounds.Turn == step.Turn && !slices.ContainsFunc(step.Prior, isPrior)
 	})
 	return nil
 }

@@ -47,7 +47,7 @@ func SessionRef(req *troupev1.ExecuteStepRequest) session.Ref {
 }
 
 // Run runs the agent and commits the result. If the step fails, the returned result only contains the used budget.
-func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *recorder.Recorder,
+func (r *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *recorder.Recorder,
 	emit func(event.Event) error,
 ) (made *troupev1.StepResult, err error) {
 	step := wire.StepFromProto(req)
@@ -56,11 +56,11 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 			made = &troupev1.StepResult{Used: wire.UsedToProto(step.Budget.Used())}
 		}
 	}()
-	step.Journal, step.Broker = journal, s.broker.ForSession(step.SessionID)
-	if err := s.loadRounds(ctx, req, &step); err != nil {
+	step.Journal, step.Broker = journal, r.broker.ForSession(step.SessionID)
+	if err := r.loadRounds(ctx, req, &step); err != nil {
 		return nil, failure.FromCause(ctx, err)
 	}
-	if err := s.loadAttachments(ctx, SessionRef(req), step.History); err != nil {
+	if err := r.loadAttachments(ctx, SessionRef(req), step.History); err != nil {
 		return nil, failure.FromCause(ctx, err)
 	}
 	auth := wire.AuthFromProto(req.GetAuth())
@@ -68,9 +68,9 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 	authorized := execution.WithAuth(ctx, auth)
 	clear(req.GetAuth().GetCredentials())
 	req.Auth = nil // the plaintext credentials are dropped here
-	done, err := s.runAgent(authorized, agent.Invocation{
+	done, err := r.runAgent(authorized, agent.Invocation{
 		Step:  step,
-		Store: hookstore.New(s.store, memory.Lease{Ref: SessionRef(req), TurnID: step.TurnID, Epoch: req.GetEpoch()}, step.User),
+		Store: hookstore.New(r.store, memory.Lease{Ref: SessionRef(req), TurnID: step.TurnID, Epoch: req.GetEpoch()}, step.User),
 		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}),
 	}, emit)
 	if err == nil && step.Silent {
@@ -79,7 +79,7 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 	if err == nil && len(done.Result.Pending) > 0 {
 		err = journal.Sync(ctx) // the continuing turn finds the step in the journal, not in a commit
 	}
-	left, err := s.entriesToCommit(ctx, req, journal, err)
+	left, err := r.entriesToCommit(ctx, req, journal, err)
 	rounds := roundsToCommit(req, journal, done.Rounds)
 	journal.Close()
 	if err == nil {
@@ -94,14 +94,14 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 		used := step.Budget.Used()
 		result.Used = &used
 	}
-	if result.Sequence, err = s.commitStep(ctx, req, result, done, commitJournal{left, rounds}); err != nil {
+	if result.Sequence, err = r.commitStep(ctx, req, result, done, commitJournal{left, rounds}); err != nil {
 		if failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) { // the commit was retried until the step was stopped
 			err = failure.FromCause(ctx, err)
 		}
 		return nil, err
 	}
 	for _, a := range step.Answers { // the answers are used, so their keys are no longer needed
-		s.broker.Forget(a.AuthID)
+		r.broker.Forget(a.AuthID)
 	}
 	return wire.ResultToProto(result), nil
 }
@@ -109,7 +109,7 @@ func (s *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 // entriesToCommit returns the journal entries that the commit of a recorded step must store. A failed step has no
 // commit, so it writes its entries now, if it can. It drops a last reply that was never delivered: a handler may
 // have rejected it, and entries of a failed turn are shown as text of the agent.
-func (s *Runner) entriesToCommit(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *recorder.Recorder, failed error) ([]execution.Entry, error) {
+func (r *Runner) entriesToCommit(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *recorder.Recorder, failed error) ([]execution.Entry, error) {
 	switch {
 	case !req.GetRecorded():
 		return nil, failed
@@ -137,8 +137,8 @@ func dropBranchMessages(done *event.TurnResult) error {
 
 // runAgent runs the agent. It gives an error without a failure mode the mode agent_logic. A panic already has a
 // mode (LC-29).
-func (s *Runner) runAgent(ctx context.Context, inv agent.Invocation, emit func(event.Event) error) (event.TurnResult, error) {
-	done, err := s.agent.Execute(ctx, inv, emit)
+func (r *Runner) runAgent(ctx context.Context, inv agent.Invocation, emit func(event.Event) error) (event.TurnResult, error) {
+	done, err := r.agent.Execute(ctx, inv, emit)
 	if err != nil {
 		if _, ok := errors.AsType[*failure.Error](err); !ok && ctx.Err() == nil {
 			err = failure.New(failure.AgentLogic, "agent.ExecuteStep", "the agent failed; the worker's log has the cause").Because(err)
@@ -159,7 +159,7 @@ type commitJournal struct {
 
 // commitStep commits the step, which makes its messages visible. Cancelling the step then no longer stops the
 // commit at once, because the result may already be durable.
-func (s *Runner) commitStep(step context.Context, req *troupev1.ExecuteStepRequest, result execution.Result, done event.TurnResult,
+func (r *Runner) commitStep(step context.Context, req *troupev1.ExecuteStepRequest, result execution.Result, done event.TurnResult,
 	journal commitJournal,
 ) (int64, error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(step))
@@ -177,7 +177,7 @@ func (s *Runner) commitStep(step context.Context, req *troupev1.ExecuteStepReque
 		Journal:  journal.left,
 		Rounds:   journal.rounds,
 	}
-	return retry.Do(ctx, func(ctx context.Context) (int64, error) { return s.store.CommitStep(ctx, commit) })
+	return retry.Do(ctx, func(ctx context.Context) (int64, error) { return r.store.CommitStep(ctx, commit) })
 }
 
 // turnOutcome returns the outcome of the turn after this step, which is OutcomeOpen if the turn continues. A

@@ -35,7 +35,7 @@ type timedStream struct {
 	last time.Time
 }
 
-func (b *timedStream) Send(*troupev1.ExecuteStepResponse) error { b.last = time.Now(); return nil }
+func (t *timedStream) Send(*troupev1.ExecuteStepResponse) error { t.last = time.Now(); return nil }
 
 // A step that cannot commit during an outage fails with a lost lease. It fails before the orchestrator would
 // consider the worker lost.

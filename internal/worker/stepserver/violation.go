@@ -27,31 +27,31 @@ func (s *Server) newViolationReporter(req *troupev1.ExecuteStepRequest, out *ste
 }
 
 // recordEvent counts the violation in an event of the agent. Such events are published like all others.
-func (t *violationReporter) recordEvent(ctx context.Context, e event.Event) {
+func (r *violationReporter) recordEvent(ctx context.Context, e event.Event) {
 	v, ok := e.Payload.(event.OwnershipViolation)
 	if !ok {
 		return
 	}
-	t.published[v.Key] = true
-	t.recorder.Record(ctx, string(identity.Worker), v, map[string]string{"trace": t.req.GetTraceId(), "root_trace_id": t.req.GetRootTraceId()})
+	r.published[v.Key] = true
+	r.recorder.Record(ctx, string(identity.Worker), v, map[string]string{"trace": r.req.GetTraceId(), "root_trace_id": r.req.GetRootTraceId()})
 }
 
 // publishStepError publishes the violation that made a step fail. It does nothing if that violation was already
 // published as an event.
-func (t *violationReporter) publishStepError(ctx context.Context, err error) {
+func (r *violationReporter) publishStepError(ctx context.Context, err error) {
 	rejection, ok := errors.AsType[*failure.Error](err)
-	if !ok || rejection.Mode != failure.StateViolation || t.published[rejection.Facts[failure.FactKey]] {
+	if !ok || rejection.Mode != failure.StateViolation || r.published[rejection.Facts[failure.FactKey]] {
 		return
 	}
-	v, theirs := event.ViolationOf(err)
+	v, theirs := event.ViolationFromError(err)
 	if !theirs { // this process rejected the write before it called the memory service
-		v, ok = event.ViolationOf(rejection.With(failure.FactActor, t.req.GetAgent()))
+		v, ok = event.ViolationFromError(rejection.With(failure.FactActor, r.req.GetAgent()))
 		if !ok {
 			return
 		}
-		t.recordEvent(ctx, event.Event{Payload: v})
+		r.recordEvent(ctx, event.Event{Payload: v})
 	}
-	_ = t.stream.send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: &troupev1.Event{
+	_ = r.stream.send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: &troupev1.Event{
 		Payload: &troupev1.Event_OwnershipViolation{OwnershipViolation: wire.ViolationToProto(v)},
 	}}}) // if this message cannot be sent, neither can the result
 }

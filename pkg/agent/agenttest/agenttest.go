@@ -57,10 +57,10 @@ func Run(t T, a *agent.Agent, text string) Turn {
 
 // Kinds returns the kinds of the turn's events in order, as its trace has them. It omits text deltas and internal
 // events.
-func (r Turn) Kinds() []string {
+func (t Turn) Kinds() []string {
 	var kinds []string
-	for _, e := range r.Events {
-		if !event.IsTransient(e.Payload) && !strings.HasPrefix(e.Kind(), event.Internal) {
+	for _, e := range t.Events {
+		if !event.IsTransient(e.Payload) && !strings.HasPrefix(e.Kind(), event.InternalPrefix) {
 			kinds = append(kinds, e.Kind())
 		}
 	}
@@ -68,14 +68,14 @@ func (r Turn) Kinds() []string {
 }
 
 // add adds an event to the turn.
-func (r *Turn) add(e event.Event) {
-	r.Events = append(r.Events, e)
+func (t *Turn) add(e event.Event) {
+	t.Events = append(t.Events, e)
 	switch p := e.Payload.(type) {
 	case event.ToolFinished:
-		r.Tools = append(r.Tools, p.Tool)
+		t.Tools = append(t.Tools, p.Tool)
 	case event.Warning:
-		r.Warnings = append(r.Warnings, p)
+		t.Warnings = append(t.Warnings, p)
 	case event.TurnResult:
-		r.Result, r.Text, r.Pending = p, p.Result.Text, p.Result.Pending
+		t.Result, t.Text, t.Pending = p, p.Result.Text, p.Result.Pending
 	}
 }

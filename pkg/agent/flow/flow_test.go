@@ -53,7 +53,7 @@ func observe(ctx context.Context, a *agent.Agent, inv agent.Invocation) (events 
 		if result, ok := e.Payload.(event.TurnResult); ok {
 			done = result
 		}
-		if !strings.HasPrefix(e.Kind(), event.Internal) {
+		if !strings.HasPrefix(e.Kind(), event.InternalPrefix) {
 			events = append(events, strings.Join(strings.Fields(e.Author+" "+e.Branch+" "+e.Kind()), " "))
 		}
 	}
@@ -254,7 +254,10 @@ func TestRepeat_EndsWhenAChildEscalates(t *testing.T) {
 				return nil
 			}),
 		}},
-		"a tool": {Model: scripted.New(scripted.Say("Shorter."), scripted.Call(conversation.ToolCall{Name: "enough"}), scripted.Say("Fine.")), Tools: []tool.Tool{enough}},
+		"a tool": {
+			Model: scripted.New(scripted.Say("Shorter."), scripted.Call(conversation.ToolCall{Name: "enough"}), scripted.Say("Fine.")),
+			Tools: []tool.Tool{enough},
+		},
 		"a function": {Run: func() func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
 			round := 0
 			return func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
@@ -307,7 +310,9 @@ func TestRun_FunctionRunsAgents(t *testing.T) {
 	plan, _ := sayingAgent(t, "plan", "big")
 	big, _ := sayingAgent(t, "big", "A big answer.")
 	small, _ := sayingAgent(t, "small")
-	chooser := build(t, agent.Config{Name: "chooser", Agents: []*agent.Agent{plan, big, small}, Run: func(ctx context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
+	chooser := build(t, agent.Config{Name: "chooser", Agents: []*agent.Agent{plan, big, small}, Run: func(ctx context.Context,
+		inv agent.Invocation,
+	) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
 			next := plan
 			for next != nil {

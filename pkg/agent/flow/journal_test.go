@@ -79,7 +79,7 @@ type callingModel struct {
 
 func (callingModel) Name() string { return "test/brain" }
 
-func (b callingModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+func (c callingModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		var read []string
 		for _, m := range req.Messages {
@@ -87,11 +87,11 @@ func (b callingModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm
 				read = append(read, m.Text)
 			}
 		}
-		b.world.mu.Lock()
-		b.world.asked++
-		b.world.mu.Unlock()
-		if len(read) == 0 && len(b.calls) > 0 {
-			yield(llm.Delta{Text: "Let me see.", ToolCalls: b.calls, Usage: execution.Usage{OutputTokens: 1}}, nil)
+		c.world.mu.Lock()
+		c.world.asked++
+		c.world.mu.Unlock()
+		if len(read) == 0 && len(c.calls) > 0 {
+			yield(llm.Delta{Text: "Let me see.", ToolCalls: c.calls, Usage: execution.Usage{OutputTokens: 1}}, nil)
 			return
 		}
 		yield(llm.Delta{Text: "read [" + strings.Join(read, "|") + "]", Usage: execution.Usage{OutputTokens: 1}}, nil)
@@ -99,15 +99,15 @@ func (b callingModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm
 }
 
 // recordingTool returns a tool that records its call in the world and in the state.
-func (w *callCounts) recordingTool(t *testing.T, effect execution.Effect) tool.Tool {
+func (c *callCounts) recordingTool(t *testing.T, effect execution.Effect) tool.Tool {
 	t.Helper()
 	type in struct {
 		What string `json:"what"`
 	}
 	one, err := tool.Func(string(effect), "A tool of the test.", func(ctx context.Context, in in) (string, error) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.did[string(effect)+" "+in.What+" "+tool.IdempotencyKey(ctx)]++
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.did[string(effect)+" "+in.What+" "+tool.IdempotencyKey(ctx)]++
 		return "did " + in.What, hook.InTool(ctx).Memory().Set("did "+in.What, true)
 	})
 	require.NoError(t, err)
@@ -119,33 +119,33 @@ func call(name, argument, value string) conversation.ToolCall {
 }
 
 // workerAgent returns an agent that calls a tool of each effect once.
-func (w *callCounts) workerAgent(t *testing.T, name string) *agent.Agent {
+func (c *callCounts) workerAgent(t *testing.T, name string) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{
-		Name: name, Handlers: w.hooks,
-		Tools: []tool.Tool{w.recordingTool(t, execution.Read), w.recordingTool(t, execution.Idempotent)},
-		Model: callingModel{w, []conversation.ToolCall{call("read", "what", name+" r"), call("idempotent", "what", name+" i")}},
+		Name: name, Handlers: c.hooks,
+		Tools: []tool.Tool{c.recordingTool(t, execution.Read), c.recordingTool(t, execution.Idempotent)},
+		Model: callingModel{c, []conversation.ToolCall{call("read", "what", name+" r"), call("idempotent", "what", name+" i")}},
 	})
 }
 
 // bossAgent returns an agent that asks two agents in parallel, and then one that is a sequence.
-func (w *callCounts) bossAgent(t *testing.T) *agent.Agent {
+func (c *callCounts) bossAgent(t *testing.T) *agent.Agent {
 	t.Helper()
 	var tools []tool.Tool
 	calls := []conversation.ToolCall{call("idempotent", "what", "boss i")}
-	pair := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "pair"}, w.workerAgent(t, "one"), w.workerAgent(t, "two")))
-	for _, a := range []*agent.Agent{w.workerAgent(t, "aide"), pair} {
+	pair := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "pair"}, c.workerAgent(t, "one"), c.workerAgent(t, "two")))
+	for _, a := range []*agent.Agent{c.workerAgent(t, "aide"), pair} {
 		inner, err := flow.AsTool(a, flow.AsToolConfig{})
 		require.NoError(t, err)
 		tools, calls = append(tools, inner), append(calls, call(a.Name(), "request", "help"))
 	}
 	return build(t, agent.Config{
-		Name: "boss", Handlers: w.hooks, Parallel: true, Tools: append(tools, w.recordingTool(t, execution.Idempotent)), Model: callingModel{w, calls},
+		Name: "boss", Handlers: c.hooks, Parallel: true, Tools: append(tools, c.recordingTool(t, execution.Idempotent)), Model: callingModel{c, calls},
 	})
 }
 
 // repeatingFlow returns a flow that repeats until a tool ends the second round.
-func (w *callCounts) repeatingFlow(t *testing.T) *agent.Agent {
+func (c *callCounts) repeatingFlow(t *testing.T) *agent.Agent {
 	t.Helper()
 	type none struct{}
 	count, err := tool.Func("count", "Counts.", func(ctx context.Context, _ none) (string, error) {
@@ -155,26 +155,29 @@ func (w *callCounts) repeatingFlow(t *testing.T) *agent.Agent {
 		if n++; n == 2 {
 			in.Escalate()
 		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.did["count "+tool.IdempotencyKey(ctx)]++
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.did["count "+tool.IdempotencyKey(ctx)]++
 		return fmt.Sprint(n), in.Memory().Set("temp:rounds", n)
 	})
 	require.NoError(t, err)
-	return build(t, agent.Config{Name: "counting", Handlers: w.hooks, Tools: []tool.Tool{tool.With(execution.Idempotent, count)}, Model: callingModel{w, []conversation.ToolCall{{Name: "count"}}}})
+	return build(t, agent.Config{Name: "counting", Handlers: c.hooks, Tools: []tool.Tool{tool.With(execution.Idempotent, count)}, Model: callingModel{
+		c,
+		[]conversation.ToolCall{{Name: "count"}},
+	}})
 }
 
 // flowOfEveryKind returns a flow of every kind: agents in sequence, in parallel, in rounds, and as tools.
-func (w *callCounts) flowOfEveryKind(t *testing.T) *agent.Agent {
+func (c *callCounts) flowOfEveryKind(t *testing.T) *agent.Agent {
 	t.Helper()
-	inner := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "inner"}, w.workerAgent(t, "c"), w.workerAgent(t, "d")))
-	deep := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "deep"}, w.workerAgent(t, "e"), w.workerAgent(t, "f")))
-	beside := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "beside"}, w.workerAgent(t, "b"), inner, deep, w.bossAgent(t)))
-	rounds := mustBuildFlow(t)(flow.Repeat(agent.Config{Name: "rounds"}, 5, w.repeatingFlow(t)))
-	return mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "all", OutputKey: "answer"}, w.workerAgent(t, "a"), beside, rounds, w.workerAgent(t, "z")))
+	inner := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "inner"}, c.workerAgent(t, "c"), c.workerAgent(t, "d")))
+	deep := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "deep"}, c.workerAgent(t, "e"), c.workerAgent(t, "f")))
+	beside := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "beside"}, c.workerAgent(t, "b"), inner, deep, c.bossAgent(t)))
+	rounds := mustBuildFlow(t)(flow.Repeat(agent.Config{Name: "rounds"}, 5, c.repeatingFlow(t)))
+	return mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "all", OutputKey: "answer"}, c.workerAgent(t, "a"), beside, rounds, c.workerAgent(t, "z")))
 }
 
-func (w *callCounts) invocation(j *journal) agent.Invocation {
+func (c *callCounts) invocation(j *journal) agent.Invocation {
 	step := stepAsking("Do it.")
 	step.TurnID, step.Journal, step.Attempt = "turn-1", j, 1
 	return agent.Invocation{Step: step}
@@ -267,13 +270,17 @@ func TestFlow_RunsAnAtMostOnceToolOnce(t *testing.T) {
 		w := &callCounts{did: map[string]int{}}
 		j := &journal{entries: map[string]execution.Entry{}}
 		once := func(name string) *agent.Agent {
-			return build(t, agent.Config{Name: name, Tools: []tool.Tool{w.recordingTool(t, execution.AtMostOnce)}, Model: callingModel{w, []conversation.ToolCall{call("at_most_once", "what", name)}}})
+			return build(t, agent.Config{Name: name, Tools: []tool.Tool{w.recordingTool(t, execution.AtMostOnce)}, Model: callingModel{
+				w,
+				[]conversation.ToolCall{call("at_most_once", "what", name)},
+			}})
 		}
 		team := func() *agent.Agent {
 			aide, err := flow.AsTool(once("aide"), flow.AsToolConfig{})
 			require.NoError(t, err)
 			require.Equal(t, execution.AtMostOnce, tool.EffectOf(aide))
-			boss := build(t, agent.Config{Name: "boss", Tools: []tool.Tool{aide}, Model: callingModel{w, []conversation.ToolCall{call("aide", "request", "help")}}})
+			boss := build(t, agent.Config{Name: "boss", Tools: []tool.Tool{aide}, Model: callingModel{w, []conversation.ToolCall{call("aide", "request",
+				"help")}}})
 			return mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "all"}, once("a"), boss, once("b")))
 		}
 		lost, left := false, after

@@ -25,7 +25,10 @@ import (
 // Run and Agents of c must be empty. Modes: as for Sequence.
 func Parallel(c agent.Config, children ...*agent.Agent) (*agent.Agent, error) {
 	return newFlow(c, children, func(ctx context.Context, inv agent.Invocation, yield func(event.Event, error) bool) {
-		p := &parallelRun{inv: inv, scope: scope.RunFrom(ctx).Scope, children: children, yield: yield, messages: make(chan childEvent), unread: make(chan struct{})}
+		p := &parallelRun{
+			inv: inv, scope: scope.RunFrom(ctx).Scope, children: children, yield: yield, messages: make(chan childEvent),
+			unread: make(chan struct{}),
+		}
 		p.run(ctx)
 	})
 }

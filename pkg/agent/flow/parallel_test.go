@@ -64,7 +64,7 @@ func TestParallel_RunsEachChildInABranchOfItsOwn(t *testing.T) {
 		if p, ok := e.Payload.(event.TextDelta); ok {
 			order, branches = append(order, p.Text), append(branches, e.Branch)
 		}
-		if p, ok := e.Payload.(event.Appended); ok && e.Author == "after" {
+		if p, ok := e.Payload.(event.MessageAppended); ok && e.Author == "after" {
 			prior = p.Message.Text
 		}
 		return nil

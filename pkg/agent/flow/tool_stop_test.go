@@ -16,18 +16,18 @@ import (
 )
 
 // parentAgent returns an agent that asks child, and then calls a tool itself.
-func (w *callCounts) parentAgent(t *testing.T, name string, child *agent.Agent) *agent.Agent {
+func (c *callCounts) parentAgent(t *testing.T, name string, child *agent.Agent) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{
-		Name: name, Tools: []tool.Tool{mustBuildTool(t, child), w.recordingTool(t, execution.Read)},
-		Model: callingModel{w, []conversation.ToolCall{call(child.Name(), "request", "help"), call("read", "what", name)}},
+		Name: name, Tools: []tool.Tool{mustBuildTool(t, child), c.recordingTool(t, execution.Read)},
+		Model: callingModel{c, []conversation.ToolCall{call(child.Name(), "request", "help"), call("read", "what", name)}},
 	})
 }
 
 // stoppedTurn runs an agent until a nested call waits, and returns the turn that stops it.
-func (w *callCounts) stoppedTurn(t *testing.T, boss *agent.Agent, j *journal) agent.Invocation {
+func (c *callCounts) stoppedTurn(t *testing.T, boss *agent.Agent, j *journal) agent.Invocation {
 	t.Helper()
-	inv := w.invocation(j)
+	inv := c.invocation(j)
 	_, done, err := observe(t.Context(), boss, inv)
 	require.NoError(t, err)
 	require.Len(t, done.Result.Pending, 1)

@@ -71,12 +71,16 @@ func TestAsTool_HasItsOwnSession(t *testing.T) {
 	require.Equal(t, []conversation.Message{conversation.User("Find it.")}, model.Requests()[0].Messages, "nothing of the parent's conversation")
 	require.Equal(t, "blue ", model.Requests()[0].System, "the parent's state")
 	require.Equal(t, "Found a.", result)
-	require.Equal(t, []string{"user user_input", "boss llm_call", "boss tool_call", "boss tool_execution", "boss message", "boss text_delta", "boss llm_call", "boss message", "boss turn_result"}, events)
+	require.Equal(t, []string{
+		"user user_input", "boss llm_call", "boss tool_call", "boss tool_execution", "boss message", "boss text_delta",
+		"boss llm_call", "boss message", "boss turn_result",
+	}, events)
 	require.Equal(t, execution.Usage{ModelCalls: 3, OutputTokens: 15}, spent, "at once")
 	require.Equal(t, execution.Usage{ModelCalls: 4, OutputTokens: 25}, done.Result.Usage)
 	require.Equal(t, 2, done.Result.Iterations)
 	require.Equal(t, []string{"finder"}, done.Result.ToolsCalled)
-	require.Equal(t, map[string]json.RawMessage{"color": json.RawMessage(`"blue"`), "answer": json.RawMessage(`"Done."`)}, done.State, "its changes are dropped")
+	require.Equal(t, map[string]json.RawMessage{"color": json.RawMessage(`"blue"`), "answer": json.RawMessage(`"Done."`)}, done.State,
+		"its changes are dropped")
 
 	key := stepjournal.CallKey("turn-1", 2, 2)
 	require.Equal(t, hook.Info{
@@ -125,18 +129,23 @@ func TestAsTool_ReturnsTheOutcomeOfTheAgent(t *testing.T) {
 		text   string
 		reason event.Reason
 	}{
-		"an error":   {agent.Config{Model: scripted.New(scripted.Reply{Usage: execution.Usage{InputTokens: 7}, Err: failure.New(failure.ResourceAPI, "test", "The model is down.")})}, event.ToolError, "Error: The model is down.", event.Natural},
-		"a question": {agent.Config{Model: scripted.New(scripted.Reply{Deltas: []string{"Which one?"}, Usage: execution.Usage{InputTokens: 7}}), AsksUser: true}, event.ToolAsked, "Which one?", event.InputRequired},
+		"an error": {agent.Config{Model: scripted.New(scripted.Reply{Usage: execution.Usage{InputTokens: 7}, Err: failure.New(failure.ResourceAPI, "test",
+			"The model is down.")})}, event.ToolError, "Error: The model is down.", event.Natural},
+		"a question": {agent.Config{
+			Model:    scripted.New(scripted.Reply{Deltas: []string{"Which one?"}, Usage: execution.Usage{InputTokens: 7}}),
+			AsksUser: true,
+		}, event.ToolAsked, "Which one?", event.InputRequired},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.child.Name = "child"
 			var told event.ToolFinished
-			done, err := agentThatCallsTool(t, mustBuildTool(t, build(t, tc.child))).Execute(t.Context(), agent.Invocation{Step: stepAsking("hi")}, func(e event.Event) error {
-				if p, ok := e.Payload.(event.ToolFinished); ok {
-					told = p
-				}
-				return nil
-			})
+			done, err := agentThatCallsTool(t, mustBuildTool(t, build(t, tc.child))).Execute(t.Context(), agent.Invocation{Step: stepAsking("hi")},
+				func(e event.Event) error {
+					if p, ok := e.Payload.(event.ToolFinished); ok {
+						told = p
+					}
+					return nil
+				})
 			require.NoError(t, err)
 			require.Equal(t, tc.status, told.Status)
 			require.Equal(t, tc.text, told.Result)

@@ -55,11 +55,11 @@ func continuingTurn(inv agent.Invocation, answers ...execution.Answer) agent.Inv
 }
 
 // onceAgent returns an agent that calls an at-most-once tool, which needs an approval.
-func (w *callCounts) onceAgent(t *testing.T, name string, more ...hook.Handler) *agent.Agent {
+func (c *callCounts) onceAgent(t *testing.T, name string, more ...hook.Handler) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{
-		Name: name, Tools: []tool.Tool{w.recordingTool(t, execution.AtMostOnce)}, Handlers: append(more, waitingGuard), OutputKey: "answer",
-		Model: callingModel{w, []conversation.ToolCall{call("at_most_once", "what", name)}},
+		Name: name, Tools: []tool.Tool{c.recordingTool(t, execution.AtMostOnce)}, Handlers: append(more, waitingGuard), OutputKey: "answer",
+		Model: callingModel{c, []conversation.ToolCall{call("at_most_once", "what", name)}},
 	})
 }
 
@@ -73,7 +73,9 @@ func TestAgent_EndsWithWaitingCallsAndContinues(t *testing.T) {
 			return "", turn.Memory().Set(name, true)
 		}
 	}
-	a := w.onceAgent(t, "clerk", hook.BeforeAgent(note("before")), hook.AfterAgent(note("after")), hook.OnComplete(func(context.Context, *hook.Completion) error {
+	a := w.onceAgent(t, "clerk", hook.BeforeAgent(note("before")), hook.AfterAgent(note("after")), hook.OnComplete(func(context.Context,
+		*hook.Completion,
+	) error {
 		hooks = append(hooks, "complete")
 		return nil
 	}))
@@ -282,7 +284,10 @@ func TestFlow_LimitsTheCallsThatWait(t *testing.T) {
 		for i := range n {
 			calls = append(calls, call("idempotent", "what", fmt.Sprint(i)))
 		}
-		return build(t, agent.Config{Name: name, Parallel: true, Tools: []tool.Tool{w.recordingTool(t, execution.Idempotent)}, Handlers: []hook.Handler{waitingGuard}, Model: callingModel{w, calls}})
+		return build(t, agent.Config{
+			Name: name, Parallel: true, Tools: []tool.Tool{w.recordingTool(t, execution.Idempotent)},
+			Handlers: []hook.Handler{waitingGuard}, Model: callingModel{w, calls},
+		})
 	}
 	team := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "team", OnFailure: agent.Degrade}, many("a", 60), many("b", 5)))
 	_, _, err := observe(t.Context(), team, w.invocation(&journal{entries: map[string]execution.Entry{}}))

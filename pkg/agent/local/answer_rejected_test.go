@@ -96,7 +96,10 @@ func answerOfAnotherAgentsCalls(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 	_, err = store.CommitStep(t.Context(), memory.Commit{
 		Ref: ref, TurnID: "t", Epoch: begun.Turn.Epoch, Base: 1, Outcome: session.OutcomeInputRequired,
-		Result: execution.Result{Step: 1, Agent: "other", InputRequired: true, Pending: []execution.Pending{{ID: "1-1-2", Tool: "x", Needs: execution.NeedApproval}}},
+		Result: execution.Result{Step: 1, Agent: "other", InputRequired: true, Pending: []execution.Pending{{
+			ID: "1-1-2", Tool: "x",
+			Needs: execution.NeedApproval,
+		}}},
 	})
 	require.NoError(t, err)
 	_, err = runTurn(t, mesh, answerTo(execution.Pending{ID: "1-1-2"}, execution.Approve, ""))

@@ -299,7 +299,8 @@ func answerBelongsToItsTurn(t *testing.T, store memory.Store) {
 	counts := hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) {
 		return "", turn.Memory().Set("began", fmt.Sprint(len(turn.Messages())))
 	})
-	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{whoami}, Handlers: []hook.Handler{counts, approvalGuard(time.Time{})}}, lookupReply("x"), scripted.Say("You."))
+	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{whoami}, Handlers: []hook.Handler{counts, approvalGuard(time.Time{})}}, lookupReply("x"),
+		scripted.Say("You."))
 	s := openSession(t, a, local.Config{Store: store})
 	_, err = s.Execute(t.Context(), local.Input{Text: "Who?", Auth: execution.Auth{Actor: "ann"}}, nil)
 	require.NoError(t, err)

@@ -112,12 +112,12 @@ func (t *turn) holdLease(ctx context.Context, end context.CancelCauseFunc, recor
 }
 
 // release closes the journal and stops renewing the lease.
-func (h *turnLease) release() {
-	h.journal.Close()
-	h.end(nil)
-	h.journal.Wait()
-	h.stopRenewal()
-	h.renewing.Wait()
+func (t *turnLease) release() {
+	t.journal.Close()
+	t.end(nil)
+	t.journal.Wait()
+	t.stopRenewal()
+	t.renewing.Wait()
 }
 
 // store writes a turn that ran, and returns the resulting state. It returns an error if the store rejected the

@@ -43,7 +43,7 @@ func (b *buffer) State(ctx context.Context) (map[string]json.RawMessage, string,
 	}
 	for _, t := range b.s.status.Unsaved() {
 		maps.Copy(state, t.State) // an empty value removes
-		source = conversation.GravestSource(source, conversation.UntrustedSource(t.AllMessages()), t.Result.Untrusted)
+		source = conversation.MostRestrictiveSource(source, conversation.UntrustedSource(t.AllMessages()), t.Result.Untrusted)
 	}
 	return state, source, nil
 }

@@ -42,7 +42,7 @@ func (s *Session) checkLength(ctx context.Context, before int64) []event.Payload
 	case s.cfg.AutoCompact:
 		if _, err := s.compact(ctx, 0, ""); err != nil {
 			return []event.Payload{event.Warning{Reason: ReasonNotCompacted, Message: fmt.Sprintf(
-				"session %s holds %d messages and was not compacted: %s", s.cfg.ID, now, failure.Plain(err))}}
+				"session %s holds %d messages and was not compacted: %s", s.cfg.ID, now, failure.PlainMessage(err))}}
 		}
 	case before <= limit:
 		return []event.Payload{event.Warning{Reason: ReasonSessionLong, Message: fmt.Sprintf(

@@ -124,7 +124,7 @@ func (r *recentMessages) with(messages []conversation.Message) []conversation.Me
 // window returns the latest messages. The source of untrusted text is kept even if its message is no longer among
 // them.
 func (r *recentMessages) window(messages []conversation.Message) []conversation.Message {
-	source := conversation.GravestSource(r.source, conversation.UntrustedSource(messages))
+	source := conversation.MostRestrictiveSource(r.source, conversation.UntrustedSource(messages))
 	return conversation.MarkUntrusted(source, conversation.Window(messages, r.limit, 0))
 }
 

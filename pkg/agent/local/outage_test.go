@@ -99,11 +99,11 @@ func (l *connection) PutArtifact(ctx context.Context, h memory.Lease, a memory.A
 // lostMethods loses the calls of some methods, or their responses.
 type lostMethods struct{ calls, answers []string }
 
-func (c *lostMethods) lost(method string) (call, answer bool) {
-	return slices.Contains(c.calls, method), slices.Contains(c.answers, method)
+func (l *lostMethods) lost(method string) (call, answer bool) {
+	return slices.Contains(l.calls, method), slices.Contains(l.answers, method)
 }
 
-func (c *lostMethods) heal() { *c = lostMethods{} }
+func (l *lostMethods) heal() { *l = lostMethods{} }
 
 func outage(t *testing.T, c agent.Config, config local.Config, replies ...scripted.Reply) (*local.Session, *scripted.Model, *lostMethods, memory.Store) {
 	t.Helper()
@@ -291,7 +291,8 @@ func TestSession_UnreadableJournalLeavesTheTurnOpen(t *testing.T) {
 // Req: LP-21
 func TestSession_FailedCompactionIsAWarning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, wires, store := outage(t, agent.Config{}, local.Config{MaxMessages: 2, AutoCompact: true}, scripted.Say("1"), scripted.Say("2"), scripted.Say("3"))
+		s, _, wires, store := outage(t, agent.Config{}, local.Config{MaxMessages: 2, AutoCompact: true}, scripted.Say("1"), scripted.Say("2"),
+			scripted.Say("3"))
 		ask(t, s, "a")
 		*wires = lostMethods{calls: []string{"CompactSession"}}
 		all, err := runTurn(t, s, local.Input{Text: "b"})

@@ -105,22 +105,22 @@ type expectedSession struct {
 }
 
 // addAnswer adds the messages of a turn with an answer.
-func (w *expectedSession) addAnswer(verdict execution.Verdict, breaks bool) {
-	w.turns++
-	w.waits, w.state = false, session.Ready
+func (e *expectedSession) addAnswer(verdict execution.Verdict, breaks bool) {
+	e.turns++
+	e.waits, e.state = false, session.Ready
 	said := conversation.Assistant("research", "I look.")
 	if breaks { // the turn before said it
 		said.Partial = true
-		w.all = append(w.all, said)
+		e.all = append(e.all, said)
 	} else {
 		said.ToolCalls = lookupReply("allow").ToolCalls
 		result := "found allow"
 		if verdict == execution.Deny {
 			result = notRun
 		}
-		w.all = append(w.all, said, conversation.Message{Role: conversation.RoleTool, Text: result}, conversation.Assistant("research", "I found it."))
+		e.all = append(e.all, said, conversation.Message{Role: conversation.RoleTool, Text: result}, conversation.Assistant("research", "I found it."))
 	}
-	w.store(w.state)
+	e.store(e.state)
 }
 
 // notRun begins every reason why a tool did not run.
@@ -138,43 +138,43 @@ func outline(messages []conversation.Message) []string {
 }
 
 // rejects reports whether a turn with the input is rejected.
-func (w *expectedSession) rejects(in local.Input) bool {
-	return in.Continue && w.waits || len(in.Answers) > 0 && (!w.waits || w.noAutoSave)
+func (e *expectedSession) rejects(in local.Input) bool {
+	return in.Continue && e.waits || len(in.Answers) > 0 && (!e.waits || e.noAutoSave)
 }
 
 // turn adds the messages of a turn, and sets the resulting state.
-func (w *expectedSession) turn(in local.Input, breaks bool) {
-	if w.rejects(in) {
+func (e *expectedSession) turn(in local.Input, breaks bool) {
+	if e.rejects(in) {
 		return
 	}
 	if len(in.Answers) > 0 {
-		w.addAnswer(in.Answers[0].Verdict, breaks)
+		e.addAnswer(in.Answers[0].Verdict, breaks)
 		return
 	}
-	w.waits = false
-	from := len(w.all)
+	e.waits = false
+	from := len(e.all)
 	if !in.Continue {
-		w.all = append(w.all, conversation.User(in.Text))
+		e.all = append(e.all, conversation.User(in.Text))
 		from++
 	}
-	w.turns++
-	w.state = session.Ready
+	e.turns++
+	e.state = session.Ready
 	for !breaks {
-		text, query, fails := obedientReply(w.all)
+		text, query, fails := obedientReply(e.all)
 		if fails {
-			w.state = session.Failed
-			for i := from; i < len(w.all); i++ {
-				w.all[i].Partial = true
+			e.state = session.Failed
+			for i := from; i < len(e.all); i++ {
+				e.all[i].Partial = true
 			}
 			break
 		}
-		if query == "allow" && !w.noAutoSave {
-			w.waits = true
-			w.all = append(w.all, conversation.Assistant("research", "lookup waits for an approval."))
-			w.state = session.InputRequired
+		if query == "allow" && !e.noAutoSave {
+			e.waits = true
+			e.all = append(e.all, conversation.Assistant("research", "lookup waits for an approval."))
+			e.state = session.InputRequired
 			break
 		}
-		w.all = append(w.all, conversation.Assistant("research", text))
+		e.all = append(e.all, conversation.Assistant("research", text))
 		if query == "" {
 			break
 		}
@@ -185,49 +185,49 @@ func (w *expectedSession) turn(in local.Input, breaks bool) {
 		if query == "ask" {
 			result = "The user was asked: Which one?"
 		}
-		w.all[len(w.all)-1].ToolCalls = lookupReply(query).ToolCalls
-		w.all = append(w.all, conversation.Message{Role: conversation.RoleTool, Text: result})
+		e.all[len(e.all)-1].ToolCalls = lookupReply(query).ToolCalls
+		e.all = append(e.all, conversation.Message{Role: conversation.RoleTool, Text: result})
 		if query == "ask" {
-			w.all = append(w.all, conversation.Assistant("research", "Which one?"))
-			w.state = session.InputRequired
+			e.all = append(e.all, conversation.Assistant("research", "Which one?"))
+			e.state = session.InputRequired
 			break
 		}
 	}
-	if !w.noAutoSave {
-		w.store(w.state)
+	if !e.noAutoSave {
+		e.store(e.state)
 	}
 }
 
 // store records that everything is saved, in the given state.
-func (w *expectedSession) store(state session.State) {
-	w.saved, w.savedTurns, w.storedState = slices.Clone(w.all), w.turns, state
+func (e *expectedSession) store(state session.State) {
+	e.saved, e.savedTurns, e.storedState = slices.Clone(e.all), e.turns, state
 }
 
 // save mirrors Save. The last turn that is written decides the state.
-func (w *expectedSession) save() {
+func (e *expectedSession) save() {
 	switch {
-	case w.savedTurns < w.turns:
-		w.store(w.state)
-	case w.storedState == "":
-		w.storedState = session.Created
+	case e.savedTurns < e.turns:
+		e.store(e.state)
+	case e.storedState == "":
+		e.storedState = session.Created
 	}
 }
 
 // start sets the state after a start.
-func (w *expectedSession) start() {
-	w.all, w.turns, w.state = slices.Clone(w.saved), w.savedTurns, session.Ready
-	if w.storedState == session.Failed || w.storedState == session.InputRequired {
-		w.state = w.storedState
+func (e *expectedSession) start() {
+	e.all, e.turns, e.state = slices.Clone(e.saved), e.savedTurns, session.Ready
+	if e.storedState == session.Failed || e.storedState == session.InputRequired {
+		e.state = e.storedState
 	}
-	if w.waits {
-		w.state = session.InputRequired
+	if e.waits {
+		e.state = session.InputRequired
 	}
-	if !w.noAutoSave {
-		switch w.storedState {
+	if !e.noAutoSave {
+		switch e.storedState {
 		case session.Paused, session.Closed:
-			w.storedState = session.Ready
+			e.storedState = session.Ready
 		case "":
-			w.storedState = session.Created
+			e.storedState = session.Created
 		default:
 		}
 	}
@@ -330,26 +330,26 @@ func converse(t *testing.T, store memory.Store, noAutoSave bool, seed uint64, st
 	}
 }
 
-func (w *expectedSession) requireEqual(t *testing.T, s *local.Session, store memory.Store, where string) {
+func (e *expectedSession) requireEqual(t *testing.T, s *local.Session, store memory.Store, where string) {
 	t.Helper()
-	require.Equal(t, w.state, s.State(), where)
+	require.Equal(t, e.state, s.State(), where)
 	messages, err := s.Messages(t.Context(), 0)
 	require.NoError(t, err)
 	require.NoError(t, conversation.CheckRounds(messages))
-	require.Equal(t, outline(w.all), outline(messages), where)
-	require.Equal(t, w.waits, len(s.Pending()) > 0, where)
-	require.Equal(t, w.turns, s.Info().Turns, where)
-	require.EqualValues(t, len(w.all), s.Info().Size.Messages, where)
+	require.Equal(t, outline(e.all), outline(messages), where)
+	require.Equal(t, e.waits, len(s.Pending()) > 0, where)
+	require.Equal(t, e.turns, s.Info().Turns, where)
+	require.EqualValues(t, len(e.all), s.Info().Size.Messages, where)
 	ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
 	info, err := retry.Do(t.Context(), func(ctx context.Context) (session.Session, error) { return store.GetSession(ctx, ref) })
-	if w.storedState == "" {
+	if e.storedState == "" {
 		require.Equal(t, failure.NotFound, failure.ModeOf(err), where)
 		return
 	}
 	require.NoError(t, err, where)
-	require.Equal(t, w.storedState, info.State, where)
-	require.Equal(t, w.savedTurns, info.Turns, where)
-	require.EqualValues(t, len(w.saved), info.Size.Messages, where)
+	require.Equal(t, e.storedState, info.State, where)
+	require.Equal(t, e.savedTurns, info.Turns, where)
+	require.EqualValues(t, len(e.saved), info.Size.Messages, where)
 }
 
 // Req: LP-6, LP-7a, LP-8, LP-9, LP-10, LP-11, LP-12, LP-17, LP-23, LP-32

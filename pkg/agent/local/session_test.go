@@ -30,9 +30,9 @@ import (
 // sessionTests run on each store.
 type sessionTests map[string]func(*testing.T, memory.Store)
 
-func (all sessionTests) run(t *testing.T, store memory.Store) {
+func (s sessionTests) run(t *testing.T, store memory.Store) {
 	t.Helper()
-	for name, test := range all {
+	for name, test := range s {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, store)
@@ -113,7 +113,7 @@ func runTurnUnder(ctx context.Context, t *testing.T, s *local.Session, in local.
 			failed = err
 			continue
 		}
-		require.False(t, strings.HasPrefix(e.Kind(), event.Internal))
+		require.False(t, strings.HasPrefix(e.Kind(), event.InternalPrefix))
 		if _, delta := e.Payload.(event.TextDelta); !delta {
 			all = append(all, e)
 		}

@@ -126,15 +126,15 @@ func (t *turn) emit(e event.Event) bool {
 		case event.TurnResult:
 			t.last = e
 			return true
-		case event.Appended:
+		case event.MessageAppended:
 			m := p.Message
-			m.Text = conversation.Cut(m.Text, conversation.MaxMessageBytes)
+			m.Text = conversation.Truncate(m.Text, conversation.MaxMessageBytes)
 			if m.Text != "" || len(m.ToolCalls) > 0 { // an empty message says nothing
 				t.open.record.Messages = append(t.open.record.Messages, m)
 			}
 		}
 	}
-	if strings.HasPrefix(e.Kind(), event.Internal) {
+	if strings.HasPrefix(e.Kind(), event.InternalPrefix) {
 		return true
 	}
 	return t.yield(e, nil)
@@ -180,8 +180,8 @@ func (t *turn) finish(ctx context.Context, err error) {
 }
 
 // conclude completes the turn with the agent's result.
-func (b *openTurn) conclude(done event.TurnResult, err error) {
-	t := b.record
+func (ot *openTurn) conclude(done event.TurnResult, err error) {
+	t := ot.record
 	for _, m := range done.Messages { // of an agent that emits no event for its message
 		isSame := func(o conversation.Message) bool { return o.Role == m.Role && o.Text == m.Text }
 		if !slices.ContainsFunc(t.Messages, isSame) {

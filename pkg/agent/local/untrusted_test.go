@@ -54,7 +54,10 @@ func TestSession_RemembersSourcesWithoutAMessage(t *testing.T) {
 		})
 		require.NoError(t, err)
 		lease := memory.Lease{Ref: ref, TurnID: "t1", Epoch: begun.Turn.Epoch}
-		said := conversation.Message{Role: conversation.RoleAssistant, Author: "a", Untrusted: "tool page", ToolCalls: []conversation.ToolCall{{ID: "c1", Name: "wire"}}}
+		said := conversation.Message{Role: conversation.RoleAssistant, Author: "a", Untrusted: "tool page", ToolCalls: []conversation.ToolCall{{
+			ID:   "c1",
+			Name: "wire",
+		}}}
 		require.NoError(t, store.Record(t.Context(), lease, 1, []execution.Entry{{Number: 1, Phase: execution.Done, Reply: said}}))
 		_, err = store.FailTurn(t.Context(), memory.Fail{
 			Ref: ref, TurnID: "t1", Epoch: lease.Epoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.ResourceAPI, "test", "down"),

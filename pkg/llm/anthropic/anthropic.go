@@ -1,7 +1,7 @@
-// Package anthropic provides Anthropic's models, over the Messages API and the official SDK.
+// Package anthropic provides Anthropic's models over the Messages API and the official SDK.
 //
-// The thoughts of a model before a tool call are sent back with the call (CO-11). Requests mark their common
-// beginnings for the provider's prompt cache: the tools, the system prompt, and the rounds of a step.
+// The thoughts of a model before a tool call are sent back together with the call (CO-11). Requests mark the parts
+// that the provider's prompt cache should store: the tools, the system prompt, and the rounds of a step.
 package anthropic
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// Prefix is the prefix of the models' names, before the slash.
+// Prefix is the prefix of the models' names, without the slash.
 const Prefix = "anthropic"
 
 // The environment variables that Provider reads.
@@ -31,60 +31,61 @@ const (
 
 const (
 	baseURL   = "https://api.anthropic.com"
-	maxTokens = 32_000 // what all models of the fourth generation and later can say
+	maxTokens = 32_000 // all models of the fourth generation and later can write this many tokens
 )
 
-// Config says how the provider is reached and asked. Zero values mean the defaults.
+// Config holds the settings of a model. Zero values mean the defaults.
 type Config struct {
-	Key       secret.Value // needed
+	Key       secret.Value // required
 	BaseURL   string       // default https://api.anthropic.com
-	MaxTokens int64        // that an answer may have; default 32000
-	Thinking  bool         // the model may think before it answers, as much as it finds right
+	MaxTokens int64        // limit of the tokens in an answer (0 means 32000)
+	Thinking  bool         // the model may think before it answers, and decides itself how much
 	Bounds    llm.Bounds
 	Retry     llm.Retry
-	// Table has the prices and context sizes of the models (the default is the built-in table, or none if BaseURL
-	// is set, because the prices of another server are unknown).
+	// Table holds the prices and context sizes of the models. The default is the built-in table. If BaseURL is
+	// set, there is no default, because the prices of another server are unknown.
 	Table llm.Table
 }
 
-// Provider opens models under "anthropic/", and under bare names that begin with claude. It reads the key from
-// ANTHROPIC_API_KEY and the address from ANTHROPIC_BASE_URL. Without a key, opening a model fails with an error
-// that names the variable (CO-10).
+// Provider returns the provider of models whose names begin with "anthropic/", or with claude and no prefix. It
+// reads the key from ANTHROPIC_API_KEY and the address from ANTHROPIC_BASE_URL. Without a key, opening a model
+// fails with an error that names the variable (CO-10).
 func Provider() llm.Provider {
-	return llm.Provider{Prefix: Prefix, Bare: []string{"claude"}, Open: func(name string) (llm.Model, error) {
+	return llm.Provider{Prefix: Prefix, BarePrefixes: []string{"claude"}, Open: func(name string) (llm.Model, error) {
 		return New(name, Config{Key: secret.New(os.Getenv(KeyVariable)), BaseURL: os.Getenv(BaseURLVariable)})
 	}}
 }
 
-// New returns the model with the given name, such as "anthropic/claude-sonnet-5". The prefix is optional. New
-// sends nothing. The model retries and knows its prices: see llm.Retried and llm.Priced.
+// New returns the model with the given name, such as "anthropic/claude-sonnet-5". The prefix is optional. New does
+// not connect to the provider. The model retries failed requests and reports costs: see llm.Retried and
+// llm.Priced.
 func New(name string, c Config) (llm.Model, error) {
 	bare := strings.TrimPrefix(name, Prefix+"/")
 	m := &model{
-		source:          llm.Source{Provider: Prefix, Model: Prefix + "/" + bare, Variable: KeyVariable, Key: c.Key},
+		source:          llm.Source{Provider: Prefix, Model: Prefix + "/" + bare, KeyVariable: KeyVariable, Key: c.Key},
 		model:           bare,
 		maxTokens:       cmp.Or(c.MaxTokens, maxTokens),
 		thinkingEnabled: c.Thinking,
 	}
 	if c.Key.Reveal() == "" {
-		return nil, m.source.MissingKey()
+		return nil, m.source.NewMissingKeyError()
 	}
 	m.messages = sdk.NewMessageService(
 		option.WithBaseURL(cmp.Or(c.BaseURL, baseURL)),
 		option.WithAPIKey(c.Key.Reveal()),
 		option.WithHTTPClient(llm.NewHTTPClient(c.Bounds)),
 		option.WithMaxRetries(0),
-		option.WithMiddleware(m.failOnErrorStatus),
-		option.WithoutOpenTelemetry(), // the mesh traces for itself, and tells providers nothing of it
+		option.WithMiddleware(m.checkStatus),
+		option.WithoutOpenTelemetry(), // the mesh has its own tracing, and must not send trace ids to providers
 	)
-	return llm.Retried(llm.Priced(m, c.Table.At(c.BaseURL)), c.Retry), nil
+	return llm.Retried(llm.Priced(m, c.Table.ForBaseURL(c.BaseURL)), c.Retry), nil
 }
 
 // model is a model of the provider. It is safe for concurrent use.
 type model struct {
 	source          llm.Source
 	messages        sdk.MessageService
-	model           string // as the provider knows it
+	model           string // name without the prefix, as the provider knows it
 	maxTokens       int64
 	thinkingEnabled bool
 }
@@ -95,11 +96,11 @@ func (m *model) Name() string { return m.source.Model }
 // Generate implements llm.Model. It sends one request.
 func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
-		stream := m.messages.NewStreaming(ctx, m.request(req))
+		stream := m.messages.NewStreaming(ctx, m.newRequest(req))
 		defer stream.Close() //nolint:errcheck // what was to be read was read
 		var r reply
 		for !r.isComplete && stream.Next() {
-			if said := r.read(stream.Current()); (said.Text != "" || said.Thought != "") && !yield(said, nil) {
+			if said := r.applyEvent(stream.Current()); (said.Text != "" || said.Thought != "") && !yield(said, nil) {
 				return
 			}
 		}
@@ -113,16 +114,16 @@ func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 	}
 }
 
-// lastDelta returns the last delta of a reply: its calls, its usage, and why it ended. The delta of a failed reply has
-// only the usage.
+// lastDelta returns the last delta of a reply: its calls, its usage, and why it ended. For a failed reply it
+// returns only the usage, and the error.
 func (m *model) lastDelta(ctx context.Context, r *reply, broken error) (llm.Delta, error) {
 	end := llm.Delta{Usage: r.usage()}
 	switch {
 	case !r.isComplete:
 		return end, m.streamError(ctx, broken)
-	case r.stop == sdk.StopReasonRefusal:
-		return end, m.source.Fail(llm.Refused, errors.New(cmp.Or(r.details, "the provider does not say why")))
-	case r.stop == sdk.StopReasonMaxTokens || r.stop == sdk.StopReasonModelContextWindowExceeded:
+	case r.stopReason == sdk.StopReasonRefusal:
+		return end, m.source.NewError(llm.ContentFiltered, errors.New(cmp.Or(r.stopDetails, "the provider does not say why")))
+	case r.stopReason == sdk.StopReasonMaxTokens || r.stopReason == sdk.StopReasonModelContextWindowExceeded:
 		end.Finish = llm.FinishLength
 	case len(r.calls) > 0:
 		end.Finish = llm.FinishCalls

@@ -22,10 +22,10 @@ var hello = llm.Request{Messages: []conversation.Message{conversation.User("Hell
 
 // Req: CO-12
 func TestModel_ReportsCachedTokens(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
-	said := llmtest.Ask(t.Context(), open(t, s, anthropic.Config{}), hello)
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
+	said := llmtest.Ask(t.Context(), openModel(t, s, anthropic.Config{}), hello)
 	require.NoError(t, said.Err)
-	want := llmtest.Said{
+	want := llmtest.Answer{
 		Texts:  []string{"Hello", ", wörld! <3"},
 		Usage:  execution.Usage{InputTokens: 3225, OutputTokens: 15, CachedTokens: 2000, CacheWriteTokens: 1200},
 		Finish: llm.FinishStop,
@@ -36,9 +36,9 @@ func TestModel_ReportsCachedTokens(t *testing.T) {
 }
 
 // Req: CO-11
-func TestModel_ReturnsItsThoughtsWithTheCall(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "tools.sse"))
-	m := open(t, s, anthropic.Config{Thinking: true})
+func TestModel_SendsThoughtsBackWithTheCall(t *testing.T) {
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "tools.sse"))
+	m := openModel(t, s, anthropic.Config{Thinking: true})
 	said := llmtest.Ask(t.Context(), m, hello)
 	require.NoError(t, said.Err)
 	require.Equal(t, []string{"Let me look."}, said.Texts)
@@ -56,12 +56,12 @@ func TestModel_ReturnsItsThoughtsWithTheCall(t *testing.T) {
 		{Role: conversation.RoleTool, ToolCallID: said.Calls[1].ID, Text: ""},
 	}}).Err
 	require.NoError(t, err)
-	require.JSONEq(t, llmtest.Recorded(t, "round.json"), s.Last().Body)
+	require.JSONEq(t, llmtest.ReadRecording(t, "round.json"), s.Last().Body)
 }
 
-func TestModel_SendsAConversationAsTheProviderWantsIt(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
-	err := llmtest.Ask(t.Context(), open(t, s, anthropic.Config{MaxTokens: 100}), llm.Request{
+func TestModel_ConvertsAConversationToTheProviderFormat(t *testing.T) {
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
+	err := llmtest.Ask(t.Context(), openModel(t, s, anthropic.Config{MaxTokens: 100}), llm.Request{
 		System: "Be brief.",
 		Tools: []llm.ToolSpec{
 			{Name: "look", Description: "Looks.", Schema: []byte(`{"type":"object","properties":{"at":{"type":"string"}},"additionalProperties":false}`)},
@@ -86,13 +86,13 @@ func TestModel_SendsAConversationAsTheProviderWantsIt(t *testing.T) {
 		},
 	}).Err
 	require.NoError(t, err)
-	require.JSONEq(t, llmtest.Recorded(t, "conversation.json"), s.Last().Body)
+	require.JSONEq(t, llmtest.ReadRecording(t, "conversation.json"), s.Last().Body)
 	require.Contains(t, s.Last().Body, "12345678901234567890", "numbers stay what they are")
 }
 
 func TestModel_ChoosesARouteWithoutTools(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
-	err := llmtest.Ask(t.Context(), open(t, s, anthropic.Config{}), llm.Request{
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
+	err := llmtest.Ask(t.Context(), openModel(t, s, anthropic.Config{}), llm.Request{
 		System:  "You route.",
 		Choices: []string{"writer", "researcher"},
 		Messages: []conversation.Message{
@@ -102,37 +102,49 @@ func TestModel_ChoosesARouteWithoutTools(t *testing.T) {
 		},
 	}).Err
 	require.NoError(t, err)
-	require.JSONEq(t, llmtest.Recorded(t, "choice.json"), s.Last().Body)
+	require.JSONEq(t, llmtest.ReadRecording(t, "choice.json"), s.Last().Body)
 }
 
 func TestModel_RefusalIsAFailureWithUsage(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "refusal.sse"))
-	said := llmtest.Ask(t.Context(), open(t, s, anthropic.Config{}), hello)
-	require.Equal(t, llm.Refused, llm.KindOf(said.Err))
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "refusal.sse"))
+	said := llmtest.Ask(t.Context(), openModel(t, s, anthropic.Config{}), hello)
+	require.Equal(t, llm.ContentFiltered, llm.KindOf(said.Err))
 	require.ErrorContains(t, said.Err, "against the usage policy")
-	require.NotContains(t, failure.Plain(said.Err), "against the usage policy")
+	require.NotContains(t, failure.PlainMessage(said.Err), "against the usage policy")
 	require.Equal(t, []string{"First, "}, said.Texts)
 	require.EqualValues(t, 40, said.Usage.InputTokens)
 }
 
 // Req: CO-13
-func TestModel_KnowsTheProvidersErrors(t *testing.T) {
+func TestModel_ClassifiesProviderErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		status int
 		body   string
 		kind   llm.Kind
 	}{
-		"key":        {401, `{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}`, llm.Authentication},
-		"context":    {400, `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 208310 tokens > 200000 maximum"}}`, llm.ContextLength},
-		"window":     {400, `{"type":"error","error":{"type":"invalid_request_error","message":"input length and max_tokens exceed context limit: 190000 + 32000 > 200000"}}`, llm.ContextLength},
-		"body":       {413, `{"type":"error","error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}`, llm.ContextLength},
-		"balance":    {400, `{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the Anthropic API."}}`, llm.Credits},
+		"key": {401, `{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}`, llm.Authentication},
+		"context": {
+			400, `{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 208310 tokens > 200000 maximum"}}`,
+			llm.ContextLength,
+		},
+		"window": {
+			400,
+			`{"type":"error","error":{"type":"invalid_request_error","message":"input length and max_tokens exceed context limit: 190000 + 32000 > 200000"}}`, llm.ContextLength,
+		},
+		"body": {413, `{"type":"error","error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}`, llm.ContextLength},
+		"balance": {
+			400,
+			`{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the Anthropic API."}}`, llm.Credits,
+		},
 		"billing":    {403, `{"type":"error","error":{"type":"billing_error","message":"Pay."}}`, llm.Credits},
 		"wrong":      {400, `{"type":"error","error":{"type":"invalid_request_error","message":"max_tokens: 5 > 4"}}`, llm.BadRequest},
 		"model":      {404, `{"type":"error","error":{"type":"not_found_error","message":"model: claude-0"}}`, llm.NotFound},
 		"overloaded": {529, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`, llm.Unavailable},
 		"proxy":      {502, `<html>Bad Gateway</html>`, llm.Unavailable},
-		"under way":  {200, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n", llm.Unavailable},
+		"under way": {
+			200, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n",
+			llm.Unavailable,
+		},
 		"unknown":    {200, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"new_error\",\"message\":\"?\"}}\n\n", llm.Unavailable},
 		"a web page": {200, "<html>Sign in</html>", llm.Connection},
 		"no JSON":    {200, "event: message_start\ndata: {\"type\":\n\n", llm.Malformed},
@@ -140,7 +152,7 @@ func TestModel_KnowsTheProvidersErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := llmtest.NewReplay(t, c.status, c.body)
-			err := llmtest.Ask(t.Context(), open(t, s, anthropic.Config{}), hello).Err
+			err := llmtest.Ask(t.Context(), openModel(t, s, anthropic.Config{}), hello).Err
 			require.Equal(t, c.kind, llm.KindOf(err), "%v", err)
 			require.NotContains(t, err.Error(), key)
 			require.Len(t, s.Requests(), 1, "the SDK asks once")
@@ -148,7 +160,7 @@ func TestModel_KnowsTheProvidersErrors(t *testing.T) {
 	}
 }
 
-// recordedHead is the beginning of a message.
+// recordedHead is the first event of a recorded message.
 const recordedHead = `event: message_start
 data: {"type":"message_start","message":{"id":"msg_01","type":"message","role":"assistant","content":[],"usage":{"input_tokens":25,"output_tokens":1}}}
 
@@ -157,25 +169,25 @@ data: {"type":"message_start","message":{"id":"msg_01","type":"message","role":"
 func TestModel_DropsLongThoughts(t *testing.T) {
 	r := wire{}.Stream(llmtest.Reply{Calls: []llmtest.Call{{ID: "1", Name: "look", Extra: strings.Repeat("x", 64<<10)}}})
 	s := llmtest.NewReplay(t, http.StatusOK, string(bytes.Join(slices.Concat(r.Begin, r.Body, r.End), nil)))
-	said := llmtest.Ask(t.Context(), open(t, s, anthropic.Config{}), hello)
+	said := llmtest.Ask(t.Context(), openModel(t, s, anthropic.Config{}), hello)
 	require.NoError(t, said.Err)
 	require.Empty(t, cmp.Diff([]conversation.ToolCall{{ID: "1", Name: "look", Arguments: "{}"}}, said.Calls))
 }
 
 // Req: CO-12
-func TestNew_KnowsPricesOfTheProvidersOwnAddressOnly(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
-	table := llm.Table{Models: map[string]llm.Entry{"anthropic/claude-sonnet-5": {Price: llm.Price{Input: 2, Output: 10, Cached: 0.2, Write: 2.5}}}}
-	said := llmtest.Ask(t.Context(), open(t, s, anthropic.Config{Table: table}), hello)
+func TestNew_UsesBuiltinPricesOnlyForTheProvidersOwnServer(t *testing.T) {
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
+	table := llm.Table{Models: map[string]llm.ModelEntry{"anthropic/claude-sonnet-5": {Price: llm.Price{Input: 2, Output: 10, Cached: 0.2, CacheWrite: 2.5}}}}
+	said := llmtest.Ask(t.Context(), openModel(t, s, anthropic.Config{Table: table}), hello)
 	require.NoError(t, said.Err)
 	require.EqualValues(t, 25*2+2000*0.2+1200*2.5+15*10, said.Usage.CostMicros)
-	said = llmtest.Ask(t.Context(), open(t, s, anthropic.Config{}), hello)
+	said = llmtest.Ask(t.Context(), openModel(t, s, anthropic.Config{}), hello)
 	require.NoError(t, said.Err)
 	require.Zero(t, said.Usage.CostMicros)
 }
 
 // Req: CO-10
-func TestNew_AMissingKeyNamesTheVariable(t *testing.T) {
+func TestNew_MissingKeyErrorNamesTheVariable(t *testing.T) {
 	t.Setenv(anthropic.KeyVariable, "")
 	_, err := anthropic.Provider().Open("anthropic/claude-sonnet-5")
 	require.True(t, failure.Is(err, failure.UserInvalidInput))
@@ -184,7 +196,7 @@ func TestNew_AMissingKeyNamesTheVariable(t *testing.T) {
 
 // Req: CO-9
 func TestProvider_ReadsKeyAndAddressFromTheEnvironment(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
 	t.Setenv(anthropic.KeyVariable, key)
 	t.Setenv(anthropic.BaseURLVariable, s.URL+"/proxy/")
 	t.Setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Other: set")

@@ -9,10 +9,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// userBlocks returns the blocks of a user message. Files come first, because the model reads a question about a file
-// better after the file.
+// userBlocks returns the blocks of a user message. Files come first, because the model answers a question about a
+// file better if it has read the file before.
 func userBlocks(m conversation.Message) []sdk.ContentBlockParamUnion {
-	said, files := llm.Shown(m, acceptsAttachment)
+	said, files := llm.SplitAttachments(m, acceptsAttachment)
 	var blocks []sdk.ContentBlockParamUnion
 	for _, f := range files {
 		data := base64.StdEncoding.EncodeToString(f.Data)

@@ -15,44 +15,45 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// failOnErrorStatus returns the failure for a response that has an error status. The SDK would read the whole body.
-func (m *model) failOnErrorStatus(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+// checkStatus is a middleware that returns an error for a response with an error status. Without it the SDK would
+// read the whole body, which may be huge.
+func (m *model) checkStatus(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 	res, err := next(req)
 	if err != nil || res.StatusCode < http.StatusBadRequest {
 		return res, err
 	}
-	kind, text := parseErrorBody(llm.ReadRefusal(res))
-	return nil, m.source.Refuse(res.StatusCode, res.Header, kind, text)
+	kind, text := parseErrorBody(llm.ReadErrorBody(res))
+	return nil, m.source.NewResponseError(res.StatusCode, res.Header, kind, text)
 }
 
-// streamError returns the failure for a stream that ended before its message was complete. Err is nil if the stream
+// streamError returns the error for a stream that ended before its message was complete. err is nil if the stream
 // just ended.
 func (m *model) streamError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if e, ok := errors.AsType[*sdk.Error](err); ok { // an event of the stream told of it
+	if e, ok := errors.AsType[*sdk.Error](err); ok { // an event of the stream reported the error
 		kind, text := parseErrorBody([]byte(e.RawJSON()))
-		return m.source.Fail(cmp.Or(kind, llm.Unavailable), errors.New(text))
+		return m.source.NewError(cmp.Or(kind, llm.Unavailable), errors.New(text))
 	}
 	if isDecodeError(err) {
-		return m.source.Fail(llm.Malformed, err)
+		return m.source.NewError(llm.Malformed, err)
 	}
-	return m.source.Broken(ctx, cmp.Or(err, errors.New("the stream ended before the message did")))
+	return m.source.NewConnectionError(ctx, cmp.Or(err, errors.New("the stream ended before the message did")))
 }
 
-// isDecodeError reports whether err says that a text is no JSON of the expected form.
+// isDecodeError reports whether err means that a text is not JSON of the expected form.
 func isDecodeError(err error) bool {
 	_, syntax := errors.AsType[*json.SyntaxError](err)
 	_, form := errors.AsType[*json.UnmarshalTypeError](err)
 	return syntax || form
 }
 
-// maxLogText limits the provider's own text in the log, in bytes.
+// maxLogText limits how much of the provider's error text is logged, in bytes.
 const maxLogText = 4 << 10
 
-// parseErrorBody reads the body of an error response. It returns the kind of the error (empty if the body does not say)
-// and its text.
+// parseErrorBody returns the kind and the text of the error in the body of a response. The kind is empty if the
+// body does not tell it.
 func parseErrorBody(body []byte) (llm.Kind, string) {
 	var c struct {
 		Error struct {
@@ -60,13 +61,14 @@ func parseErrorBody(body []byte) (llm.Kind, string) {
 			Message string        `json:"message"`
 		} `json:"error"`
 	}
-	_ = json.Unmarshal(body, &c) // what cannot be read stays empty
+	_ = json.Unmarshal(body, &c) // fields that cannot be decoded stay empty
 	text := cmp.Or(c.Error.Message, strings.TrimSpace(string(body)))
-	return kindOf(c.Error.Type, c.Error.Message), conversation.Cut(text, maxLogText)
+	return kindFromErrorType(c.Error.Type, c.Error.Message), conversation.Truncate(text, maxLogText)
 }
 
-// kindOf returns the kind of an error type of the provider (empty if only the status says it).
-func kindOf(sort sdk.ErrorType, text string) llm.Kind {
+// kindFromErrorType returns the kind of error for an error type of the provider. It is empty if only the status
+// tells the kind.
+func kindFromErrorType(sort sdk.ErrorType, text string) llm.Kind {
 	switch sort {
 	case sdk.ErrorTypeAuthenticationError:
 		return llm.Authentication
@@ -80,7 +82,7 @@ func kindOf(sort sdk.ErrorType, text string) llm.Kind {
 		return llm.Credits
 	case sdk.ErrorTypeOverloadedError, sdk.ErrorTypeAPIError, sdk.ErrorTypeTimeoutError:
 		return llm.Unavailable
-	case sdk.ErrorTypeInvalidRequestError: // is of many kinds, which only its words tell apart
+	case sdk.ErrorTypeInvalidRequestError: // covers several kinds, which only the message distinguishes
 		switch {
 		case strings.Contains(text, "prompt is too long"), strings.Contains(text, "context limit"):
 			return llm.ContextLength

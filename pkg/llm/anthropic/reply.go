@@ -11,47 +11,48 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// reply is a message of the model while it arrives.
+// reply holds the message of the model while it arrives.
 type reply struct {
-	blocks     map[int64]*block
-	thoughts   []thought // since the last call
-	calls      []conversation.ToolCall
-	used       sdk.Usage
-	stop       sdk.StopReason
-	details    string // why it was stopped, in the provider's words
-	isComplete bool
+	blocks      map[int64]*block
+	thoughts    []thought // thoughts since the last call
+	calls       []conversation.ToolCall
+	used        sdk.Usage
+	stopReason  sdk.StopReason
+	stopDetails string // the provider's explanation of why it stopped the message
+	isComplete  bool
 }
 
-// block is a part of the message that is not complete yet. Text has no blocks, because it is yielded as it comes.
+// block is a part of the message that is still incomplete. Text needs no block, because it is yielded as it
+// arrives.
 type block struct {
-	call    *conversation.ToolCall // nil: a thought
+	call    *conversation.ToolCall // the tool call (nil for a thought)
 	thought thought
-	text    strings.Builder // the arguments of the call, or what was thought
+	text    strings.Builder // the arguments of the call, or the text of the thought
 }
 
-// read applies the next event, and returns the text and the thoughts in it. It ignores unknown events and blocks,
-// because the API may add some.
-func (r *reply) read(e sdk.MessageStreamEventUnion) llm.Delta {
+// applyEvent adds the next event to the reply, and returns the text and the thoughts in it. It ignores unknown
+// events and blocks, because the provider may add new ones.
+func (r *reply) applyEvent(e sdk.MessageStreamEventUnion) llm.Delta {
 	switch e.Type {
 	case "message_start":
 		r.used = e.Message.Usage
 	case "content_block_start":
-		return r.start(e)
+		return r.startBlock(e)
 	case "content_block_delta":
 		return r.appendDelta(e)
 	case "content_block_stop":
-		r.finish(e.Index)
+		r.finishBlock(e.Index)
 	case "message_delta":
-		r.stop, r.details = e.Delta.StopReason, e.Delta.StopDetails.Explanation
-		r.count(e.Usage)
+		r.stopReason, r.stopDetails = e.Delta.StopReason, e.Delta.StopDetails.Explanation
+		r.updateUsage(e.Usage)
 	case "message_stop":
 		r.isComplete = true
 	}
 	return llm.Delta{}
 }
 
-// start begins a block.
-func (r *reply) start(e sdk.MessageStreamEventUnion) llm.Delta {
+// startBlock begins a block.
+func (r *reply) startBlock(e sdk.MessageStreamEventUnion) llm.Delta {
 	b := &block{}
 	var said llm.Delta
 	switch c := e.ContentBlock; c.Type {
@@ -85,8 +86,8 @@ func (r *reply) appendDelta(e sdk.MessageStreamEventUnion) llm.Delta {
 	return llm.Delta{Text: e.Delta.Text, Thought: e.Delta.Thinking}
 }
 
-// finish completes a block. A call gets the thoughts before it.
-func (r *reply) finish(index int64) {
+// finishBlock completes a block. A call gets the thoughts that came before it.
+func (r *reply) finishBlock(index int64) {
 	b := r.blocks[index]
 	delete(r.blocks, index)
 	switch {
@@ -95,16 +96,16 @@ func (r *reply) finish(index int64) {
 		b.thought.Text = b.text.String()
 		r.thoughts = append(r.thoughts, b.thought)
 	default:
-		b.call.Arguments = cmp.Or(b.text.String(), "{}") // a call without arguments has none
-		b.call.Extra = pack(r.thoughts)
+		b.call.Arguments = cmp.Or(b.text.String(), "{}") // the provider sends no text for a call without arguments
+		b.call.Extra = encodeThoughts(r.thoughts)
 		r.thoughts = nil
 		r.calls = append(r.calls, *b.call)
 	}
 }
 
-// count applies the usage that the end of the message reports. It counts the whole message. Counts that are
-// missing have not changed since the beginning.
-func (r *reply) count(u sdk.MessageDeltaUsage) {
+// updateUsage applies the usage at the end of the message, which covers the whole message. Missing numbers have
+// not changed since the beginning.
+func (r *reply) updateUsage(u sdk.MessageDeltaUsage) {
 	r.used.OutputTokens = u.OutputTokens
 	if u.JSON.InputTokens.Valid() {
 		r.used.InputTokens = u.InputTokens
@@ -117,7 +118,8 @@ func (r *reply) count(u sdk.MessageDeltaUsage) {
 	}
 }
 
-// usage returns the usage of the message. The provider counts cached input separately.
+// usage returns the usage of the message. The provider does not include cached tokens in its number of input
+// tokens, so usage adds them.
 func (r *reply) usage() execution.Usage {
 	return execution.Usage{
 		InputTokens:      r.used.InputTokens + r.used.CacheReadInputTokens + r.used.CacheCreationInputTokens,

@@ -13,28 +13,28 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// request returns req in the provider's form.
+// newRequest converts req to the provider's format.
 //
-// The provider caches everything before a breakpoint for five minutes, and charges a tenth of the price to read it
-// again. There is one breakpoint after the tools, one after the system prompt, and one after the last tool result
-// of a step, because the next round begins with all of it. A beginning that is too short to be cached costs
-// nothing extra.
-func (m *model) request(req llm.Request) sdk.MessageNewParams {
+// The provider caches everything before a breakpoint for five minutes, and charges a tenth of the price for
+// reading it again. There are breakpoints after the tools, after the system prompt, and after the last tool result
+// of a step. The next round begins with all of these. A breakpoint after too little text for the cache costs
+// nothing.
+func (m *model) newRequest(req llm.Request) sdk.MessageNewParams {
 	params := sdk.MessageNewParams{
 		Model:     m.model,
 		MaxTokens: m.maxTokens,
-		Messages:  messages(req.Messages),
-		Tools:     tools(req.Tools),
+		Messages:  toMessages(req.Messages),
+		Tools:     toTools(req.Tools),
 	}
 	if system := req.Instructions(); system != "" {
 		params.System = []sdk.TextBlockParam{{Text: system, CacheControl: sdk.NewCacheControlEphemeralParam()}}
 	}
 	if len(req.Tools) == 0 {
-		if params.Tools = tools(mentionedTools(req.Messages)); len(params.Tools) > 0 {
+		if params.Tools = toTools(mentionedTools(req.Messages)); len(params.Tools) > 0 {
 			params.ToolChoice = sdk.ToolChoiceUnionParam{OfNone: &sdk.ToolChoiceNoneParam{}}
 		}
 	}
-	if req.Temperature != nil && !m.thinkingEnabled { // one that thinks takes none
+	if req.Temperature != nil && !m.thinkingEnabled { // the provider rejects a temperature if the model thinks
 		params.Temperature = sdk.Float(min(1, *req.Temperature))
 	}
 	if m.thinkingEnabled {
@@ -43,11 +43,11 @@ func (m *model) request(req llm.Request) sdk.MessageNewParams {
 	return params
 }
 
-// tools returns the specs in the provider's form, with a breakpoint after the last one.
-func tools(specs []llm.ToolSpec) []sdk.ToolUnionParam {
+// toTools converts specs to the provider's format, with a cache breakpoint after the last tool.
+func toTools(specs []llm.ToolSpec) []sdk.ToolUnionParam {
 	var all []sdk.ToolUnionParam
 	for _, spec := range specs {
-		t := &sdk.ToolParam{Name: spec.Name, InputSchema: param.Override[sdk.ToolInputSchemaParam](schema(spec))}
+		t := &sdk.ToolParam{Name: spec.Name, InputSchema: param.Override[sdk.ToolInputSchemaParam](toSchema(spec))}
 		if spec.Description != "" {
 			t.Description = sdk.String(spec.Description)
 		}
@@ -59,16 +59,16 @@ func tools(specs []llm.ToolSpec) []sdk.ToolUnionParam {
 	return all
 }
 
-// schema returns the schema of the arguments. The provider requires one for every tool.
-func schema(spec llm.ToolSpec) json.RawMessage {
+// toSchema returns the schema of a tool's arguments. The provider requires one for every tool.
+func toSchema(spec llm.ToolSpec) json.RawMessage {
 	if len(spec.Schema) == 0 {
 		return json.RawMessage(`{"type":"object"}`)
 	}
 	return spec.Schema
 }
 
-// mentionedTools returns the tools that the messages mention. The provider requires their declarations even if the model
-// may not call them any more.
+// mentionedTools returns the tools that the messages mention. The provider requires their declarations even if the
+// model may no longer call them.
 func mentionedTools(messages []conversation.Message) []llm.ToolSpec {
 	var all []llm.ToolSpec
 	known := map[string]bool{}
@@ -83,13 +83,13 @@ func mentionedTools(messages []conversation.Message) []llm.ToolSpec {
 	return all
 }
 
-// missingBeginning is put before a conversation whose first message is not from the user, because the provider rejects such
-// a conversation.
-const missingBeginning = "(The conversation began before this.)"
+// missingBeginningNote is put before a conversation whose first message is not from the user, because the provider
+// rejects such a conversation.
+const missingBeginningNote = "(The conversation began before this.)"
 
-// messages returns a conversation in the form that the provider requires: messages of the user and the assistant
-// alternate, and the results of one round are together.
-func messages(all []conversation.Message) []sdk.MessageParam {
+// toMessages converts a conversation to the form that the provider requires. Messages of the user and the
+// assistant alternate, and the results of one round are in one message.
+func toMessages(all []conversation.Message) []sdk.MessageParam {
 	var out []sdk.MessageParam
 	add := func(role sdk.MessageParamRole, blocks []sdk.ContentBlockParamUnion) {
 		switch last := len(out) - 1; {
@@ -97,14 +97,14 @@ func messages(all []conversation.Message) []sdk.MessageParam {
 		case last >= 0 && out[last].Role == role:
 			out[last].Content = append(out[last].Content, blocks...)
 		case last < 0 && role == sdk.MessageParamRoleAssistant:
-			out = append(out, sdk.NewUserMessage(sdk.NewTextBlock(missingBeginning)), sdk.MessageParam{Role: role, Content: blocks})
+			out = append(out, sdk.NewUserMessage(sdk.NewTextBlock(missingBeginningNote)), sdk.MessageParam{Role: role, Content: blocks})
 		default:
 			out = append(out, sdk.MessageParam{Role: role, Content: blocks})
 		}
 	}
 	for i, m := range all {
 		switch m.ReaderRole() {
-		case conversation.RoleSystem: // is part of the instructions
+		case conversation.RoleSystem: // already part of the instructions
 		case conversation.RoleAssistant:
 			add(sdk.MessageParamRoleAssistant, assistantBlocks(m))
 		case conversation.RoleTool:
@@ -120,35 +120,35 @@ func messages(all []conversation.Message) []sdk.MessageParam {
 	return out
 }
 
-// assistantBlocks returns the blocks of an assistant message. Thoughts are where the model had them: before its first words,
-// and before its later calls.
+// assistantBlocks returns the blocks of an assistant message. Thoughts come where the model had them: before the
+// text, and before later calls.
 func assistantBlocks(m conversation.Message) []sdk.ContentBlockParamUnion {
 	var blocks []sdk.ContentBlockParamUnion
 	if len(m.ToolCalls) > 0 {
-		blocks = append(blocks, thoughts(m.ToolCalls[0].Extra)...)
+		blocks = append(blocks, decodeThoughts(m.ToolCalls[0].Extra)...)
 	}
 	blocks = append(blocks, textBlocks(m.Text)...)
 	for i, c := range m.ToolCalls {
 		if i > 0 {
-			blocks = append(blocks, thoughts(c.Extra)...)
+			blocks = append(blocks, decodeThoughts(c.Extra)...)
 		}
-		blocks = append(blocks, sdk.NewToolUseBlock(cleanID(c.ID), argumentsObject(c.Arguments), c.Name))
+		blocks = append(blocks, sdk.NewToolUseBlock(sanitizeID(c.ID), jsonObject(c.Arguments), c.Name))
 	}
 	return blocks
 }
 
-// toolResultBlock returns the block of a tool result, also if it is empty.
+// toolResultBlock returns the block of a tool result, even if the result is empty.
 func toolResultBlock(m conversation.Message) *sdk.ToolResultBlockParam {
-	r := &sdk.ToolResultBlockParam{ToolUseID: cleanID(m.ToolCallID)}
+	r := &sdk.ToolResultBlockParam{ToolUseID: sanitizeID(m.ToolCallID)}
 	if strings.TrimSpace(m.Text) != "" {
 		r.Content = []sdk.ToolResultBlockParamContentUnion{{OfText: &sdk.TextBlockParam{Text: m.Text}}}
 	}
 	return r
 }
 
-// argumentsObject returns the arguments of a call. Arguments that are no JSON object become an object with the text, so that the
-// model sees what it wrote.
-func argumentsObject(arguments string) any {
+// jsonObject returns the arguments of a call as a JSON object. Invalid arguments become the value of a field,
+// so that the model sees what it wrote.
+func jsonObject(arguments string) any {
 	var o map[string]json.RawMessage
 	if json.Unmarshal([]byte(cmp.Or(arguments, "{}")), &o) != nil || o == nil {
 		return map[string]string{"INVALID_JSON": arguments}
@@ -156,7 +156,8 @@ func argumentsObject(arguments string) any {
 	return json.RawMessage(cmp.Or(arguments, "{}"))
 }
 
-// textBlocks returns a block of text, or none if it is empty, because the provider rejects empty blocks.
+// textBlocks returns a block with the text. It returns none for an empty text, because the provider rejects empty
+// blocks.
 func textBlocks(s string) []sdk.ContentBlockParamUnion {
 	if strings.TrimSpace(s) == "" {
 		return nil
@@ -164,8 +165,8 @@ func textBlocks(s string) []sdk.ContentBlockParamUnion {
 	return []sdk.ContentBlockParamUnion{sdk.NewTextBlock(s)}
 }
 
-// invalidInID matches the characters that the provider does not accept in the id of a call. Ids of other providers may
-// have some.
-var invalidInID = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
+// invalidIDCharacter matches a character that the provider does not accept in the id of a call. Ids from other
+// providers may contain such characters.
+var invalidIDCharacter = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
 
-func cleanID(s string) string { return invalidInID.ReplaceAllString(s, "_") }
+func sanitizeID(s string) string { return invalidIDCharacter.ReplaceAllString(s, "_") }

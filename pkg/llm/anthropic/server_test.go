@@ -16,8 +16,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const key = "sk-ant-test-0123456789"
 
-// open returns a model that sends each request to the server once.
-func open(t *testing.T, s *llmtest.Replay, c anthropic.Config) llm.Model {
+// openModel returns a model that sends each request once, to the server s.
+func openModel(t *testing.T, s *llmtest.Replay, c anthropic.Config) llm.Model {
 	t.Helper()
 	c.Key, c.BaseURL, c.Retry = secret.New(key), s.URL, llm.Retry{Limit: -1}
 	m, err := anthropic.New("anthropic/claude-sonnet-5", c)

@@ -10,7 +10,7 @@ import (
 )
 
 // Req: CO-11, CO-12, CO-13
-func TestModel_IsOneThatAgentsCanUse(t *testing.T) {
+func TestModel_PassesTheSuite(t *testing.T) {
 	llmtest.Run(t, llmtest.Provider{
 		Name: anthropic.Prefix,
 		Wire: wire{},

@@ -7,33 +7,33 @@ import (
 	sdk "github.com/anthropics/anthropic-sdk-go"
 )
 
-// thought is a block of reasoning. It is stored with the call that it led to, and sent back unchanged, because the
-// provider checks its signature (CO-11).
+// thought is a block of reasoning. It is stored with the call to which it led, and sent back unchanged, because
+// the provider checks its signature (CO-11).
 type thought struct {
 	Text      string `json:"text,omitempty"`
 	Signature string `json:"signature,omitempty"`
-	Redacted  string `json:"redacted,omitempty"` // encrypted by the provider, instead of both
+	Redacted  string `json:"redacted,omitempty"` // encrypted thought, which the provider sends instead of text and signature
 }
 
-// mark is the prefix of conversation.ToolCall.Extra of this provider. Values from other providers are ignored. Other
-// providers ignore this one too, because it is no JSON.
-const mark = "anthropic:"
+// extraPrefix begins each conversation.ToolCall.Extra of this provider. This adapter ignores values without it,
+// which come from other providers. Other adapters ignore values with it, because they are not JSON.
+const extraPrefix = "anthropic:"
 
-// maxExtra is the limit of conversation.ToolCall.Extra, in bytes. Longer thoughts are dropped.
+// maxExtra is the maximum length of conversation.ToolCall.Extra in bytes. Longer thoughts are dropped.
 const maxExtra = 64 << 10
 
-// pack encodes thoughts for conversation.ToolCall.Extra. It returns "" if there are none.
-func pack(thoughts []thought) string {
+// encodeThoughts encodes thoughts for conversation.ToolCall.Extra. It returns "" if there are none.
+func encodeThoughts(thoughts []thought) string {
 	packed, err := json.Marshal(thoughts)
-	if len(thoughts) == 0 || err != nil || len(mark)+len(packed) > maxExtra {
+	if len(thoughts) == 0 || err != nil || len(extraPrefix)+len(packed) > maxExtra {
 		return ""
 	}
-	return mark + string(packed)
+	return extraPrefix + string(packed)
 }
 
-// thoughts decodes what pack encoded.
-func thoughts(extra string) []sdk.ContentBlockParamUnion {
-	packed, own := strings.CutPrefix(extra, mark)
+// decodeThoughts decodes the result of encodeThoughts.
+func decodeThoughts(extra string) []sdk.ContentBlockParamUnion {
+	packed, own := strings.CutPrefix(extra, extraPrefix)
 	var all []thought
 	if !own || json.Unmarshal([]byte(packed), &all) != nil {
 		return nil

@@ -12,18 +12,18 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 
-// wire is the format of the Messages API.
+// wire implements llmtest.Wire for the format of the Messages API.
 type wire struct{}
 
-type argumentsObject = map[string]any
+type jsonObject = map[string]any
 
-// event is one of a stream.
-func event(kind string, fields argumentsObject) []byte {
+// newEvent returns one event of a stream.
+func newEvent(kind string, fields jsonObject) []byte {
 	fields["type"] = kind
-	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", kind, packed(fields))
+	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", kind, mustMarshal(fields))
 }
 
-func packed(v any) []byte {
+func mustMarshal(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {
 		panic(err)
@@ -34,67 +34,67 @@ func packed(v any) []byte {
 func (wire) Stream(r llmtest.Reply) llmtest.Stream {
 	index := 0
 	var body [][]byte
-	block := func(content argumentsObject, deltas ...argumentsObject) {
-		body = append(body, event("content_block_start", argumentsObject{"index": index, "content_block": content}))
+	block := func(content jsonObject, deltas ...jsonObject) {
+		body = append(body, newEvent("content_block_start", jsonObject{"index": index, "content_block": content}))
 		for _, d := range deltas {
-			body = append(body, event("content_block_delta", argumentsObject{"index": index, "delta": d}))
+			body = append(body, newEvent("content_block_delta", jsonObject{"index": index, "delta": d}))
 		}
-		body = append(body, event("content_block_stop", argumentsObject{"index": index}))
+		body = append(body, newEvent("content_block_stop", jsonObject{"index": index}))
 		index++
 	}
-	if len(r.Say) > 0 {
-		var deltas []argumentsObject
-		for _, text := range r.Say {
-			deltas = append(deltas, argumentsObject{"type": "text_delta", "text": text})
+	if len(r.Texts) > 0 {
+		var deltas []jsonObject
+		for _, text := range r.Texts {
+			deltas = append(deltas, jsonObject{"type": "text_delta", "text": text})
 		}
-		block(argumentsObject{"type": "text", "text": ""}, deltas...)
+		block(jsonObject{"type": "text", "text": ""}, deltas...)
 	}
 	for _, c := range r.Calls {
 		if c.Extra != "" {
-			block(argumentsObject{"type": "thinking", "thinking": "", "signature": ""},
-				argumentsObject{"type": "thinking_delta", "thinking": "I need "},
-				argumentsObject{"type": "thinking_delta", "thinking": c.Name},
-				argumentsObject{"type": "signature_delta", "signature": c.Extra})
+			block(jsonObject{"type": "thinking", "thinking": "", "signature": ""},
+				jsonObject{"type": "thinking_delta", "thinking": "I need "},
+				jsonObject{"type": "thinking_delta", "thinking": c.Name},
+				jsonObject{"type": "signature_delta", "signature": c.Extra})
 		}
-		deltas := []argumentsObject{{"type": "input_json_delta", "partial_json": ""}}
-		for _, part := range c.Parts {
-			deltas = append(deltas, argumentsObject{"type": "input_json_delta", "partial_json": part})
+		deltas := []jsonObject{{"type": "input_json_delta", "partial_json": ""}}
+		for _, part := range c.ArgumentParts {
+			deltas = append(deltas, jsonObject{"type": "input_json_delta", "partial_json": part})
 		}
-		block(argumentsObject{"type": "tool_use", "id": c.ID, "name": c.Name, "input": argumentsObject{}}, deltas...)
+		block(jsonObject{"type": "tool_use", "id": c.ID, "name": c.Name, "input": jsonObject{}}, deltas...)
 	}
-	begin, end := usage(r.Usage)
+	begin, end := usageFields(r.Usage)
 	return llmtest.Stream{
 		Begin: [][]byte{
-			event("message_start", argumentsObject{"message": argumentsObject{
+			newEvent("message_start", jsonObject{"message": jsonObject{
 				"id": "msg_01", "type": "message", "role": "assistant", "model": "claude-test", "content": []any{},
 				"stop_reason": nil, "stop_sequence": nil, "usage": begin,
 			}}),
-			event("ping", argumentsObject{}),
+			newEvent("ping", jsonObject{}),
 		},
 		Body: body,
 		End: [][]byte{
-			event("message_delta", argumentsObject{"delta": argumentsObject{"stop_reason": stop(r), "stop_sequence": nil}, "usage": end}),
-			event("message_stop", argumentsObject{}),
+			newEvent("message_delta", jsonObject{"delta": jsonObject{"stop_reason": stopReason(r), "stop_sequence": nil}, "usage": end}),
+			newEvent("message_stop", jsonObject{}),
 		},
 	}
 }
 
-// usage returns the usage in the first and in the last event.
-func usage(u execution.Usage) (begin, end argumentsObject) {
-	begin = argumentsObject{
+// usageFields returns the usage fields of the first and of the last event of a stream.
+func usageFields(u execution.Usage) (begin, end jsonObject) {
+	begin = jsonObject{
 		"input_tokens":                u.InputTokens - u.CachedTokens - u.CacheWriteTokens,
 		"cache_read_input_tokens":     u.CachedTokens,
 		"cache_creation_input_tokens": u.CacheWriteTokens,
 		"output_tokens":               1,
 	}
-	return begin, argumentsObject{"output_tokens": u.OutputTokens}
+	return begin, jsonObject{"output_tokens": u.OutputTokens}
 }
 
-func stop(r llmtest.Reply) string {
+func stopReason(r llmtest.Reply) string {
 	switch {
 	case r.Filtered:
 		return "refusal"
-	case r.Cut:
+	case r.Truncated:
 		return "max_tokens"
 	case len(r.Calls) > 0:
 		return "tool_use"
@@ -102,8 +102,8 @@ func stop(r llmtest.Reply) string {
 	return "end_turn"
 }
 
-// codes maps kinds to the provider's error types, where it has one.
-var codes = map[llm.Kind]string{
+// errorTypes maps kinds of errors to the provider's error types, for the kinds that have one.
+var errorTypes = map[llm.Kind]string{
 	llm.Authentication: "authentication_error",
 	llm.Permission:     "permission_error",
 	llm.RateLimit:      "rate_limit_error",
@@ -114,23 +114,23 @@ var codes = map[llm.Kind]string{
 	llm.ContextLength:  "invalid_request_error",
 }
 
-func (wire) Refusal(_ int, kind llm.Kind, text string) []byte {
+func (wire) ErrorBody(_ int, kind llm.Kind, text string) []byte {
 	if kind == llm.ContextLength {
 		text = "prompt is too long: 210000 tokens > 200000 maximum; " + text
 	}
-	e := argumentsObject{"type": "api_error", "message": text}
-	if code, ok := codes[kind]; ok {
+	e := jsonObject{"type": "api_error", "message": text}
+	if code, ok := errorTypes[kind]; ok {
 		e["type"] = code
 	}
-	return packed(argumentsObject{"type": "error", "error": e, "request_id": "req_01"})
+	return mustMarshal(jsonObject{"type": "error", "error": e, "request_id": "req_01"})
 }
 
-func (w wire) Interruption(kind llm.Kind, text string) []byte {
-	return fmt.Appendf(nil, "event: error\ndata: %s\n\n", w.Refusal(0, kind, text))
+func (w wire) ErrorEvent(kind llm.Kind, text string) []byte {
+	return fmt.Appendf(nil, "event: error\ndata: %s\n\n", w.ErrorBody(0, kind, text))
 }
 
-// asked is a request as the API receives it.
-type asked struct {
+// wireRequest is a request in the format that the API receives.
+type wireRequest struct {
 	Model     string
 	MaxTokens int  `json:"max_tokens"`
 	Stream    bool `json:"stream"`
@@ -162,15 +162,15 @@ type block struct {
 	}
 }
 
-func (wire) Asked(r *http.Request, body []byte) (llmtest.Asked, error) {
-	var a asked
+func (wire) DecodeRequest(r *http.Request, body []byte) (llmtest.DecodedRequest, error) {
+	var a wireRequest
 	if err := json.Unmarshal(body, &a); err != nil {
-		return llmtest.Asked{}, err
+		return llmtest.DecodedRequest{}, err
 	}
 	if r.URL.Path != "/v1/messages" || r.Header.Get("Anthropic-Version") != "2023-06-01" || !a.Stream || a.MaxTokens == 0 {
-		return llmtest.Asked{}, fmt.Errorf("%s %s with %s is no request to the Messages API", r.Method, r.URL, body)
+		return llmtest.DecodedRequest{}, fmt.Errorf("%s %s with %s is no request to the Messages API", r.Method, r.URL, body)
 	}
-	out := llmtest.Asked{Model: a.Model, Key: r.Header.Get("X-Api-Key")}
+	out := llmtest.DecodedRequest{Model: a.Model, Key: r.Header.Get("X-Api-Key")}
 	for _, b := range a.System {
 		out.System += b.Text
 	}
@@ -184,7 +184,7 @@ func (wire) Asked(r *http.Request, body []byte) (llmtest.Asked, error) {
 		}
 		last = m.Role
 		if m.Role == conversation.RoleAssistant {
-			out.Messages = append(out.Messages, spoken(m.Content))
+			out.Messages = append(out.Messages, toAssistantMessage(m.Content))
 			continue
 		}
 		for _, b := range m.Content {
@@ -209,9 +209,9 @@ func (wire) Asked(r *http.Request, body []byte) (llmtest.Asked, error) {
 	return out, nil
 }
 
-// spoken returns the content of an assistant message. The signature of a thought is the Extra of the call after
-// it.
-func spoken(blocks []block) conversation.Message {
+// toAssistantMessage converts the content of an assistant message. The signature of a thought becomes the Extra of
+// the call that follows it.
+func toAssistantMessage(blocks []block) conversation.Message {
 	m := conversation.Message{Role: conversation.RoleAssistant}
 	extra := ""
 	for _, b := range blocks {

@@ -28,13 +28,13 @@ import (
 // Name is the full name of the model.
 const Name = "builtin/extractive"
 
-// Disclaimer is the last line of every answer with quotes.
+// Disclaimer is the last line of every answer that may quote documents.
 const Disclaimer = "(builtin/extractive: quoted from the documents, no language model involved)"
 
-// wordsPerDelta is the number of words in a delta.
+// wordsPerDelta is the number of words in each text delta.
 const wordsPerDelta = 4
 
-// Provider opens models under "builtin/". This is the only one.
+// Provider returns the provider of "builtin/" models. This package's model is the only one.
 func Provider() llm.Provider {
 	return llm.Provider{Prefix: "builtin", Open: func(name string) (llm.Model, error) {
 		if name != Name {
@@ -52,7 +52,7 @@ type model struct{}
 
 func (model) Name() string { return Name }
 
-// Generate implements llm.Model. Its usage is an estimate: four characters are a token.
+// Generate implements llm.Model. The usage that it reports is an estimate of one token for every four characters.
 func (model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		text, calls := reply(req)
@@ -69,28 +69,28 @@ func (model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta,
 		if len(calls) > 0 {
 			finish = llm.FinishCalls
 		}
-		yield(llm.Delta{ToolCalls: calls, Usage: estimate(req, text, calls), Finish: finish}, nil)
+		yield(llm.Delta{ToolCalls: calls, Usage: estimateUsage(req, text, calls), Finish: finish}, nil)
 	}
 }
 
-// reply returns the whole answer: a text or tool calls.
+// reply returns the whole answer: either a text or tool calls.
 func reply(req llm.Request) (string, []conversation.ToolCall) {
 	question, since := findQuestion(req.Messages)
 	if len(req.Choices) > 0 {
-		return decide(req.Choices, question), nil
+		return chooseWord(req.Choices, question), nil
 	}
 	found, told := collectPassages(since)
-	if tool, ok := searchTool(req.Tools); ok && !told {
-		return "", []conversation.ToolCall{search(tool, question)}
+	if tool, ok := findSearchTool(req.Tools); ok && !told {
+		return "", []conversation.ToolCall{newSearchCall(tool, question)}
 	}
 	if !told {
-		return askBack(question), nil
+		return clarifyingQuestion(question), nil
 	}
-	return compose(question, found, len(req.Tools) == 0), nil
+	return composeAnswer(question, found, len(req.Tools) == 0), nil
 }
 
-// decide returns one of the choices.
-func decide(choices []string, question string) string {
+// chooseWord returns the choice for asking back if the question is vague, and otherwise the first other choice.
+func chooseWord(choices []string, question string) string {
 	asksBack := func(choice string) bool { return strings.Contains(strings.ToLower(choice), "clarif") }
 	for _, choice := range choices {
 		if asksBack(choice) == isVague(question) {
@@ -100,17 +100,17 @@ func decide(choices []string, question string) string {
 	return choices[0]
 }
 
-// askBack returns the question to the user when there is nothing to quote.
-func askBack(question string) string {
+// clarifyingQuestion returns the question that the model asks the user when there is nothing to quote.
+func clarifyingQuestion(question string) string {
 	const ask = "What exactly would you like to know, and about which part?"
 	if said := strings.Join(strings.Fields(question), " "); said != "" {
-		return "You wrote “" + conversation.Brief(said, 200) + "”. " + ask
+		return "You wrote “" + conversation.Excerpt(said, 200) + "”. " + ask
 	}
 	return ask
 }
 
-// searchTool returns the first tool that takes a query.
-func searchTool(tools []llm.ToolSpec) (string, bool) {
+// findSearchTool returns the first tool that has a string parameter named query.
+func findSearchTool(tools []llm.ToolSpec) (string, bool) {
 	i := slices.IndexFunc(tools, func(t llm.ToolSpec) bool {
 		var schema struct {
 			Properties map[string]struct {
@@ -125,8 +125,9 @@ func searchTool(tools []llm.ToolSpec) (string, bool) {
 	return tools[i].Name, true
 }
 
-// search returns a call with the content words of the question, or with the whole question if it has none.
-func search(tool, question string) conversation.ToolCall {
+// newSearchCall returns a call of the search tool with the content words of the question. If it has none, the
+// whole question is the query.
+func newSearchCall(tool, question string) conversation.ToolCall {
 	query := strings.Join(contentWords(question), " ")
 	if query == "" {
 		query = question
@@ -135,7 +136,7 @@ func search(tool, question string) conversation.ToolCall {
 	return conversation.ToolCall{ID: "search_1", Name: tool, Arguments: string(arguments)}
 }
 
-// splitIntoDeltas splits a text into groups of words, with all white space.
+// splitIntoDeltas splits a text into groups of words and keeps all white space.
 func splitIntoDeltas(text string) []string {
 	var all []string
 	start, words, space := 0, 0, false
@@ -155,7 +156,7 @@ func splitIntoDeltas(text string) []string {
 	return all
 }
 
-func estimate(req llm.Request, text string, calls []conversation.ToolCall) execution.Usage {
+func estimateUsage(req llm.Request, text string, calls []conversation.ToolCall) execution.Usage {
 	in, out := utf8.RuneCountInString(req.System), utf8.RuneCountInString(text)
 	for _, m := range req.Messages {
 		in += utf8.RuneCountInString(m.Text)
@@ -166,7 +167,7 @@ func estimate(req llm.Request, text string, calls []conversation.ToolCall) execu
 	for _, c := range calls {
 		out += utf8.RuneCountInString(c.Name + c.Arguments)
 	}
-	return execution.Usage{InputTokens: tokens(in), OutputTokens: tokens(out)}
+	return execution.Usage{InputTokens: estimateTokens(in), OutputTokens: estimateTokens(out)}
 }
 
-func tokens(characters int) int64 { return int64((characters + 3) / 4) }
+func estimateTokens(characters int) int64 { return int64((characters + 3) / 4) }

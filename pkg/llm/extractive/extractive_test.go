@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/extractive"
 )
 
-// found is the result of a search: three passages, the last about something else.
+// found is a search result with three passages, of which the last is about another subject.
 const found = `docs/tiers.md:10
 | Tier | The only writer | Agents may |
 |---|---|---|
@@ -29,7 +29,7 @@ not its own. Nobody else cares.
 docs/food.md:1
 Bread is baked in an oven.`
 
-var searchTool = llm.ToolSpec{
+var findSearchTool = llm.ToolSpec{
 	Name:   "search_documents",
 	Schema: json.RawMessage(`{"type": "object", "properties": {"query": {"type": "string"}}}`),
 }
@@ -56,7 +56,7 @@ func generate(t *testing.T, req llm.Request) answer {
 	return a
 }
 
-func asked(texts ...conversation.Message) llm.Request { return llm.Request{Messages: texts} }
+func newRequest(texts ...conversation.Message) llm.Request { return llm.Request{Messages: texts} }
 
 func TestProvider_OpensOnlyKnownModels(t *testing.T) {
 	catalog, err := llm.NewCatalog(extractive.Provider())
@@ -80,18 +80,18 @@ func TestModel_AsksBackOnlyWhenTheQuestionIsVague(t *testing.T) {
 		"What may an agent write?": "research",
 		"Redis?":                   "research",
 	} {
-		req := asked(conversation.User(question))
+		req := newRequest(conversation.User(question))
 		req.Choices = []string{"Clarification", "research", "other"}
 		require.Equal(t, want, generate(t, req).text, question)
 	}
-	req := asked(conversation.User("help"))
+	req := newRequest(conversation.User("help"))
 	req.Choices = []string{"a", "b"}
 	require.Equal(t, "a", generate(t, req).text, "no choice asks back")
 }
 
 func TestModel_SearchesForTheWordsOfTheQuestion(t *testing.T) {
-	req := asked(conversation.User("What may an agent write, and may an agent read?"))
-	req.Tools = []llm.ToolSpec{{Name: "clock", Schema: json.RawMessage(`{"type": "object"}`)}, searchTool}
+	req := newRequest(conversation.User("What may an agent write, and may an agent read?"))
+	req.Tools = []llm.ToolSpec{{Name: "clock", Schema: json.RawMessage(`{"type": "object"}`)}, findSearchTool}
 	got := generate(t, req)
 	require.Empty(t, got.text)
 	require.Len(t, got.calls, 1)
@@ -102,24 +102,24 @@ func TestModel_SearchesForTheWordsOfTheQuestion(t *testing.T) {
 }
 
 func TestModel_CombinesQuestionAndClarification(t *testing.T) {
-	req := asked(
+	req := newRequest(
 		conversation.User("Old question about bread"),
 		conversation.Assistant("synthesis", "Bread is baked."),
 		conversation.User("Who owns it?"),
 		conversation.Assistant("clarification", "What do you mean by it?"),
 		conversation.User("the memory tier"),
 	)
-	req.Tools = []llm.ToolSpec{searchTool}
+	req.Tools = []llm.ToolSpec{findSearchTool}
 	require.JSONEq(t, `{"query": "owns memory tier"}`, generate(t, req).calls[0].Arguments)
 }
 
 func TestModel_QuotesMatchingPassagesWithTheirPlace(t *testing.T) {
-	req := asked(
+	req := newRequest(
 		conversation.User("What may an agent write?"),
 		conversation.Message{Role: conversation.RoleAssistant, ToolCalls: []conversation.ToolCall{{ID: "1", Name: "search_documents"}}},
 		conversation.Message{Role: conversation.RoleTool, ToolCallID: "1", Text: found},
 	)
-	req.Tools = []llm.ToolSpec{searchTool}
+	req.Tools = []llm.ToolSpec{findSearchTool}
 	got := generate(t, req)
 	require.Empty(t, got.calls)
 	require.Contains(t, got.text, "“No agent can write state that is not its own.” (docs/life.md:4)")
@@ -132,7 +132,7 @@ func TestModel_QuotesMatchingPassagesWithTheirPlace(t *testing.T) {
 }
 
 func TestModel_ListsSourcesInAFinalAnswer(t *testing.T) {
-	got := generate(t, asked(
+	got := generate(t, newRequest(
 		conversation.User("What may an agent write?"),
 		conversation.Message{Role: conversation.RoleUser, Author: "research", Text: "What the steps before this one observed:\n\n" +
 			"Used tool: search_documents\n" + found + "\n\nWhat research said:\n\nAn agent may write a poem."},
@@ -143,9 +143,12 @@ func TestModel_ListsSourcesInAFinalAnswer(t *testing.T) {
 }
 
 func TestModel_QuotesWithoutPlacesWhenThereAreNone(t *testing.T) {
-	got := generate(t, asked(
+	got := generate(t, newRequest(
 		conversation.User("How warm is Oslo?"),
-		conversation.Message{Role: conversation.RoleUser, Author: "weather", Text: "What the steps before this one observed:\n\nUsed tool: weather\nOslo is warm today."},
+		conversation.Message{
+			Role: conversation.RoleUser, Author: "weather",
+			Text: "What the steps before this one observed:\n\nUsed tool: weather\nOslo is warm today.",
+		},
 	))
 	require.Contains(t, got.text, "“Oslo is warm today.”")
 	require.NotContains(t, got.text, "Sources:")
@@ -154,7 +157,7 @@ func TestModel_QuotesWithoutPlacesWhenThereAreNone(t *testing.T) {
 func TestModel_ReportsThatNoPassageMatches(t *testing.T) {
 	for name, text := range map[string]string{"no passage": "(no output)", "others": found} {
 		t.Run(name, func(t *testing.T) {
-			got := generate(t, asked(
+			got := generate(t, newRequest(
 				conversation.User("What is the capital of France?"),
 				conversation.Message{Role: conversation.RoleTool, ToolCallID: "1", Text: text},
 			))
@@ -165,16 +168,16 @@ func TestModel_ReportsThatNoPassageMatches(t *testing.T) {
 
 // Req: RA-13
 func TestModel_AsksForClarificationOfAVagueQuestion(t *testing.T) {
-	got := generate(t, asked(conversation.User("Tell me about it")))
+	got := generate(t, newRequest(conversation.User("Tell me about it")))
 	require.Equal(t, "You wrote “Tell me about it”. What exactly would you like to know, and about which part?", got.text)
-	require.True(t, strings.HasSuffix(generate(t, asked()).text, "?"))
+	require.True(t, strings.HasSuffix(generate(t, newRequest()).text, "?"))
 }
 
 func TestModel_StopsWhenItsContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var last error
-	for _, err := range extractive.New().Generate(ctx, asked(conversation.User("Tell me about it"))) {
+	for _, err := range extractive.New().Generate(ctx, newRequest(conversation.User("Tell me about it"))) {
 		cancel()
 		last = err
 	}
@@ -182,7 +185,7 @@ func TestModel_StopsWhenItsContextEnds(t *testing.T) {
 }
 
 func TestModel_IsDeterministic(t *testing.T) {
-	req := asked(conversation.User("What may an agent write?"), conversation.Message{Role: conversation.RoleTool, Text: found})
+	req := newRequest(conversation.User("What may an agent write?"), conversation.Message{Role: conversation.RoleTool, Text: found})
 	first := generate(t, req)
 	for range 20 {
 		require.Equal(t, first, generate(t, req))

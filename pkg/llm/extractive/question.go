@@ -8,8 +8,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// findQuestion returns the user's question, and the texts to quote from: files of the question and later messages.
-// If the agent had asked back, the question includes what the user asked first (C-36).
+// findQuestion returns the user's question, and the messages to quote from: the files of the question and all
+// later messages. If the question answers a clarifying question of the agent, it includes the user's original
+// question (C-36).
 func findQuestion(messages []conversation.Message) (string, []conversation.Message) {
 	byUser := func(m conversation.Message) bool { return m.Role == conversation.RoleUser && m.Author == "" }
 	last := lastIndex(messages, byUser)
@@ -22,7 +23,7 @@ func findQuestion(messages []conversation.Message) (string, []conversation.Messa
 			question = messages[first].Text + "\n" + question
 		}
 	}
-	return question, append(searchResultsOf(messages[last]), messages[last+1:]...)
+	return question, append(attachmentsAsResults(messages[last]), messages[last+1:]...)
 }
 
 func isQuestion(m conversation.Message) bool {
@@ -38,10 +39,10 @@ func lastIndex(messages []conversation.Message, ok func(conversation.Message) bo
 	return -1
 }
 
-// isVague reports whether a question has no word to search for.
+// isVague reports whether a question contains no word to search for.
 func isVague(question string) bool { return len(contentWords(question)) == 0 }
 
-// contentWords returns the words of a text that carry its meaning, in order and without repetitions.
+// contentWords returns the words of a text that carry its meaning, in order and without duplicates.
 func contentWords(text string) []string {
 	var all []string
 	seen := map[string]bool{}
@@ -56,7 +57,7 @@ func contentWords(text string) []string {
 	return all
 }
 
-// stems returns the stems of the content words of a text, for comparisons.
+// stems returns the set of stems of the content words of a text.
 func stems(text string) map[string]bool {
 	all := map[string]bool{}
 	for _, w := range contentWords(text) {
@@ -71,8 +72,8 @@ func words(text string) []string {
 	})
 }
 
-// stem removes the most common English endings from a lower-case word. It need not be correct, only the same for
-// all forms of a word.
+// stem removes the most common English endings from a lower-case word. The result need not be a real stem, but it
+// must be the same for all forms of a word.
 func stem(word string) string {
 	for _, ending := range []struct{ from, to string }{
 		{"ies", "y"}, {"ings", ""}, {"ing", ""}, {"ers", ""}, {"er", ""}, {"ed", ""}, {"es", ""}, {"s", ""}, {"e", ""},

@@ -11,21 +11,22 @@ import (
 )
 
 const (
-	maxQuotes = 4   // in one answer
-	maxQuote  = 400 // characters
+	maxQuotes      = 4   // maximum number of quotes in one answer
+	maxQuoteLength = 400 // maximum length of a quote in characters
 )
 
-// nothingFound begins an answer without quotes.
+// nothingFound is the beginning of an answer without quotes.
 const nothingFound = "I found nothing on that"
 
-// compose returns an answer of quotes, each with its place. A final answer repeats the places as a list.
-func compose(question string, found []passage, final bool) string {
+// composeAnswer returns an answer that consists of quotes, each with its place. A final answer also lists the
+// places at the end.
+func composeAnswer(question string, found []passage, final bool) string {
 	quotes := bestUnits(question, found)
 	if len(quotes) == 0 {
 		return nothingFound + " in what I could read.\n\n" + Disclaimer
 	}
 	var b strings.Builder
-	b.WriteString("On “" + conversation.Brief(question, 200) + "” the documents say:\n")
+	b.WriteString("On “" + conversation.Excerpt(question, 200) + "” the documents say:\n")
 	var places []string
 	for _, q := range quotes {
 		b.WriteString("\n- “" + q.text + "”")
@@ -45,19 +46,19 @@ func compose(question string, found []passage, final bool) string {
 	return b.String()
 }
 
-// scoredUnit is a unit with a score for how well it fits the question.
+// scoredUnit is a unit with a score that says how well it fits the question.
 type scoredUnit struct {
 	unit
 	score float64
 }
 
-// bestUnits returns the units that fit the question best, best first. Rare words of the question weigh more than
-// frequent ones. A unit also gains from its passage, and from being found early. The result is empty if no passage
-// has a third of the question's words.
+// bestUnits returns the units that fit the question best, best first. Rare words of the question count more than
+// frequent ones. The score of a unit also grows with the score of its passage, and earlier passages score higher.
+// The result is empty if no passage has a third of the question's words.
 func bestUnits(question string, found []passage) []unit {
 	wanted := stems(question)
 	var all []unit
-	var has []map[string]bool // of each unit: the wanted stems in it
+	var has []map[string]bool // for each unit, the wanted stems in it
 	frequency := map[string]float64{}
 	inPassage := make([]map[string]bool, len(found))
 	for n, p := range found {
@@ -73,7 +74,7 @@ func bestUnits(question string, found []passage) []unit {
 	}
 	weight := func(set map[string]bool) float64 {
 		sum := 0.0
-		for _, s := range slices.Sorted(maps.Keys(set)) { // in one order, for equal sums
+		for _, s := range slices.Sorted(maps.Keys(set)) { // sorted, because the sum depends on the order
 			sum += math.Log(1 + float64(len(all))/frequency[s])
 		}
 		return sum
@@ -84,7 +85,7 @@ func bestUnits(question string, found []passage) []unit {
 		if len(has[i]) == 0 || 3*len(around) < len(wanted) {
 			continue
 		}
-		score := weight(has[i]) + weight(matchingStems(wanted, u.own)) + 0.3*weight(around)
+		score := weight(has[i]) + weight(matchingStems(wanted, u.rawText)) + 0.3*weight(around)
 		score *= 1 + 0.5/float64(1+u.passage)
 		score *= 1 / (1 + float64(len(u.text))/800)
 		if len(words(u.text)) < 4 {

@@ -10,12 +10,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// unit is the smallest thing that is quoted: a sentence, a table row or a line of code.
+// unit is the smallest text that can be quoted: a sentence, a table row or a line of code.
 type unit struct {
-	passage int // its number, in the order in which they were found
+	passage int // index of the passage
 	place   string
 	text    string
-	own     string // text without the names of a table's columns
+	rawText string // text without the names of the table's columns
 }
 
 // splitter splits a passage into units, line by line.
@@ -25,12 +25,12 @@ type splitter struct {
 	units  []unit
 
 	code      bool     // inside a block of code
-	header    []string // of the table that goes on; empty, not nil, when it has none
+	header    []string // header of the current table (nil outside of a table, empty if the table has none)
 	paragraph []string
-	start     int // line in which the paragraph begins
+	start     int // index of the first line of the paragraph
 }
 
-const fence = "```" // around a block of code of Markdown
+const fence = "```" // encloses a block of code in Markdown
 
 var listItem = regexp.MustCompile(`^(?:[-*+]|\d+\.) +`)
 
@@ -38,32 +38,32 @@ var listItem = regexp.MustCompile(`^(?:[-*+]|\d+\.) +`)
 func (p passage) units(number int) []unit {
 	s := &splitter{passage: p, number: number, code: p.startsInCode()}
 	for i, line := range p.lines {
-		s.take(i, strings.TrimSpace(line))
+		s.addLine(i, strings.TrimSpace(line))
 	}
-	s.flush()
+	s.finishParagraph()
 	return s.units
 }
 
-func (s *splitter) take(line int, text string) {
+func (s *splitter) addLine(line int, text string) {
 	comment, isComment := strings.CutPrefix(text, "//")
 	switch {
 	case strings.HasPrefix(text, fence):
-		s.flush()
+		s.finishParagraph()
 		s.code = !s.code
 		return
 	case s.code, path.Ext(s.path) == ".go" && !isComment:
-		s.flush()
-		s.add(line, text, text)
+		s.finishParagraph()
+		s.addUnit(line, text, text)
 		return
 	case strings.HasPrefix(text, "|"):
-		s.flush()
+		s.finishParagraph()
 		s.tableRow(line, text)
 		return
 	case text == "", strings.HasPrefix(text, "#"):
-		s.flush()
+		s.finishParagraph()
 		return
 	case listItem.MatchString(text):
-		s.flush()
+		s.finishParagraph()
 		text = listItem.ReplaceAllString(text, "")
 	case isComment:
 		text = strings.TrimSpace(comment)
@@ -74,16 +74,16 @@ func (s *splitter) take(line int, text string) {
 	s.paragraph = append(s.paragraph, text)
 }
 
-// tableRow formats a row so that it can be read alone: each cell after the name of its column.
+// tableRow adds a table row as a unit that can be read alone, with the name of its column before each cell.
 func (s *splitter) tableRow(line int, text string) {
-	cells := cellsOf(text)
+	cells := splitCells(text)
 	switch {
 	case isTableRule(text):
 		return
 	case s.header == nil && line+1 < len(s.lines) && isTableRule(s.lines[line+1]):
 		s.header = cells
 		return
-	case s.header == nil: // the passage begins inside of a table
+	case s.header == nil: // the passage begins inside a table
 		s.header = []string{}
 	}
 	var parts []string
@@ -95,13 +95,13 @@ func (s *splitter) tableRow(line int, text string) {
 			parts = append(parts, cell)
 		}
 	}
-	s.add(line, strings.Join(parts, "; "), text)
+	s.addUnit(line, strings.Join(parts, "; "), text)
 }
 
-// isTableRule reports whether a line separates the header of a table from its rows.
+// isTableRule reports whether a line is the rule between the header of a table and its rows.
 func isTableRule(text string) bool { return strings.Trim(text, "|-: ") == "" }
 
-func cellsOf(line string) []string {
+func splitCells(line string) []string {
 	cells := strings.Split(strings.Trim(line, "| "), "|")
 	for i := range cells {
 		cells[i] = strings.TrimSpace(cells[i])
@@ -109,18 +109,18 @@ func cellsOf(line string) []string {
 	return cells
 }
 
-func (s *splitter) flush() {
+func (s *splitter) finishParagraph() {
 	for _, sentence := range sentences(s.paragraph) {
-		s.add(s.start+sentence.line, sentence.text, sentence.text)
+		s.addUnit(s.start+sentence.line, sentence.text, sentence.text)
 	}
 	s.paragraph = nil
 }
 
-func (s *splitter) add(line int, text, own string) {
+func (s *splitter) addUnit(line int, text, own string) {
 	if strings.ContainsFunc(text, isDrawing) {
 		return
 	}
-	u := unit{passage: s.number, text: conversation.Brief(text, maxQuote), own: own}
+	u := unit{passage: s.number, text: conversation.Excerpt(text, maxQuoteLength), rawText: own}
 	if s.path != "" {
 		u.place = s.path + ":" + strconv.Itoa(s.line+line)
 	}
@@ -129,10 +129,11 @@ func (s *splitter) add(line int, text, own string) {
 	}
 }
 
-// isDrawing reports whether a character draws boxes or arrows. A line with such characters is a picture.
+// isDrawing reports whether a character draws boxes or arrows. A line with such a character is part of a diagram
+// and is not quoted.
 func isDrawing(r rune) bool { return r >= '\u2500' && r <= '\u25ff' }
 
-// startsInCode reports whether the passage is the end of a block of code.
+// startsInCode reports whether the passage begins inside a block of code.
 func (p passage) startsInCode() bool {
 	fences, last := 0, ""
 	for _, line := range p.lines {
@@ -150,8 +151,8 @@ type sentence struct {
 	text string
 }
 
-// sentences splits the lines of a paragraph after full stops, question marks and exclamation marks that are
-// followed by a space and a capital letter or a quotation mark.
+// sentences splits the lines of a paragraph into sentences. A sentence ends with a full stop, question mark or
+// exclamation mark before a space and a capital letter or quotation mark.
 func sentences(lines []string) []sentence {
 	var all []sentence
 	var b strings.Builder
@@ -178,7 +179,7 @@ func sentences(lines []string) []sentence {
 	return all
 }
 
-// isSentenceEnd reports whether the text after a full stop begins a new sentence.
+// isSentenceEnd reports whether a sentence ends before rest, which is the text after a full stop.
 func isSentenceEnd(rest []rune) bool {
 	if len(rest) == 0 {
 		return true

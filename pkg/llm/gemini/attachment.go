@@ -7,9 +7,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// user returns the parts of a user message, files first.
-func user(m conversation.Message) []*genai.Part {
-	said, files := llm.Shown(m, takes)
+// userParts returns the parts of a user message, files first.
+func userParts(m conversation.Message) []*genai.Part {
+	said, files := llm.SplitAttachments(m, acceptsAttachment)
 	var parts []*genai.Part
 	for _, f := range files {
 		parts = append(parts, &genai.Part{InlineData: &genai.Blob{MIMEType: llm.MediaType(f), Data: f.Data}})
@@ -17,4 +17,4 @@ func user(m conversation.Message) []*genai.Part {
 	return append(parts, textParts(said)...)
 }
 
-func takes(mediaType string) bool { return llm.IsImage(mediaType) || mediaType == llm.PDF }
+func acceptsAttachment(mediaType string) bool { return llm.IsImage(mediaType) || mediaType == llm.PDF }

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// Provider is added to the catalog, which finds models by their names.
+// Add Provider to a catalog, which finds models by their names.
 func ExampleProvider() {
 	catalog, err := llm.NewCatalog(gemini.Provider())
 	if err != nil {
@@ -23,7 +23,7 @@ func ExampleProvider() {
 	// Output: [gemini/]
 }
 
-// A model streams its answer. A local server takes the place of the provider.
+// A model streams its answer. A local server replaces the provider.
 func ExampleNew() {
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.ServeFile(w, r, "testdata/text.sse")

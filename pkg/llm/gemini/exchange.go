@@ -11,22 +11,22 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// exchange holds what the SDK hides about a request: the body of an error response, and the error that broke the
-// response, which the SDK would write to the log of the process.
+// exchange holds facts about a request that the SDK hides: the error in an error response, and the error that
+// broke the response, which the SDK would write to the log of the process.
 type exchange struct {
-	refused  error
-	answered bool
-	broken   error
+	responseErr error
+	hasResponse bool
+	streamErr   error
 }
 
 type exchangeKey struct{}
 
-// with returns a context with which the transport fills x.
-func (x *exchange) with(ctx context.Context) context.Context {
-	return context.WithValue(ctx, exchangeKey{}, x)
+// newContext returns a context that makes transport fill x.
+func (e *exchange) newContext(ctx context.Context) context.Context {
+	return context.WithValue(ctx, exchangeKey{}, e)
 }
 
-// transport repairs responses for the SDK, which fails at comments and at the web pages of proxies.
+// transport adapts responses for the SDK, which fails on comments and on the web pages of proxies.
 type transport struct {
 	next   http.RoundTripper
 	source llm.Source
@@ -39,67 +39,67 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil || !ok {
 		return res, err
 	}
-	if res.StatusCode >= http.StatusBadRequest { // the SDK would read all of it
-		x.refused = responseError(t.source, res)
-		return nil, errors.New("the provider refused")
+	if res.StatusCode >= http.StatusBadRequest { // the SDK would read the whole body, which may be huge
+		x.responseErr = responseError(t.source, res)
+		return nil, errors.New("the provider rejected the request")
 	}
-	x.answered = true
-	res.Body = &events{Closer: res.Body, lines: bufio.NewReader(res.Body), exchange: x}
+	x.hasResponse = true
+	res.Body = &eventReader{Closer: res.Body, lines: bufio.NewReader(res.Body), exchange: x}
 	return res, nil
 }
 
-// events reads an event stream without its comments, which the SDK would take for errors, and with plain line
-// ends. It ends where the stream breaks.
-type events struct {
+// eventReader reads an event stream. It removes comments, which the SDK would treat as errors, and carriage
+// returns. It ends with io.EOF where the stream breaks.
+type eventReader struct {
 	io.Closer
-	lines    *bufio.Reader
-	exchange *exchange
-	rest     []byte // read, and not yet handed on
-	end      error  // of the stream
-	inside   bool   // an event, which the next empty line ends
-	middle   bool   // of a line that is longer than the reader holds
-	kept     bool   // that line, so far
+	lines     *bufio.Reader
+	exchange  *exchange
+	unread    []byte // filtered bytes that Read has not returned yet
+	err       error  // why the stream ended (nil while it is open)
+	inEvent   bool   // inside an event, which the next empty line ends
+	inLine    bool   // inside a line that is longer than the buffer of lines
+	keepsLine bool   // the current line is passed on
 }
 
 // Read implements io.Reader.
-func (e *events) Read(p []byte) (int, error) {
-	for len(e.rest) == 0 {
-		if e.end != nil {
+func (e *eventReader) Read(p []byte) (int, error) {
+	for len(e.unread) == 0 {
+		if e.err != nil {
 			return 0, io.EOF
 		}
 		line, err := e.lines.ReadSlice('\n')
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			e.end = err
+			e.err = err
 		}
-		if e.end != nil && !errors.Is(e.end, io.EOF) {
-			e.exchange.broken = e.end
+		if e.err != nil && !errors.Is(e.err, io.EOF) {
+			e.exchange.streamErr = e.err
 		}
-		e.rest = e.keep(line)
+		e.unread = e.filterLine(line)
 	}
-	n := copy(p, e.rest)
-	e.rest = e.rest[n:]
+	n := copy(p, e.unread)
+	e.unread = e.unread[n:]
 	return n, nil
 }
 
-// keep returns the part of a line that the SDK may read.
-func (e *events) keep(line []byte) []byte {
+// filterLine returns the part of a line that the SDK may read.
+func (e *eventReader) filterLine(line []byte) []byte {
 	if len(line) == 0 {
 		return nil
 	}
-	if !e.middle {
+	if !e.inLine {
 		empty := len(bytes.TrimRight(line, "\r\n")) == 0
-		e.kept = e.inside || !empty
+		e.keepsLine = e.inEvent || !empty
 		if line[0] == ':' {
-			e.kept = false
+			e.keepsLine = false
 		} else {
-			e.inside = !empty
+			e.inEvent = !empty
 		}
 	}
-	e.middle = line[len(line)-1] != '\n'
-	if !e.kept {
+	e.inLine = line[len(line)-1] != '\n'
+	if !e.keepsLine {
 		return nil
 	}
-	if !e.middle {
+	if !e.inLine {
 		line = append(bytes.TrimRight(line, "\r\n"), '\n')
 	}
 	return line

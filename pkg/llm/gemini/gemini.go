@@ -1,7 +1,7 @@
-// Package gemini provides Google's models, over the Gemini API and the official SDK.
+// Package gemini provides Google's models over the Gemini API and the official SDK.
 //
-// The signature of a model's thoughts before a tool call is sent back with the call (CO-11). The provider caches
-// the beginnings of requests by itself.
+// The signature of a model's thoughts before a tool call is sent back together with the call (CO-11). The provider
+// caches the beginnings of requests automatically.
 package gemini
 
 import (
@@ -21,72 +21,72 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// Prefix is the prefix of the models' names, before the slash.
+// Prefix is the prefix of the models' names, without the slash.
 const Prefix = "gemini"
 
 // The environment variables that Provider reads.
 const (
 	KeyVariable      = "GEMINI_API_KEY"
-	OtherKeyVariable = "GOOGLE_API_KEY" // when the first is not set
+	OtherKeyVariable = "GOOGLE_API_KEY" // used if KeyVariable is not set
 	BaseURLVariable  = "GEMINI_BASE_URL"
 )
 
 const baseURL = "https://generativelanguage.googleapis.com"
 
-// Config says how the provider is reached and asked. Zero values mean the defaults.
+// Config holds the settings of a model. Zero values mean the defaults.
 type Config struct {
-	Key       secret.Value // needed
+	Key       secret.Value // required
 	BaseURL   string       // default https://generativelanguage.googleapis.com
-	MaxTokens int32        // that an answer may have, thoughts included; default: the model's own limit
+	MaxTokens int32        // limit of the tokens in an answer, thoughts included (0 means the model's own limit)
 	Bounds    llm.Bounds
 	Retry     llm.Retry
-	// Table has the prices and context sizes of the models (the default is the built-in table, or none if BaseURL
-	// is set, because the prices of another server are unknown).
+	// Table holds the prices and context sizes of the models. The default is the built-in table. If BaseURL is
+	// set, there is no default, because the prices of another server are unknown.
 	Table llm.Table
 }
 
-// Provider opens models under "gemini/", and under bare names that begin with gemini. It reads the key from
-// GEMINI_API_KEY or GOOGLE_API_KEY, and the address from GEMINI_BASE_URL. Without a key, opening a model fails
-// with an error that names the variable (CO-10).
+// Provider returns the provider of models whose names begin with "gemini/", or with gemini and no prefix. It reads
+// the key from GEMINI_API_KEY or GOOGLE_API_KEY, and the address from GEMINI_BASE_URL. Without a key, opening a
+// model fails with an error that names the variable (CO-10).
 func Provider() llm.Provider {
-	return llm.Provider{Prefix: Prefix, Bare: []string{"gemini"}, Open: func(name string) (llm.Model, error) {
+	return llm.Provider{Prefix: Prefix, BarePrefixes: []string{"gemini"}, Open: func(name string) (llm.Model, error) {
 		key := cmp.Or(os.Getenv(KeyVariable), os.Getenv(OtherKeyVariable))
 		return New(name, Config{Key: secret.New(key), BaseURL: os.Getenv(BaseURLVariable)})
 	}}
 }
 
-// New returns the model with the given name, such as "gemini/gemini-3-pro". The prefix is optional. New sends
-// nothing. The model retries and knows its prices: see llm.Retried and llm.Priced.
+// New returns the model with the given name, such as "gemini/gemini-3-pro". The prefix is optional. New does not
+// connect to the provider. The model retries failed requests and reports costs: see llm.Retried and llm.Priced.
 func New(name string, c Config) (llm.Model, error) {
 	bare := strings.TrimPrefix(name, Prefix+"/")
 	m := &model{
-		source:    llm.Source{Provider: Prefix, Model: Prefix + "/" + bare, Variable: KeyVariable, Key: c.Key},
+		source:    llm.Source{Provider: Prefix, Model: Prefix + "/" + bare, KeyVariable: KeyVariable, Key: c.Key},
 		model:     bare,
 		maxTokens: c.MaxTokens,
 	}
 	if c.Key.Reveal() == "" {
-		return nil, m.source.MissingKey()
+		return nil, m.source.NewMissingKeyError()
 	}
 	web := llm.NewHTTPClient(c.Bounds)
 	web.Transport = transport{web.Transport, m.source}
-	client, err := genai.NewClient(context.Background(), &genai.ClientConfig{ // no request is made
+	client, err := genai.NewClient(context.Background(), &genai.ClientConfig{ // NewClient sends no request
 		Backend:     genai.BackendGeminiAPI,
 		APIKey:      c.Key.Reveal(),
 		HTTPClient:  web,
 		HTTPOptions: genai.HTTPOptions{BaseURL: cmp.Or(c.BaseURL, baseURL)},
 	})
-	if err != nil { // its text may have the key
+	if err != nil { // the text of err may contain the key
 		return nil, failure.Newf(failure.UserInvalidInput, "gemini.New", "model %s cannot be opened; check %s", name, BaseURLVariable)
 	}
 	m.models = client.Models
-	return llm.Retried(llm.Priced(m, c.Table.At(c.BaseURL)), c.Retry), nil
+	return llm.Retried(llm.Priced(m, c.Table.ForBaseURL(c.BaseURL)), c.Retry), nil
 }
 
 // model is a model of the provider. It is safe for concurrent use.
 type model struct {
 	source    llm.Source
 	models    *genai.Models
-	model     string // as the provider knows it
+	model     string // name without the prefix, as the provider knows it
 	maxTokens int32
 }
 
@@ -97,12 +97,12 @@ func (m *model) Name() string { return m.source.Model }
 func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		x := &exchange{}
-		r := reply{before: countCalls(req.Messages)}
+		r := reply{earlierCalls: countCalls(req.Messages)}
 		var broken error
-		for piece, err := range withoutPanics(m.models.GenerateContentStream(x.with(ctx), m.model, m.contents(req.Messages), m.config(req))) {
+		for piece, err := range withoutPanics(m.models.GenerateContentStream(x.newContext(ctx), m.model, m.toContents(req.Messages), m.newConfig(req))) {
 			var said llm.Delta
 			if err == nil {
-				said, err = r.read(piece)
+				said, err = r.applyItem(piece)
 			}
 			if err != nil {
 				broken = err
@@ -112,7 +112,7 @@ func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 				return
 			}
 		}
-		end, err := m.end(ctx, &r, x, broken)
+		end, err := m.lastDelta(ctx, &r, x, broken)
 		if (err == nil || end.Usage != execution.Usage{}) && !yield(end, nil) {
 			return
 		}
@@ -122,21 +122,21 @@ func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 	}
 }
 
-// filters are the finish reasons with which a filter of the provider stops an answer.
-var filters = []genai.FinishReason{
+// filterReasons lists the finish reasons of answers that a content filter of the provider stopped.
+var filterReasons = []genai.FinishReason{
 	genai.FinishReasonSafety, genai.FinishReasonRecitation, genai.FinishReasonLanguage, genai.FinishReasonBlocklist,
 	genai.FinishReasonProhibitedContent, genai.FinishReasonSPII, genai.FinishReasonImageSafety,
 	genai.FinishReasonImageProhibitedContent, genai.FinishReasonImageRecitation,
 }
 
-// end returns the last delta of a reply: its calls, its usage, and why it ended. The delta of a failed reply has
-// only the usage.
-func (m *model) end(ctx context.Context, r *reply, x *exchange, broken error) (llm.Delta, error) {
+// lastDelta returns the last delta of a reply: its calls, its usage, and why it ended. For a failed reply it
+// returns only the usage, and the error.
+func (m *model) lastDelta(ctx context.Context, r *reply, x *exchange, broken error) (llm.Delta, error) {
 	end := llm.Delta{Usage: r.usage}
-	if broken != nil || x.broken != nil || r.stop == "" && r.blocked == "" {
+	if broken != nil || x.streamErr != nil || r.finishReason == "" && r.blocked == "" {
 		return end, m.streamError(ctx, x, broken)
 	}
-	switch r.stop {
+	switch r.finishReason {
 	case genai.FinishReasonStop:
 		end.Finish = llm.FinishStop
 		if len(r.calls) > 0 {
@@ -146,14 +146,14 @@ func (m *model) end(ctx context.Context, r *reply, x *exchange, broken error) (l
 		end.Finish = llm.FinishLength
 	case genai.FinishReasonMalformedFunctionCall, genai.FinishReasonUnexpectedToolCall,
 		genai.FinishReasonOther, genai.FinishReasonUnspecified: // the same request often succeeds when it is sent again
-		return end, m.source.Fail(llm.Unavailable, errors.New(r.stopReason()))
+		return end, m.source.NewError(llm.Unavailable, errors.New(r.stopReason()))
 	case genai.FinishReasonTooManyToolCalls:
-		return end, m.source.Fail(llm.Malformed, errors.New(r.stopReason()))
+		return end, m.source.NewError(llm.Malformed, errors.New(r.stopReason()))
 	default:
-		if r.blocked == "" && !slices.Contains(filters, r.stop) {
-			return end, m.source.Fail(llm.Malformed, errors.New("unknown finish reason "+r.stopReason()))
+		if r.blocked == "" && !slices.Contains(filterReasons, r.finishReason) {
+			return end, m.source.NewError(llm.Malformed, errors.New("unknown finish reason "+r.stopReason()))
 		}
-		return end, m.source.Fail(llm.Refused, errors.New(r.stopReason()))
+		return end, m.source.NewError(llm.ContentFiltered, errors.New(r.stopReason()))
 	}
 	end.ToolCalls = r.calls
 	return end, nil

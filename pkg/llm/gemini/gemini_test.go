@@ -24,10 +24,10 @@ var hello = llm.Request{Messages: []conversation.Message{conversation.User("Hell
 
 // Req: CO-12
 func TestModel_ReportsCachedAndThoughtTokens(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
-	said := llmtest.Ask(t.Context(), open(t, s, gemini.Config{}), hello)
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
+	said := llmtest.Ask(t.Context(), openModel(t, s, gemini.Config{}), hello)
 	require.NoError(t, said.Err)
-	want := llmtest.Said{
+	want := llmtest.Answer{
 		Texts:  []string{"Hello", ", wörld! <3"},
 		Usage:  execution.Usage{InputTokens: 3225, OutputTokens: 123, CachedTokens: 2000},
 		Finish: llm.FinishStop,
@@ -37,9 +37,9 @@ func TestModel_ReportsCachedAndThoughtTokens(t *testing.T) {
 }
 
 // Req: CO-11
-func TestModel_ReturnsTheSignatureOfAThoughtWithTheCall(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "tools.sse"))
-	m := open(t, s, gemini.Config{})
+func TestModel_SendsTheSignatureOfAThoughtBackWithTheCall(t *testing.T) {
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "tools.sse"))
+	m := openModel(t, s, gemini.Config{})
 	said := llmtest.Ask(t.Context(), m, hello)
 	require.NoError(t, said.Err)
 	require.Equal(t, []string{"Let me look."}, said.Texts, "what the model thinks is not what it says")
@@ -57,13 +57,13 @@ func TestModel_ReturnsTheSignatureOfAThoughtWithTheCall(t *testing.T) {
 	}
 	said = llmtest.Ask(t.Context(), m, llm.Request{Messages: round})
 	require.NoError(t, said.Err)
-	require.JSONEq(t, llmtest.Recorded(t, "round.json"), s.Last().Body)
+	require.JSONEq(t, llmtest.ReadRecording(t, "round.json"), s.Last().Body)
 	require.Equal(t, "gemini_3", said.Calls[0].ID, "an id is given once")
 }
 
-func TestModel_SendsAConversationAsTheProviderWantsIt(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
-	err := llmtest.Ask(t.Context(), open(t, s, gemini.Config{MaxTokens: 100}), llm.Request{
+func TestModel_ConvertsAConversationToTheProviderFormat(t *testing.T) {
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
+	err := llmtest.Ask(t.Context(), openModel(t, s, gemini.Config{MaxTokens: 100}), llm.Request{
 		System: "Be brief.",
 		Tools: []llm.ToolSpec{
 			{Name: "look", Description: "Looks.", Schema: []byte(`{"type":"object","properties":{"at":{"type":"string"}},"additionalProperties":false}`)},
@@ -88,11 +88,11 @@ func TestModel_SendsAConversationAsTheProviderWantsIt(t *testing.T) {
 		},
 	}).Err
 	require.NoError(t, err)
-	require.JSONEq(t, llmtest.Recorded(t, "conversation.json"), s.Last().Body)
+	require.JSONEq(t, llmtest.ReadRecording(t, "conversation.json"), s.Last().Body)
 }
 
 func TestModel_OmitsThePlaceholderSignatureForOlderModels(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
 	m, err := gemini.New("gemini/gemini-2.5-flash", gemini.Config{Key: secret.New(key), BaseURL: s.URL})
 	require.NoError(t, err)
 	err = llmtest.Ask(t.Context(), m, llm.Request{Messages: []conversation.Message{
@@ -104,35 +104,44 @@ func TestModel_OmitsThePlaceholderSignatureForOlderModels(t *testing.T) {
 	require.NotContains(t, s.Last().Body, "thoughtSignature")
 }
 
-func TestModel_AChoiceIsOneOfTheWords(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
-	err := llmtest.Ask(t.Context(), open(t, s, gemini.Config{}), llm.Request{
+func TestModel_RestrictsAChoiceToTheWords(t *testing.T) {
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
+	err := llmtest.Ask(t.Context(), openModel(t, s, gemini.Config{}), llm.Request{
 		System: "You route.", Choices: []string{"writer", "researcher"}, Messages: hello.Messages,
 	}).Err
 	require.NoError(t, err)
-	require.JSONEq(t, llmtest.Recorded(t, "choice.json"), s.Last().Body)
+	require.JSONEq(t, llmtest.ReadRecording(t, "choice.json"), s.Last().Body)
 }
 
 // Req: CO-13
-func TestModel_KnowsTheProvidersErrors(t *testing.T) {
+func TestModel_ClassifiesProviderErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		status int
 		body   string
 		kind   llm.Kind
 	}{
-		"key":        {400, llmtest.Recorded(t, "key.json"), llm.Authentication},
-		"quota":      {429, llmtest.Recorded(t, "quota.json"), llm.RateLimit},
-		"free tier":  {429, `{"error":{"code":429,"message":"You exceeded your current quota.\n* Quota exceeded for metric: generativelanguage.googleapis.com/generate_content_free_tier_requests, limit: 0, model: gemini-3-pro","status":"RESOURCE_EXHAUSTED"}}`, llm.PaidModel},
-		"credits":    {429, `{"error":{"code":429,"message":"Your prepayment credits are depleted.","status":"RESOURCE_EXHAUSTED"}}`, llm.Credits},
-		"country":    {400, `{"error":{"code":400,"message":"Gemini API free tier is not available in your country. Please enable billing on your project.","status":"FAILED_PRECONDITION"}}`, llm.PaidModel},
-		"context":    {400, `{"error":{"code":400,"message":"The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}`, llm.ContextLength},
+		"key":   {400, llmtest.ReadRecording(t, "key.json"), llm.Authentication},
+		"quota": {429, llmtest.ReadRecording(t, "quota.json"), llm.RateLimit},
+		"free tier": {
+			429,
+			`{"error":{"code":429,"message":"You exceeded your current quota.\n* Quota exceeded for metric: generativelanguage.googleapis.com/generate_content_free_tier_requests, limit: 0, model: gemini-3-pro","status":"RESOURCE_EXHAUSTED"}}`, llm.PaidModel,
+		},
+		"credits": {429, `{"error":{"code":429,"message":"Your prepayment credits are depleted.","status":"RESOURCE_EXHAUSTED"}}`, llm.Credits},
+		"country": {
+			400,
+			`{"error":{"code":400,"message":"Gemini API free tier is not available in your country. Please enable billing on your project.","status":"FAILED_PRECONDITION"}}`, llm.PaidModel,
+		},
+		"context": {
+			400,
+			`{"error":{"code":400,"message":"The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).","status":"INVALID_ARGUMENT"}}`, llm.ContextLength,
+		},
 		"permission": {403, `{"error":{"code":403,"message":"No.","status":"PERMISSION_DENIED"}}`, llm.Permission},
 		"model":      {404, `{"error":{"code":404,"message":"models/gemini-0 is not found","status":"NOT_FOUND"}}`, llm.NotFound},
 		"overloaded": {503, `{"error":{"code":503,"message":"The model is overloaded.","status":"UNAVAILABLE"}}`, llm.Unavailable},
 		"proxy":      {502, `<html>Bad Gateway</html>`, llm.Unavailable},
 		"under way":  {200, `data: {"error":{"code":503,"message":"The model is overloaded.","status":"UNAVAILABLE"}}` + "\n\n", llm.Unavailable},
-		"blocked":    {200, llmtest.Recorded(t, "blocked.sse"), llm.Refused},
-		"recitation": {200, `data: {"candidates":[{"finishReason":"RECITATION","index":0}]}` + "\n\n", llm.Refused},
+		"blocked":    {200, llmtest.ReadRecording(t, "blocked.sse"), llm.ContentFiltered},
+		"recitation": {200, `data: {"candidates":[{"finishReason":"RECITATION","index":0}]}` + "\n\n", llm.ContentFiltered},
 		"no reason":  {200, `data: {"candidates":[{"finishReason":"OTHER","index":0}]}` + "\n\n", llm.Unavailable},
 		"bad call":   {200, `data: {"candidates":[{"finishReason":"MALFORMED_FUNCTION_CALL","finishMessage":"print(","index":0}]}` + "\n\n", llm.Unavailable},
 		"new reason": {200, `data: {"candidates":[{"finishReason":"SOMETHING_NEW","index":0}]}` + "\n\n", llm.Malformed},
@@ -146,7 +155,7 @@ func TestModel_KnowsTheProvidersErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := llmtest.NewReplay(t, c.status, c.body)
-			err := llmtest.Ask(t.Context(), open(t, s, gemini.Config{}), hello).Err
+			err := llmtest.Ask(t.Context(), openModel(t, s, gemini.Config{}), hello).Err
 			require.Equal(t, c.kind, llm.KindOf(err), "%v", err)
 			require.NotContains(t, err.Error(), key)
 			require.Len(t, s.Requests(), 1, "the SDK asks once")
@@ -156,24 +165,26 @@ func TestModel_KnowsTheProvidersErrors(t *testing.T) {
 
 // Req: CO-13
 func TestModel_ReturnsTheRetryDelayOfTheProvider(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusTooManyRequests, llmtest.Recorded(t, "quota.json"))
-	err := llmtest.Ask(t.Context(), open(t, s, gemini.Config{}), hello).Err
+	s := llmtest.NewReplay(t, http.StatusTooManyRequests, llmtest.ReadRecording(t, "quota.json"))
+	err := llmtest.Ask(t.Context(), openModel(t, s, gemini.Config{}), hello).Err
 	f, ok := errors.AsType[*failure.Error](err)
 	require.True(t, ok)
 	require.Equal(t, "34.075s", f.Facts["retry_after"])
 }
 
-func TestModel_ShowsThoughts(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, `data: {"candidates":[{"content":{"parts":[{"text":"Hm.","thought":true},{"text":"Hi"}],"role":"model"},"finishReason":"STOP","index":0}]}`+"\n\n")
-	said := llmtest.Ask(t.Context(), open(t, s, gemini.Config{}), hello)
+func TestModel_YieldsThoughts(t *testing.T) {
+	s := llmtest.NewReplay(t, http.StatusOK,
+		`data: {"candidates":[{"content":{"parts":[{"text":"Hm.","thought":true},{"text":"Hi"}],"role":"model"},"finishReason":"STOP","index":0}]}`+"\n\n")
+	said := llmtest.Ask(t.Context(), openModel(t, s, gemini.Config{}), hello)
 	require.NoError(t, said.Err)
 	require.Equal(t, "Hm.", said.Thought)
 	require.Equal(t, "Hi", said.Text())
 }
 
-func TestModel_AMessageWithoutContentHasItsUsage(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, `data: {"candidates":[{"finishReason":"MAX_TOKENS","index":0}],"usageMetadata":{"promptTokenCount":7,"thoughtsTokenCount":100}}`+"\n\n")
-	said := llmtest.Ask(t.Context(), open(t, s, gemini.Config{}), hello)
+func TestModel_ReportsUsageOfAMessageWithoutContent(t *testing.T) {
+	s := llmtest.NewReplay(t, http.StatusOK,
+		`data: {"candidates":[{"finishReason":"MAX_TOKENS","index":0}],"usageMetadata":{"promptTokenCount":7,"thoughtsTokenCount":100}}`+"\n\n")
+	said := llmtest.Ask(t.Context(), openModel(t, s, gemini.Config{}), hello)
 	require.NoError(t, said.Err)
 	require.Empty(t, said.Texts)
 	require.Equal(t, llm.FinishLength, said.Finish)
@@ -183,21 +194,21 @@ func TestModel_AMessageWithoutContentHasItsUsage(t *testing.T) {
 func TestModel_DropsALongSignature(t *testing.T) {
 	r := wire{}.Stream(llmtest.Reply{Calls: []llmtest.Call{{Name: "look", Extra: strings.Repeat("abcd", 16<<10)}}})
 	s := llmtest.NewReplay(t, http.StatusOK, string(bytes.Join(slices.Concat(r.Begin, r.Body, r.End), nil)))
-	said := llmtest.Ask(t.Context(), open(t, s, gemini.Config{}), hello)
+	said := llmtest.Ask(t.Context(), openModel(t, s, gemini.Config{}), hello)
 	require.NoError(t, said.Err)
 	require.Empty(t, cmp.Diff([]conversation.ToolCall{{ID: "gemini_1", Name: "look", Arguments: "{}"}}, said.Calls))
 }
 
-func TestModel_PassesOverCommentsOfAnyLength(t *testing.T) {
+func TestModel_IgnoresCommentsOfAnyLength(t *testing.T) {
 	comment := ":" + strings.Repeat(" data: {\r", 10_000) + "\n\n"
-	s := llmtest.NewReplay(t, http.StatusOK, comment+strings.ReplaceAll(llmtest.Recorded(t, "text.sse"), "\n\n", "\r\n"+comment+"\r\n"))
-	said := llmtest.Ask(t.Context(), open(t, s, gemini.Config{}), hello)
+	s := llmtest.NewReplay(t, http.StatusOK, comment+strings.ReplaceAll(llmtest.ReadRecording(t, "text.sse"), "\n\n", "\r\n"+comment+"\r\n"))
+	said := llmtest.Ask(t.Context(), openModel(t, s, gemini.Config{}), hello)
 	require.NoError(t, said.Err)
 	require.Equal(t, []string{"Hello", ", wörld! <3"}, said.Texts)
 }
 
 // Req: CO-10
-func TestNew_AMissingKeyNamesTheVariable(t *testing.T) {
+func TestNew_MissingKeyErrorNamesTheVariable(t *testing.T) {
 	t.Setenv(gemini.KeyVariable, "")
 	t.Setenv(gemini.OtherKeyVariable, "")
 	_, err := gemini.Provider().Open("gemini/gemini-3-pro")
@@ -207,7 +218,7 @@ func TestNew_AMissingKeyNamesTheVariable(t *testing.T) {
 
 // Req: CO-9
 func TestProvider_ReadsKeyAndAddressFromTheEnvironment(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.Recorded(t, "text.sse"))
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
 	t.Setenv(gemini.KeyVariable, "")
 	t.Setenv(gemini.OtherKeyVariable, key)
 	t.Setenv(gemini.BaseURLVariable, s.URL+"/proxy/")

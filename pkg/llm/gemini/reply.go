@@ -13,19 +13,19 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// reply is a message of the model while it arrives.
+// reply holds the message of the model while it arrives.
 type reply struct {
-	before  int // calls in the conversation before this message
-	calls   []conversation.ToolCall
-	usage   execution.Usage
-	stop    genai.FinishReason
-	blocked genai.BlockedReason // why there is no message at all
-	details string              // why it was stopped, in the provider's words
+	earlierCalls int // number of calls in the conversation before this message
+	calls        []conversation.ToolCall
+	usage        execution.Usage
+	finishReason genai.FinishReason
+	blocked      genai.BlockedReason // why the provider blocked the prompt (empty if it did not)
+	details      string              // the provider's explanation of why it stopped the message
 }
 
-// read applies the next item of the stream, and returns the text and the thoughts in it.
-func (r *reply) read(piece *genai.GenerateContentResponse) (llm.Delta, error) {
-	if u := piece.UsageMetadata; u != nil { // of all pieces so far
+// applyItem adds the next item of the stream to the reply, and returns the text and the thoughts in it.
+func (r *reply) applyItem(piece *genai.GenerateContentResponse) (llm.Delta, error) {
+	if u := piece.UsageMetadata; u != nil { // covers all pieces so far
 		r.usage = execution.Usage{
 			InputTokens:  int64(u.PromptTokenCount) + int64(u.ToolUsePromptTokenCount),
 			OutputTokens: int64(u.CandidatesTokenCount) + int64(u.ThoughtsTokenCount),
@@ -40,7 +40,7 @@ func (r *reply) read(piece *genai.GenerateContentResponse) (llm.Delta, error) {
 	}
 	candidate := piece.Candidates[0]
 	if candidate.FinishReason != "" {
-		r.stop, r.details = candidate.FinishReason, candidate.FinishMessage
+		r.finishReason, r.details = candidate.FinishReason, candidate.FinishMessage
 	}
 	if candidate.Content == nil {
 		return llm.Delta{}, nil
@@ -52,7 +52,7 @@ func (r *reply) read(piece *genai.GenerateContentResponse) (llm.Delta, error) {
 		case part.Thought:
 			said.Thought += part.Text
 		case part.FunctionCall != nil:
-			if err := r.call(part); err != nil {
+			if err := r.addCall(part); err != nil {
 				return llm.Delta{}, err
 			}
 		default:
@@ -62,27 +62,27 @@ func (r *reply) read(piece *genai.GenerateContentResponse) (llm.Delta, error) {
 	return said, nil
 }
 
-// call adds a call. Most calls have no id from the provider; they get one that is the same whenever the same
-// conversation leads to the call.
-func (r *reply) call(part *genai.Part) error {
+// addCall adds a tool call to the reply. Most calls have no id from the provider. They get an id from the number
+// of the call in the conversation, so that the same conversation leads to the same id.
+func (r *reply) addCall(part *genai.Part) error {
 	f := part.FunctionCall
-	args, err := arguments(f.Args)
+	args, err := encodeArguments(f.Args)
 	if err != nil {
 		return fmt.Errorf("the arguments of tool %s: %w", f.Name, err)
 	}
 	id := f.ID
 	if id == "" {
-		id = fmt.Sprintf("gemini_%d", r.before+len(r.calls)+1)
+		id = fmt.Sprintf("gemini_%d", r.earlierCalls+len(r.calls)+1)
 	}
 	r.calls = append(r.calls, conversation.ToolCall{
 		ID: id, Name: f.Name, Arguments: args,
-		Extra: pack(extra{ID: f.ID, Signature: part.ThoughtSignature}),
+		Extra: encodeExtra(extra{ID: f.ID, Signature: part.ThoughtSignature}),
 	})
 	return nil
 }
 
-// arguments returns the arguments of a call as a JSON object.
-func arguments(args map[string]any) (string, error) {
+// encodeArguments encodes the arguments of a call as a JSON object.
+func encodeArguments(args map[string]any) (string, error) {
 	if args == nil {
 		return "{}", nil
 	}
@@ -95,7 +95,7 @@ func arguments(args map[string]any) (string, error) {
 	return strings.TrimSpace(b.String()), nil
 }
 
-// stopReason returns the reason for which the provider stopped the message, for the log.
+// stopReason returns why the provider stopped the message, for the log.
 func (r *reply) stopReason() string {
-	return strings.TrimSpace(string(r.blocked) + string(r.stop) + " " + r.details)
+	return strings.TrimSpace(string(r.blocked) + string(r.finishReason) + " " + r.details)
 }

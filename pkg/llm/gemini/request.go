@@ -11,11 +11,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// config returns all of req except its messages, in the provider's form.
-func (m *model) config(req llm.Request) *genai.GenerateContentConfig {
+// newConfig converts everything in req except the messages to the provider's format.
+func (m *model) newConfig(req llm.Request) *genai.GenerateContentConfig {
 	c := &genai.GenerateContentConfig{
 		MaxOutputTokens:       m.maxTokens,
-		AutomaticContinuation: new(bool), // one request a call
+		AutomaticContinuation: new(bool), // Generate sends exactly one request
 	}
 	if req.Temperature != nil {
 		c.Temperature = new(float32(*req.Temperature))
@@ -28,13 +28,13 @@ func (m *model) config(req llm.Request) *genai.GenerateContentConfig {
 		c.ResponseSchema = &genai.Schema{Type: genai.TypeString, Enum: req.Choices}
 	}
 	if len(req.Tools) > 0 {
-		c.Tools = []*genai.Tool{{FunctionDeclarations: functions(req.Tools)}}
+		c.Tools = []*genai.Tool{{FunctionDeclarations: toFunctions(req.Tools)}}
 	}
 	return c
 }
 
-// functions returns the specs in the provider's form.
-func functions(specs []llm.ToolSpec) []*genai.FunctionDeclaration {
+// toFunctions converts specs to the provider's format.
+func toFunctions(specs []llm.ToolSpec) []*genai.FunctionDeclaration {
 	all := make([]*genai.FunctionDeclaration, 0, len(specs))
 	for _, spec := range specs {
 		f := &genai.FunctionDeclaration{Name: spec.Name, Description: spec.Description}
@@ -46,13 +46,13 @@ func functions(specs []llm.ToolSpec) []*genai.FunctionDeclaration {
 	return all
 }
 
-// missingBeginning is put before a conversation whose first message is not from the user, because the provider rejects such
-// a conversation.
-const missingBeginning = "(The conversation began before this.)"
+// missingBeginningNote is put before a conversation whose first message is not from the user, because the provider
+// rejects such a conversation.
+const missingBeginningNote = "(The conversation began before this.)"
 
-// contents returns the messages in the provider's form: those of the user and of the model alternate, and the
-// results of a round are together, in the order of their calls.
-func (m *model) contents(all []conversation.Message) []*genai.Content {
+// toContents converts messages to the form that the provider requires. Messages of the user and the model
+// alternate. The results of a round are in one content, in the order of their calls.
+func (m *model) toContents(all []conversation.Message) []*genai.Content {
 	var out []*genai.Content
 	add := func(role string, parts []*genai.Part) {
 		switch last := len(out) - 1; {
@@ -60,7 +60,7 @@ func (m *model) contents(all []conversation.Message) []*genai.Content {
 		case last >= 0 && out[last].Role == role:
 			out[last].Parts = append(out[last].Parts, parts...)
 		case last < 0 && role == genai.RoleModel:
-			out = append(out, genai.NewContentFromText(missingBeginning, genai.RoleUser), &genai.Content{Role: role, Parts: parts})
+			out = append(out, genai.NewContentFromText(missingBeginningNote, genai.RoleUser), &genai.Content{Role: role, Parts: parts})
 		default:
 			out = append(out, &genai.Content{Role: role, Parts: parts})
 		}
@@ -68,7 +68,7 @@ func (m *model) contents(all []conversation.Message) []*genai.Content {
 	calls := map[string]conversation.ToolCall{}
 	for _, msg := range all {
 		switch msg.ReaderRole() {
-		case conversation.RoleSystem: // is part of the instructions
+		case conversation.RoleSystem: // already part of the instructions
 		case conversation.RoleAssistant:
 			for _, c := range msg.ToolCalls {
 				calls[c.ID] = c
@@ -77,13 +77,13 @@ func (m *model) contents(all []conversation.Message) []*genai.Content {
 		case conversation.RoleTool:
 			add(genai.RoleUser, []*genai.Part{toolResultPart(calls[msg.ToolCallID], msg.Text)})
 		default:
-			add(genai.RoleUser, user(msg))
+			add(genai.RoleUser, userParts(msg))
 		}
 	}
 	return out
 }
 
-// countCalls returns the number of tool calls in the messages.
+// countCalls returns how many tool calls the messages contain.
 func countCalls(all []conversation.Message) int {
 	n := 0
 	for _, m := range all {
@@ -96,26 +96,26 @@ func countCalls(all []conversation.Message) int {
 func (m *model) assistantParts(msg conversation.Message) []*genai.Part {
 	parts := textParts(msg.Text)
 	for i, c := range msg.ToolCalls {
-		e := unpack(c.Extra)
+		e := decodeExtra(c.Extra)
 		if i == 0 && len(e.Signature) == 0 && m.requiresSignatures() {
-			e.Signature = []byte(unsigned)
+			e.Signature = []byte(placeholderSignature)
 		}
 		parts = append(parts, &genai.Part{
 			ThoughtSignature: e.Signature,
-			FunctionCall:     &genai.FunctionCall{ID: e.ID, Name: c.Name, Args: argumentsObject(c.Arguments)},
+			FunctionCall:     &genai.FunctionCall{ID: e.ID, Name: c.Name, Args: jsonObject(c.Arguments)},
 		})
 	}
 	return parts
 }
 
-// requiresSignatures reports whether the model requires signatures of calls.
+// requiresSignatures reports whether the model rejects calls without a signature.
 func (m *model) requiresSignatures() bool {
 	return !strings.HasPrefix(m.model, "gemini-1") && !strings.HasPrefix(m.model, "gemini-2")
 }
 
-// argumentsObject returns the arguments of a call. Arguments that are no JSON object become an object with the text, so that the
-// model sees what it wrote.
-func argumentsObject(arguments string) map[string]any {
+// jsonObject returns the arguments of a call as a JSON object. Invalid arguments become the value of a field,
+// so that the model sees what it wrote.
+func jsonObject(arguments string) map[string]any {
 	var o map[string]any
 	if json.Unmarshal([]byte(cmp.Or(arguments, "{}")), &o) != nil || o == nil {
 		return map[string]any{"INVALID_JSON": arguments}
@@ -123,15 +123,16 @@ func argumentsObject(arguments string) map[string]any {
 	return o
 }
 
-// toolResultPart returns the part of a tool result. The provider matches results with calls by name and order, and by the
-// id if it gave one.
+// toolResultPart returns the part of a tool result. The provider matches results with calls by name and order, and
+// also by id if it has given one.
 func toolResultPart(call conversation.ToolCall, text string) *genai.Part {
 	return &genai.Part{FunctionResponse: &genai.FunctionResponse{
-		ID: unpack(call.Extra).ID, Name: call.Name, Response: map[string]any{"output": text},
+		ID: decodeExtra(call.Extra).ID, Name: call.Name, Response: map[string]any{"output": text},
 	}}
 }
 
-// textParts returns a part with a text, or none if it is empty, because the provider rejects empty parts.
+// textParts returns a part with the text. It returns none for an empty text, because the provider rejects empty
+// parts.
 func textParts(s string) []*genai.Part {
 	if s == "" {
 		return nil

@@ -13,14 +13,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// A library of the SDK starts this goroutine at init, and never ends it.
+	// A library that the SDK uses starts this goroutine in an init function, and never ends it.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
 const key = "AIza-test-0123456789"
 
-// open returns a model that sends each request to the server once.
-func open(t *testing.T, s *llmtest.Replay, c gemini.Config) llm.Model {
+// openModel returns a model that sends each request once, to the server s.
+func openModel(t *testing.T, s *llmtest.Replay, c gemini.Config) llm.Model {
 	t.Helper()
 	c.Key, c.BaseURL, c.Retry = secret.New(key), s.URL, llm.Retry{Limit: -1}
 	m, err := gemini.New("gemini/gemini-3-pro", c)

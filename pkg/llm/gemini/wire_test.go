@@ -13,18 +13,18 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 
-// wire is the format of the Gemini API.
+// wire implements llmtest.Wire for the format of the Gemini API.
 type wire struct{}
 
-type argumentsObject = map[string]any
+type jsonObject = map[string]any
 
-// event is one of a stream.
-func event(fields argumentsObject) []byte {
+// newEvent returns one event of a stream.
+func newEvent(fields jsonObject) []byte {
 	fields["modelVersion"], fields["responseId"] = "gemini-test", "r1"
-	return fmt.Appendf(nil, "data: %s\r\n\r\n", packed(fields))
+	return fmt.Appendf(nil, "data: %s\r\n\r\n", mustMarshal(fields))
 }
 
-func packed(v any) []byte {
+func mustMarshal(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {
 		panic(err)
@@ -32,64 +32,67 @@ func packed(v any) []byte {
 	return data
 }
 
-// said is a part of a message.
-func said(part, usage argumentsObject) []byte {
-	return event(argumentsObject{
-		"candidates":    []argumentsObject{{"content": argumentsObject{"parts": []argumentsObject{part}, "role": "model"}, "index": 0}},
+// partEvent returns an event with one part of a message and the usage so far.
+func partEvent(part, usage jsonObject) []byte {
+	return newEvent(jsonObject{
+		"candidates":    []jsonObject{{"content": jsonObject{"parts": []jsonObject{part}, "role": "model"}, "index": 0}},
 		"usageMetadata": usage,
 	})
 }
 
 func (wire) Stream(r llmtest.Reply) llmtest.Stream {
-	begin, end := usage(r.Usage)
+	begin, end := usageFields(r.Usage)
 	var body [][]byte
-	for _, text := range r.Say {
-		body = append(body, said(argumentsObject{"text": text}, begin))
+	for _, text := range r.Texts {
+		body = append(body, partEvent(jsonObject{"text": text}, begin))
 	}
 	for _, c := range r.Calls {
-		call := argumentsObject{"name": c.Name}
-		if args := strings.Join(c.Parts, ""); args != "" {
+		call := jsonObject{"name": c.Name}
+		if args := strings.Join(c.ArgumentParts, ""); args != "" {
 			call["args"] = json.RawMessage(args)
 		}
-		part := argumentsObject{"functionCall": call}
+		part := jsonObject{"functionCall": call}
 		if c.Extra != "" {
 			part["thoughtSignature"] = c.Extra
 		}
-		body = append(body, said(part, begin))
+		body = append(body, partEvent(part, begin))
 	}
 	return llmtest.Stream{
-		Begin: [][]byte{said(argumentsObject{"text": "I think.", "thought": true}, begin)},
+		Begin: [][]byte{partEvent(jsonObject{"text": "I think.", "thought": true}, begin)},
 		Body:  body,
-		End: [][]byte{event(argumentsObject{
-			"candidates":    []argumentsObject{{"content": argumentsObject{"parts": []argumentsObject{{"text": ""}}, "role": "model"}, "finishReason": stop(r), "index": 0}},
+		End: [][]byte{newEvent(jsonObject{
+			"candidates": []jsonObject{{
+				"content": jsonObject{"parts": []jsonObject{{"text": ""}}, "role": "model"}, "finishReason": finishReason(r),
+				"index": 0,
+			}},
 			"usageMetadata": end,
 		})},
 	}
 }
 
-// usage returns the usage in the items before the last one, and in the last one.
-func usage(u execution.Usage) (begin, end argumentsObject) {
+// usageFields returns the usage fields of the last item of a stream, and of the items before it.
+func usageFields(u execution.Usage) (begin, end jsonObject) {
 	thought := u.OutputTokens / 2
-	begin = argumentsObject{"promptTokenCount": u.InputTokens, "cachedContentTokenCount": u.CachedTokens, "totalTokenCount": u.InputTokens}
-	return begin, argumentsObject{
+	begin = jsonObject{"promptTokenCount": u.InputTokens, "cachedContentTokenCount": u.CachedTokens, "totalTokenCount": u.InputTokens}
+	return begin, jsonObject{
 		"promptTokenCount": u.InputTokens, "cachedContentTokenCount": u.CachedTokens,
 		"thoughtsTokenCount": thought, "candidatesTokenCount": u.OutputTokens - thought,
 		"totalTokenCount": u.InputTokens + u.OutputTokens,
 	}
 }
 
-func stop(r llmtest.Reply) string {
+func finishReason(r llmtest.Reply) string {
 	switch {
 	case r.Filtered:
 		return "SAFETY"
-	case r.Cut:
+	case r.Truncated:
 		return "MAX_TOKENS"
 	}
 	return "STOP"
 }
 
-// codes maps kinds to the provider's codes, where it has one.
-var codes = map[llm.Kind]string{
+// errorStatuses maps kinds of errors to the provider's status names, for the kinds that have one.
+var errorStatuses = map[llm.Kind]string{
 	llm.Authentication: "UNAUTHENTICATED",
 	llm.Permission:     "PERMISSION_DENIED",
 	llm.RateLimit:      "RESOURCE_EXHAUSTED",
@@ -99,30 +102,31 @@ var codes = map[llm.Kind]string{
 	llm.Unavailable:    "UNAVAILABLE",
 }
 
-// sentences maps kinds without a code to the texts of the provider.
-var sentences = map[llm.Kind]string{
+// errorMessages maps kinds of errors to the provider's messages, for kinds that the status alone does not
+// identify.
+var errorMessages = map[llm.Kind]string{
 	llm.ContextLength: "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576). ",
 	llm.Credits:       "Your prepayment credits are depleted. ",
 	llm.PaidModel:     "Quota exceeded for metric: generativelanguage.googleapis.com/generate_content_free_tier_requests, limit: 0. ",
 }
 
-func (wire) Refusal(status int, kind llm.Kind, text string) []byte {
-	e := argumentsObject{"code": status, "message": sentences[kind] + text, "status": "INVALID_ARGUMENT"}
-	if code, ok := codes[kind]; ok {
+func (wire) ErrorBody(status int, kind llm.Kind, text string) []byte {
+	e := jsonObject{"code": status, "message": errorMessages[kind] + text, "status": "INVALID_ARGUMENT"}
+	if code, ok := errorStatuses[kind]; ok {
 		e["status"] = code
 	}
-	return packed(argumentsObject{"error": e})
+	return mustMarshal(jsonObject{"error": e})
 }
 
-func (w wire) Interruption(kind llm.Kind, text string) []byte {
+func (w wire) ErrorEvent(kind llm.Kind, text string) []byte {
 	status := http.StatusServiceUnavailable
 	if kind == llm.RateLimit {
 		status = http.StatusTooManyRequests
 	}
-	return fmt.Appendf(nil, "data: %s\r\n\r\n", w.Refusal(status, kind, text))
+	return fmt.Appendf(nil, "data: %s\r\n\r\n", w.ErrorBody(status, kind, text))
 }
 
-// wireRequest is a request as the API receives it.
+// wireRequest is a request in the format that the API receives.
 type wireRequest struct {
 	SystemInstruction content
 	Contents          []content
@@ -163,17 +167,17 @@ type content struct {
 	}
 }
 
-func (wire) Asked(r *http.Request, body []byte) (llmtest.Asked, error) {
+func (wire) DecodeRequest(r *http.Request, body []byte) (llmtest.DecodedRequest, error) {
 	var a wireRequest
 	if err := json.Unmarshal(body, &a); err != nil {
-		return llmtest.Asked{}, err
+		return llmtest.DecodedRequest{}, err
 	}
 	name, ok := strings.CutPrefix(r.URL.Path, "/v1beta/models/")
 	name, stream := strings.CutSuffix(name, ":streamGenerateContent")
 	if !ok || !stream || r.URL.RawQuery != "alt=sse" {
-		return llmtest.Asked{}, fmt.Errorf("%s %s is no request to the Gemini API", r.Method, r.URL)
+		return llmtest.DecodedRequest{}, fmt.Errorf("%s %s is no request to the Gemini API", r.Method, r.URL)
 	}
-	out := llmtest.Asked{Model: name, Key: r.Header.Get("X-Goog-Api-Key")}
+	out := llmtest.DecodedRequest{Model: name, Key: r.Header.Get("X-Goog-Api-Key")}
 	for _, p := range a.SystemInstruction.Parts {
 		out.System += p.Text
 	}
@@ -188,19 +192,22 @@ func (wire) Asked(r *http.Request, body []byte) (llmtest.Asked, error) {
 			return out, fmt.Errorf("the API refuses a content of %s after one of %q", c.Role, last)
 		}
 		last = c.Role
-		out.Messages = append(out.Messages, spoken(c)...)
+		out.Messages = append(out.Messages, toMessages(c)...)
 	}
 	return out, nil
 }
 
-// spoken returns the messages in a content: one of the model, or some of the user.
-func spoken(c content) []conversation.Message {
+// toMessages converts a content to messages: one message of the model, or several of the user.
+func toMessages(c content) []conversation.Message {
 	m := conversation.Message{Role: conversation.RoleAssistant}
 	var user []conversation.Message
 	for _, p := range c.Parts {
 		switch {
 		case p.FunctionCall != nil:
-			m.ToolCalls = append(m.ToolCalls, conversation.ToolCall{ID: p.FunctionCall.ID, Name: p.FunctionCall.Name, Arguments: cmp.Or(string(p.FunctionCall.Args), "{}"), Extra: p.ThoughtSignature})
+			m.ToolCalls = append(m.ToolCalls, conversation.ToolCall{
+				ID: p.FunctionCall.ID, Name: p.FunctionCall.Name,
+				Arguments: cmp.Or(string(p.FunctionCall.Args), "{}"), Extra: p.ThoughtSignature,
+			})
 		case p.InlineData != nil:
 			file := conversation.Attachment{MediaType: p.InlineData.MIMEType, Data: p.InlineData.Data}
 			user = append(user, conversation.Message{Role: conversation.RoleUser, Attachments: []conversation.Attachment{file}})

@@ -11,45 +11,45 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// answers tests how the adapter reads a whole answer.
-var answers = []trial{
-	{"TextComesInOrder", textInOrder},
-	{"TextComesWhenItIsSaid", textAtOnce},
-	{"TextMayBeLong", longText},
-	{"NothingSaidIsNoError", nothingSaid},
-	{"CallsAreComplete", callsComplete},
-	{"CallsMayComeAlone", callsAlone},
-	{"CallsWithoutArgumentsHaveAnObject", callsEmpty},
-	{"UsageIsToldOnce", usageTold},
-	{"EndsForItsReason", endsForReason},
-	{"FilterIsARefusal", filterRefuses},
+// answerTests tests how the adapter reads complete answers.
+var answerTests = []suiteTest{
+	{"YieldsTextInOrder", testTextOrder},
+	{"YieldsTextAtOnce", testTextArrivesAtOnce},
+	{"ReadsLongText", testLongText},
+	{"AcceptsAnEmptyAnswer", testEmptyAnswer},
+	{"YieldsCompleteCalls", testCompleteCalls},
+	{"AcceptsCallsWithoutText", testCallsWithoutText},
+	{"AddsAnObjectToCallsWithoutArguments", testCallsWithoutArguments},
+	{"ReportsUsageOnce", testUsageReportedOnce},
+	{"ReportsTheFinishReason", testFinishReasons},
+	{"ReportsAContentFilter", testContentFilter},
 }
 
-func textInOrder(rig *testbed) {
+func testTextOrder(rig *testbed) {
 	say := []string{"Hel", "lo ", "wörld", " 🎭", "\n\n", "\"quoted\" \\ </b>", " ", "end"}
-	all := rig.askHello(rig.open(llm.Bounds{}, reply(Reply{Say: say})))
+	all := rig.askHello(rig.open(llm.Bounds{}, respond(Reply{Texts: say})))
 	require.NoError(rig, all.Err)
 	require.Equal(rig, say, all.Texts)
 	require.Empty(rig, all.Calls)
 	require.Equal(rig, llm.FinishStop, all.Finish)
 }
 
-// textAtOnce checks that the adapter yields text as it arrives: the server continues only after the test has
-// received it.
-func textAtOnce(rig *testbed) {
+// testTextArrivesAtOnce checks that the adapter yields text as it arrives. The server continues only after the
+// test has received the text.
+func testTextArrivesAtOnce(rig *testbed) {
 	heard := make(chan struct{}, 1)
 	m := rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
-		s := rig.Wire.Stream(Reply{Say: []string{"a", "b", "c"}})
-		w.events(s.Begin...)
+		s := rig.Wire.Stream(Reply{Texts: []string{"a", "b", "c"}})
+		w.sendEvents(s.Begin...)
 		for _, e := range s.Body {
-			w.events(e)
+			w.sendEvents(e)
 		}
 		select {
 		case <-heard:
 		case <-rig.Context().Done():
-			rig.Error("no delta was handed on before the stream ended")
+			rig.Error("no delta was yielded before the stream ended")
 		}
-		w.events(s.End...)
+		w.sendEvents(s.End...)
 	})
 	all := rig.ask(rig.Context(), m, hello, func(d llm.Delta) bool {
 		if d.Text == "c" {
@@ -61,50 +61,50 @@ func textAtOnce(rig *testbed) {
 	require.Equal(rig, "abc", all.Text())
 }
 
-func longText(rig *testbed) {
+func testLongText(rig *testbed) {
 	say := []string{strings.Repeat("ä long delta ", 20_000), "end"}
-	all := rig.askHello(rig.open(llm.Bounds{}, reply(Reply{Say: say})))
+	all := rig.askHello(rig.open(llm.Bounds{}, respond(Reply{Texts: say})))
 	require.NoError(rig, all.Err)
 	require.Equal(rig, strings.Join(say, ""), all.Text())
 }
 
-func nothingSaid(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{}, reply(Reply{})))
+func testEmptyAnswer(rig *testbed) {
+	all := rig.askHello(rig.open(llm.Bounds{}, respond(Reply{})))
 	require.NoError(rig, all.Err)
 	require.Empty(rig, all.Texts)
 	require.Equal(rig, llm.FinishStop, all.Finish)
 }
 
-func callsComplete(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{}, reply(Reply{
-		Say: []string{"I look ", "twice."},
+func testCompleteCalls(rig *testbed) {
+	all := rig.askHello(rig.open(llm.Bounds{}, respond(Reply{
+		Texts: []string{"I look ", "twice."},
 		Calls: []Call{
-			{ID: "call_1", Name: "look", Parts: []string{`{"at"`, `:"gr`, `ün 🎭`, ` \"q\"","n":`, `1}`}},
-			{ID: "call_2", Name: "look", Parts: []string{`{"at":{"deep":[1,2,{"x":null}]}}`}},
-			{ID: "call_3", Name: "count_all", Parts: []string{`{`, `}`}},
+			{ID: "call_1", Name: "look", ArgumentParts: []string{`{"at"`, `:"gr`, `ün 🎭`, ` \"q\"","n":`, `1}`}},
+			{ID: "call_2", Name: "look", ArgumentParts: []string{`{"at":{"deep":[1,2,{"x":null}]}}`}},
+			{ID: "call_3", Name: "count_all", ArgumentParts: []string{`{`, `}`}},
 		},
 	})))
 	require.NoError(rig, all.Err)
 	require.Equal(rig, "I look twice.", all.Text())
 	require.Equal(rig, llm.FinishCalls, all.Finish)
-	rig.sameCalls([]conversation.ToolCall{
+	rig.requireSameCalls([]conversation.ToolCall{
 		{ID: "call_1", Name: "look", Arguments: `{"at":"grün 🎭 \"q\"","n":1}`},
 		{ID: "call_2", Name: "look", Arguments: `{"at":{"deep":[1,2,{"x":null}]}}`},
 		{ID: "call_3", Name: "count_all", Arguments: `{}`},
 	}, all.Calls)
 }
 
-func callsAlone(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{}, reply(Reply{Calls: []Call{{ID: "a", Name: "look", Parts: []string{`{"n":12345678901234567890}`}}}})))
+func testCallsWithoutText(rig *testbed) {
+	all := rig.askHello(rig.open(llm.Bounds{}, respond(Reply{Calls: []Call{{ID: "a", Name: "look", ArgumentParts: []string{`{"n":12345678901234567890}`}}}})))
 	require.NoError(rig, all.Err)
 	require.Empty(rig, all.Texts)
 	require.Len(rig, all.Calls, 1)
 	require.Contains(rig, all.Calls[0].Arguments, "12345678901234567", "as the model wrote it")
 }
 
-func callsEmpty(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{}, reply(Reply{Calls: []Call{
-		{ID: "a", Name: "now"}, {ID: "b", Name: "now", Parts: []string{""}}, {ID: "c", Name: "now", Parts: []string{"{}"}},
+func testCallsWithoutArguments(rig *testbed) {
+	all := rig.askHello(rig.open(llm.Bounds{}, respond(Reply{Calls: []Call{
+		{ID: "a", Name: "now"}, {ID: "b", Name: "now", ArgumentParts: []string{""}}, {ID: "c", Name: "now", ArgumentParts: []string{"{}"}},
 	}})))
 	require.NoError(rig, all.Err)
 	require.Len(rig, all.Calls, 3)
@@ -113,24 +113,24 @@ func callsEmpty(rig *testbed) {
 	}
 }
 
-func usageTold(rig *testbed) {
+func testUsageReportedOnce(rig *testbed) {
 	told := execution.Usage{InputTokens: 1200, OutputTokens: 34, CachedTokens: 1000, CacheWriteTokens: 100}
 	if rig.NoCache {
 		told.CachedTokens = 0
 	}
-	if rig.NoWrites {
+	if rig.NoCacheWrites {
 		told.CacheWriteTokens = 0
 	}
-	all := rig.askHello(rig.open(llm.Bounds{}, reply(Reply{Say: []string{"a", "b"}, Usage: told})))
+	all := rig.askHello(rig.open(llm.Bounds{}, respond(Reply{Texts: []string{"a", "b"}, Usage: told})))
 	require.NoError(rig, all.Err)
 	require.Equal(rig, told, all.Usage)
 }
 
-func endsForReason(rig *testbed) {
+func testFinishReasons(rig *testbed) {
 	m := rig.open(llm.Bounds{},
-		reply(Reply{Say: []string{"a"}, Cut: true}),
-		reply(Reply{Calls: []Call{{ID: "a", Name: "look", Parts: []string{`{}`}}}}),
-		reply(Reply{Say: []string{"a"}}),
+		respond(Reply{Texts: []string{"a"}, Truncated: true}),
+		respond(Reply{Calls: []Call{{ID: "a", Name: "look", ArgumentParts: []string{`{}`}}}}),
+		respond(Reply{Texts: []string{"a"}}),
 	)
 	for _, want := range []llm.Finish{llm.FinishLength, llm.FinishCalls, llm.FinishStop} {
 		all := rig.askHello(m)
@@ -139,22 +139,22 @@ func endsForReason(rig *testbed) {
 	}
 }
 
-func filterRefuses(rig *testbed) {
+func testContentFilter(rig *testbed) {
 	spent := execution.Usage{InputTokens: 7, OutputTokens: 3}
 	m := rig.open(llm.Bounds{},
-		reply(Reply{Filtered: true}),
-		reply(Reply{Say: []string{"I would"}, Filtered: true}),
-		reply(Reply{Calls: []Call{{ID: "a", Name: "pay", Parts: []string{`{}`}}}, Usage: spent, Filtered: true}),
+		respond(Reply{Filtered: true}),
+		respond(Reply{Texts: []string{"I would"}, Filtered: true}),
+		respond(Reply{Calls: []Call{{ID: "a", Name: "pay", ArgumentParts: []string{`{}`}}}, Usage: spent, Filtered: true}),
 	)
 	all := rig.askHello(m)
-	rig.requireFailure(all.Err, llm.Refused)
+	rig.requireFailure(all.Err, llm.ContentFiltered)
 	require.Empty(rig, all.Texts)
 	all = rig.askHello(m)
-	rig.requireFailure(all.Err, llm.Refused)
+	rig.requireFailure(all.Err, llm.ContentFiltered)
 	require.Equal(rig, "I would", all.Text())
 	require.Empty(rig, all.Finish)
 	all = rig.askHello(m)
-	rig.requireFailure(all.Err, llm.Refused)
-	require.Empty(rig, all.Calls, "of what was stopped, nothing may run")
-	require.Equal(rig, spent, all.Usage, "it is paid for")
+	rig.requireFailure(all.Err, llm.ContentFiltered)
+	require.Empty(rig, all.Calls, "calls of a stopped answer must not run")
+	require.Equal(rig, spent, all.Usage, "the tokens are paid for")
 }

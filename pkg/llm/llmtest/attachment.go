@@ -9,10 +9,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// showsAttachments checks how a model sees files: images and documents in the provider's form, text files as text,
-// and others as a note that they exist.
-func showsAttachments(rig *testbed) {
-	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"hi"}}))
+// testAttachments checks how files are sent: images and documents in the provider's format, text files as text,
+// and for others a note that they exist.
+func testAttachments(rig *testbed) {
+	m := rig.open(llm.Bounds{}, respond(Reply{Texts: []string{"hi"}}))
 	earlier := conversation.User("look")
 	earlier.Attachments = []conversation.Attachment{{Name: "old.png", MediaType: "image/png", Size: 3 << 19, Version: 1}}
 	now := conversation.User("compare these")

@@ -11,63 +11,67 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// short is a bound that is short enough for a test to wait for.
-const short = 60 * time.Millisecond
+// shortTimeout is so short that a test can wait for it.
+const shortTimeout = 60 * time.Millisecond
 
-// bounds tests how long the adapter waits.
-var bounds = []trial{
-	{"OfTheFirstByte", firstByteBound},
-	{"BetweenPieces", idleBound},
-	{"OfTheWholeAnswer", readBound},
-	{"OfTheCaller", callersBound},
-	{"DoesNotCountTheConsumersTime", slowConsumer},
+// boundTests tests how long the adapter waits.
+var boundTests = []suiteTest{
+	{"LimitsTheFirstByte", testFirstByteTimeout},
+	{"LimitsTheTimeBetweenPieces", testIdleTimeout},
+	{"LimitsTheWholeAnswer", testReadTimeout},
+	{"KeepsTheDeadlineOfTheCaller", testCallerDeadline},
+	{"DoesNotCountTimeOfTheConsumer", testSlowConsumer},
 }
 
-func firstByteBound(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{Connect: short, FirstByte: short}, func(rig *testbed, _ *writer, r *http.Request) { rig.hang(r) }))
+func testFirstByteTimeout(rig *testbed) {
+	all := rig.askHello(rig.open(llm.Bounds{Connect: shortTimeout, FirstByte: shortTimeout}, func(rig *testbed, _ *writer,
+		r *http.Request,
+	) {
+		rig.hangUntilDisconnect(r)
+	}))
 	rig.requireFailure(all.Err, llm.Connection)
 	require.ErrorContains(rig, all.Err, "first byte")
 	rig.awaitDisconnect()
 }
 
-func idleBound(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{Idle: short}, pending))
+func testIdleTimeout(rig *testbed) {
+	all := rig.askHello(rig.open(llm.Bounds{Idle: shortTimeout}, hangAfterText))
 	rig.requireFailure(all.Err, llm.Connection)
 	require.ErrorContains(rig, all.Err, "next piece")
 	require.Equal(rig, "firstsecond", all.Text())
 	rig.awaitDisconnect()
 }
 
-func readBound(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{Read: 3 * short}, func(rig *testbed, w *writer, r *http.Request) {
-		s := rig.Wire.Stream(twice)
-		w.events(slices.Concat(s.Begin, s.Body)...)
-		ticker := time.NewTicker(short / 10)
+func testReadTimeout(rig *testbed) {
+	all := rig.askHello(rig.open(llm.Bounds{Read: 3 * shortTimeout}, func(rig *testbed, w *writer, r *http.Request) {
+		s := rig.Wire.Stream(twoTexts)
+		w.sendEvents(slices.Concat(s.Begin, s.Body)...)
+		ticker := time.NewTicker(shortTimeout / 10)
 		defer ticker.Stop()
 		for r.Context().Err() == nil && rig.Context().Err() == nil {
-			w.events([]byte(": keep-alive\n\n"))
+			w.sendEvents([]byte(": keep-alive\n\n"))
 			<-ticker.C
 		}
-		rig.left <- struct{}{}
+		rig.disconnects <- struct{}{}
 	}))
 	rig.requireFailure(all.Err, llm.Connection)
 	require.ErrorContains(rig, all.Err, "whole answer")
 	rig.awaitDisconnect()
 }
 
-func callersBound(rig *testbed) {
-	ctx, cancel := context.WithTimeout(rig.Context(), short)
+func testCallerDeadline(rig *testbed) {
+	ctx, cancel := context.WithTimeout(rig.Context(), shortTimeout)
 	defer cancel()
-	all := rig.ask(ctx, rig.open(llm.Bounds{}, pending), hello, nil)
+	all := rig.ask(ctx, rig.open(llm.Bounds{}, hangAfterText), hello, nil)
 	require.ErrorIs(rig, all.Err, context.DeadlineExceeded)
 	rig.awaitDisconnect()
 }
 
-// slowConsumer checks that a slow consumer does not count as a silent provider.
-func slowConsumer(rig *testbed) {
-	m := rig.open(llm.Bounds{Idle: short}, reply(Reply{Say: []string{"a", "b", "c"}}))
+// testSlowConsumer checks that the adapter does not mistake a slow consumer for an unresponsive provider.
+func testSlowConsumer(rig *testbed) {
+	m := rig.open(llm.Bounds{Idle: shortTimeout}, respond(Reply{Texts: []string{"a", "b", "c"}}))
 	all := rig.ask(rig.Context(), m, hello, func(llm.Delta) bool {
-		timer := time.NewTimer(2 * short)
+		timer := time.NewTimer(2 * shortTimeout)
 		defer timer.Stop()
 		<-timer.C
 		return true

@@ -15,8 +15,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// Fuzz lets an adapter read random streams. Each must end with an answer or an error. The seeds are the recorded
-// files that match the pattern. The opened model must send its requests to the server at baseURL, without retries.
+// Fuzz makes an adapter read random streams. Each must end with an answer or an error. The seeds are the recorded
+// files that match the pattern. open must return a model that sends its requests to the server at baseURL, without
+// retries.
 func Fuzz(f *testing.F, recorded string, open func(baseURL string) (llm.Model, error)) {
 	f.Helper()
 	files, err := filepath.Glob(recorded)
@@ -37,7 +38,10 @@ func Fuzz(f *testing.F, recorded string, open func(baseURL string) (llm.Model, e
 	f.Cleanup(server.Close)
 	model, err := open(server.URL)
 	require.NoError(f, err)
-	req := llm.Request{Messages: []conversation.Message{{Role: conversation.RoleUser, Text: "hi"}}, Tools: []llm.ToolSpec{{Name: "look", Description: "Looks."}}}
+	req := llm.Request{Messages: []conversation.Message{{Role: conversation.RoleUser, Text: "hi"}}, Tools: []llm.ToolSpec{{
+		Name:        "look",
+		Description: "Looks.",
+	}}}
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		answer.Store(&stream)
 		began := time.Now()

@@ -1,6 +1,6 @@
-// Package llmtest tests adapters of model providers: one suite, run over real HTTP against a server that answers
-// in the provider's format, correctly and incorrectly. Other tests can use its servers: Replay sends a recorded
-// answer, Server sends what a test decides, and Fuzz sends anything.
+// Package llmtest tests adapters of model providers with one suite. It runs over real HTTP against a server that
+// sends correct and incorrect answers in the provider's format. Other tests can use its servers: Replay sends a
+// recorded answer, and Server sends answers that a test chooses. Fuzz sends random streams.
 package llmtest
 
 import (
@@ -12,100 +12,100 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// Provider is an adapter, and the wire format of its provider.
+// Provider describes an adapter under test and the wire format of its provider.
 type Provider struct {
-	Name string // of the provider, as its errors and the prefix of its models say
-	// Open returns the adapter's model with the given name, including its prefix, without retries. The model sends
-	// its requests to the server at baseURL, with the key. Tests may call Open more than once.
+	Name string // name of the provider in its errors, and the prefix of its models
+	// Open returns the adapter's model with the given name, which includes its prefix. The model sends its
+	// requests to the server at baseURL with the key, and does not retry. Tests may call Open more than once.
 	Open func(name, baseURL, key string, bounds llm.Bounds) (llm.Model, error)
 	Wire Wire
 
-	// These say what the provider's format cannot express.
-	NoCallIDs bool // tool calls have no ids
-	NoExtra   bool // nothing is echoed with a tool call
-	NoCache   bool // usage does not tell of cached tokens
-	NoWrites  bool // usage does not tell of tokens written to a cache
+	// These fields say what the provider's format cannot express.
+	NoCallIDs     bool // tool calls have no ids
+	NoExtra       bool // no data is sent back with a tool call
+	NoCache       bool // the usage does not report cached tokens
+	NoCacheWrites bool // the usage does not report tokens written to a cache
 }
 
 // Wire converts between the suite's types and the provider's format. Several goroutines may call its methods.
 type Wire interface {
-	// Stream returns an answer in the provider's stream format.
+	// Stream encodes an answer as a stream in the provider's format.
 	Stream(Reply) Stream
-	// Refusal returns the body of an error response with the given status and kind, in the provider's own code if
-	// it has one. Text is its message for a person.
-	Refusal(status int, kind llm.Kind, text string) []byte
-	// Interruption returns the event with which the provider reports an error in the middle of a stream (nil if it
-	// has none).
-	Interruption(kind llm.Kind, text string) []byte
-	// Asked decodes a request of the adapter.
-	Asked(r *http.Request, body []byte) (Asked, error)
+	// ErrorBody returns the body of an error response with the given status and kind. It uses the provider's own
+	// code if the kind has one. text is the message for a person.
+	ErrorBody(status int, kind llm.Kind, text string) []byte
+	// ErrorEvent returns the event with which the provider reports an error in the middle of a stream. It returns
+	// nil if the format has no such event.
+	ErrorEvent(kind llm.Kind, text string) []byte
+	// DecodeRequest decodes a request that the adapter has sent.
+	DecodeRequest(r *http.Request, body []byte) (DecodedRequest, error)
 }
 
 // Reply is an answer that the server sends.
 type Reply struct {
-	Say      []string // text deltas, each its own event
-	Calls    []Call   // after the text
-	Usage    execution.Usage
-	Cut      bool // it reached the limit of output tokens
-	Filtered bool // a content filter stopped it after what was said
+	Texts     []string // text deltas, each in an event of its own
+	Calls     []Call   // tool calls after the text
+	Usage     execution.Usage
+	Truncated bool // the answer reached the limit of output tokens
+	Filtered  bool // a content filter stopped the answer after this text
 
-	// These are for a Server. If Hold is set, the server waits for it to be closed after the first piece. If
-	// Refuse is not 0, the server responds with this error status.
-	Hold   <-chan struct{}
-	Refuse int
+	// Only a Server uses these fields. If Hold is set, the server sends the first piece and then waits until Hold
+	// is closed. If ErrorStatus is not 0, the server responds with this error status.
+	Hold        <-chan struct{}
+	ErrorStatus int
 }
 
 // Call is a tool call.
 type Call struct {
-	ID    string
-	Name  string
-	Parts []string // of its arguments, each its own event if the provider streams them
-	Extra string   // base64: what is to be echoed, if the provider has such a thing
+	ID            string
+	Name          string
+	ArgumentParts []string // parts of the arguments, each in an event of its own if the provider streams them
+	Extra         string   // data to send back with the call, in base64 (empty if the provider has none)
 }
 
-// Stream is the body of a response: complete events, each with its line end.
+// Stream is the body of a response. It consists of complete events, each with its line end.
 type Stream struct {
-	Begin [][]byte // says nothing yet
-	Body  [][]byte // the deltas; at least one an item of Say
-	End   [][]byte // says that the answer is complete; with usage, if it comes last
+	Begin [][]byte // events before the content
+	Body  [][]byte // the deltas, at least one for each item of Texts
+	End   [][]byte // events that complete the answer, with the usage if the provider sends it last
 }
 
-// Asked is a decoded request.
-type Asked struct {
-	Model  string // as the provider knows it: without the prefix
-	Key    string // as it was sent
+// DecodedRequest is a request of the adapter in the suite's types.
+type DecodedRequest struct {
+	Model  string // name of the model without the prefix
+	Key    string // API key in the request
 	System string
-	// Messages have Role, Text, ToolCalls and ToolCallID, and Attachments with media type and bytes. Each tool
-	// result is a message of its own.
+	// Messages have Role, Text, ToolCalls, ToolCallID, and Attachments with media type and bytes. Each tool result
+	// is a separate message.
 	Messages []conversation.Message
 	Tools    []llm.ToolSpec
 }
 
-// Run tests an adapter. The caller checks for leaked goroutines with goleak.
+// Run runs the suite with an adapter. The caller should check for leaked goroutines with goleak.
 func Run(t *testing.T, p Provider) {
 	for _, part := range []struct {
 		name  string
-		tests []trial
+		tests []suiteTest
 	}{
-		{"Request", requests},
-		{"Answer", answers},
-		{"Refusal", refusals},
-		{"Stream", streams},
-		{"Bound", bounds},
+		{"Request", requestTests},
+		{"Answer", answerTests},
+		{"Refusal", errorResponseTests},
+		{"Stream", streamTests},
+		{"Bound", boundTests},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			for _, trial := range part.tests {
 				t.Run(trial.name, func(t *testing.T) {
 					t.Parallel()
-					trial.run(newRig(t, p))
+					trial.run(newTestbed(t, p))
 				})
 			}
 		})
 	}
 }
 
-// trial is a test of the suite.
-type trial struct {
+// suiteTest is one test of the suite.
+type suiteTest struct {
 	name string
 	run  func(*testbed)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Replay is a provider that sends the same answer to every request, byte for byte, and records the requests. Use
-// it for recorded answers, and for answers that no provider should send. It is safe for concurrent use.
+// Replay is a fake provider that sends the same bytes in answer to every request, and records the requests. Use it
+// for recorded answers, and for answers that no real provider should send. It is safe for concurrent use.
 type Replay struct {
 	URL string
 
@@ -29,7 +29,8 @@ type Request struct {
 	Body   string
 }
 
-// NewReplay serves the answer until the test ends, as an event stream, or as JSON if the status is an error.
+// NewReplay starts a server that sends answer until the test ends. The content type is an event stream, or JSON if
+// the status is an error.
 func NewReplay(t testing.TB, status int, answer string) *Replay {
 	t.Helper()
 	r := &Replay{}
@@ -60,14 +61,14 @@ func (r *Replay) Requests() []Request {
 	return slices.Clone(r.requests)
 }
 
-// Last returns the last request. It fails the test if there is none.
+// Last returns the last request. It panics if there is none.
 func (r *Replay) Last() Request {
 	all := r.Requests()
 	return all[len(all)-1]
 }
 
-// Recorded returns the content of a file in testdata.
-func Recorded(t testing.TB, name string) string {
+// ReadRecording returns the content of a file in the folder testdata.
+func ReadRecording(t testing.TB, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", name)) //nolint:gosec // the test names the file
 	require.NoError(t, err)

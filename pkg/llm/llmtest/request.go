@@ -16,34 +16,34 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// requests tests what the adapter sends.
-var requests = []trial{
-	{"NamesTheModelAndHasTheKey", namesTheModel},
-	{"HasTheSystemPromptAndTheMessagesInOrder", hasTheMessages},
-	{"HasTheToolsWithTheirSchemas", hasTheTools},
-	{"BringsToolResultsBack", bringsResults},
-	{"BringsExtraBack", bringsExtra},
-	{"LeavesEmptyMessagesOut", leavesEmptyOut},
-	{"HasSummariesAndNotes", hasSummaries},
-	{"NamesTheChoices", namesTheChoices},
-	{"HasTheTemperatureOnlyIfThereIsOne", hasTheTemperature},
-	{"KeepsNothingBetweenCalls", keepsNothing},
-	{"ShowsAttachments", showsAttachments},
-	{"FollowsNoRedirectWithTheKey", followsNoRedirect},
+// requestTests tests the requests that the adapter sends.
+var requestTests = []suiteTest{
+	{"NamesTheModelAndHasTheKey", testModelAndKey},
+	{"HasTheSystemPromptAndTheMessagesInOrder", testMessages},
+	{"HasTheToolsWithTheirSchemas", testTools},
+	{"HasToolCallsAndResults", testToolResults},
+	{"HasTheExtraOfCalls", testExtra},
+	{"OmitsEmptyMessages", testEmptyMessages},
+	{"HasSummariesAndNotes", testSummariesAndNotes},
+	{"NamesTheChoices", testChoices},
+	{"HasTheTemperatureOnlyIfThereIsOne", testTemperature},
+	{"KeepsNoStateBetweenCalls", testConcurrentRequests},
+	{"ShowsAttachments", testAttachments},
+	{"FollowsNoRedirect", testRedirect},
 }
 
-func namesTheModel(rig *testbed) {
-	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"hi"}}))
-	require.Equal(rig, rig.Name+"/"+bare, m.Name())
+func testModelAndKey(rig *testbed) {
+	m := rig.open(llm.Bounds{}, respond(Reply{Texts: []string{"hi"}}))
+	require.Equal(rig, rig.Name+"/"+modelName, m.Name())
 	require.NoError(rig, rig.askHello(m).Err)
 	asked, _ := rig.requests()
 	require.Len(rig, asked, 1)
-	require.Equal(rig, bare, asked[0].Model)
+	require.Equal(rig, modelName, asked[0].Model)
 	require.Equal(rig, key, asked[0].Key)
 }
 
-func hasTheMessages(rig *testbed) {
-	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"hi"}}))
+func testMessages(rig *testbed) {
+	m := rig.open(llm.Bounds{}, respond(Reply{Texts: []string{"hi"}}))
 	const quoted = "Zürich \"1\" <b> & \u2028 🎭\n\ttwo"
 	messages := []conversation.Message{
 		conversation.User("one"), conversation.Assistant("helper", quoted), conversation.User("three"),
@@ -56,8 +56,8 @@ func hasTheMessages(rig *testbed) {
 	require.Empty(rig, asked[0].Tools)
 }
 
-func hasTheTools(rig *testbed) {
-	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"hi"}}))
+func testTools(rig *testbed) {
+	m := rig.open(llm.Bounds{}, respond(Reply{Texts: []string{"hi"}}))
 	tools := []llm.ToolSpec{
 		{
 			Name: "search_documents", Description: "Searches.",
@@ -78,8 +78,8 @@ func hasTheTools(rig *testbed) {
 	}
 }
 
-func bringsResults(rig *testbed) {
-	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"hi"}}))
+func testToolResults(rig *testbed) {
+	m := rig.open(llm.Bounds{}, respond(Reply{Texts: []string{"hi"}}))
 	messages := []conversation.Message{
 		conversation.User("compare"),
 		{Role: conversation.RoleAssistant, Text: "I look.", ToolCalls: []conversation.ToolCall{
@@ -105,30 +105,30 @@ func bringsResults(rig *testbed) {
 		if !rig.NoCallIDs {
 			require.Equal(rig, want.ToolCallID, got.ToolCallID, "message %d", i)
 		}
-		rig.sameCalls(want.ToolCalls, got.ToolCalls)
+		rig.requireSameCalls(want.ToolCalls, got.ToolCalls)
 	}
 }
 
-// sameCalls compares calls, with their arguments as JSON.
-func (rig *testbed) sameCalls(want, got []conversation.ToolCall) {
-	rig.Helper()
-	require.Len(rig, got, len(want))
+// requireSameCalls checks that two lists of calls are equal. It compares their arguments as JSON.
+func (t *testbed) requireSameCalls(want, got []conversation.ToolCall) {
+	t.Helper()
+	require.Len(t, got, len(want))
 	for i := range want {
-		require.Equal(rig, want[i].Name, got[i].Name)
-		require.JSONEq(rig, want[i].Arguments, got[i].Arguments)
-		if !rig.NoCallIDs {
-			require.Equal(rig, want[i].ID, got[i].ID)
+		require.Equal(t, want[i].Name, got[i].Name)
+		require.JSONEq(t, want[i].Arguments, got[i].Arguments)
+		if !t.NoCallIDs {
+			require.Equal(t, want[i].ID, got[i].ID)
 		}
 	}
 }
 
-func bringsExtra(rig *testbed) {
+func testExtra(rig *testbed) {
 	if rig.NoExtra {
 		return
 	}
 	const extra = "c2lnbmVkIHRob3VnaHQ="
 	m := rig.open(llm.Bounds{},
-		reply(Reply{Calls: []Call{{ID: "a", Name: "look", Parts: []string{`{"at":1}`}, Extra: extra}}}), reply(Reply{Say: []string{"hi"}}))
+		respond(Reply{Calls: []Call{{ID: "a", Name: "look", ArgumentParts: []string{`{"at":1}`}, Extra: extra}}}), respond(Reply{Texts: []string{"hi"}}))
 	first := rig.askHello(m)
 	require.NoError(rig, first.Err)
 	require.Len(rig, first.Calls, 1)
@@ -143,8 +143,8 @@ func bringsExtra(rig *testbed) {
 	require.Equal(rig, extra, asked[1].Messages[1].ToolCalls[0].Extra)
 }
 
-func leavesEmptyOut(rig *testbed) {
-	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"hi"}}))
+func testEmptyMessages(rig *testbed) {
+	m := rig.open(llm.Bounds{}, respond(Reply{Texts: []string{"hi"}}))
 	req := llm.Request{Messages: []conversation.Message{
 		conversation.User("one"), conversation.Assistant("helper", ""), conversation.User("two"),
 	}}
@@ -159,8 +159,8 @@ func leavesEmptyOut(rig *testbed) {
 	require.Equal(rig, []string{"one", "two"}, texts)
 }
 
-func hasSummaries(rig *testbed) {
-	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"hi"}}))
+func testSummariesAndNotes(rig *testbed) {
+	m := rig.open(llm.Bounds{}, respond(Reply{Texts: []string{"hi"}}))
 	req := llm.Request{System: "Be kind.", Messages: []conversation.Message{
 		{Role: conversation.RoleSummary, Text: "the gist of before"},
 		conversation.User("go on"),
@@ -174,8 +174,8 @@ func hasSummaries(rig *testbed) {
 	}
 }
 
-func namesTheChoices(rig *testbed) {
-	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"rese", "arch"}}))
+func testChoices(rig *testbed) {
+	m := rig.open(llm.Bounds{}, respond(Reply{Texts: []string{"rese", "arch"}}))
 	req := hello
 	req.System, req.Choices = "Decide.", []string{"research", "critical-review", "ask-user"}
 	all := rig.ask(rig.Context(), m, req, nil)
@@ -188,8 +188,8 @@ func namesTheChoices(rig *testbed) {
 	}
 }
 
-func hasTheTemperature(rig *testbed) {
-	m := rig.open(llm.Bounds{}, reply(Reply{Say: []string{"hi"}}))
+func testTemperature(rig *testbed) {
+	m := rig.open(llm.Bounds{}, respond(Reply{Texts: []string{"hi"}}))
 	require.NoError(rig, rig.askHello(m).Err)
 	req, exact := hello, 0.25
 	req.Temperature = &exact
@@ -199,15 +199,16 @@ func hasTheTemperature(rig *testbed) {
 	require.Contains(rig, bodies[1], `"temperature":0.25`)
 }
 
-// keepsNothing checks that a model keeps no state: many goroutines ask it at once, and each gets its own answer.
-func keepsNothing(rig *testbed) {
+// testConcurrentRequests checks that a model keeps no state between calls: many goroutines use it at once, and
+// each gets its own answer.
+func testConcurrentRequests(rig *testbed) {
 	m := rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
-		asked, _ := rig.requests() // this request's is among the last ones; each is answered with all
+		asked, _ := rig.requests() // includes this request; every answer contains the texts of all requests
 		var all []string
 		for _, a := range asked {
 			all = append(all, a.Messages[0].Text)
 		}
-		w.events(rig.Wire.Stream(Reply{Say: all}).whole()...)
+		w.sendEvents(rig.Wire.Stream(Reply{Texts: all}).allEvents()...)
 	})
 	var group sync.WaitGroup
 	for n := range 16 {
@@ -222,14 +223,14 @@ func keepsNothing(rig *testbed) {
 				text = fmt.Sprint(text, d.Text)
 			}
 			if !strings.Contains(text, "."+own) {
-				rig.Errorf("request %d has an answer of others: %q", n, text)
+				rig.Errorf("request %d got the answer to another request: %q", n, text)
 			}
 		})
 	}
 	group.Wait()
 }
 
-func followsNoRedirect(rig *testbed) {
+func testRedirect(rig *testbed) {
 	var reached atomic.Bool
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Store(true) }))
 	defer other.Close()
@@ -238,5 +239,5 @@ func followsNoRedirect(rig *testbed) {
 		w.WriteHeader(http.StatusTemporaryRedirect)
 	})
 	require.Error(rig, rig.askHello(m).Err)
-	require.False(rig, reached.Load(), "the key was carried to another address")
+	require.False(rig, reached.Load(), "the key was sent to another address")
 }

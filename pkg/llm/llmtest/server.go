@@ -9,21 +9,21 @@ import (
 	"testing"
 )
 
-// Server is a provider whose answers a test decides, over real HTTP in a provider's format. Tests of whole agents
-// use it. It is safe for concurrent use.
+// Server is a fake provider whose answers a test chooses. It uses real HTTP and a provider's format. Tests of
+// whole agents use it. It is safe for concurrent use.
 type Server struct {
 	URL string
 
 	wire   Wire
-	answer func(Asked) Reply
+	answer func(DecodedRequest) Reply
 
-	mu    sync.Mutex
-	asked []Asked
+	mu       sync.Mutex
+	requests []DecodedRequest
 }
 
-// NewServer serves until the test ends. It calls answer for each request, from several goroutines at once. A
-// request that is not in the provider's format fails the test.
-func NewServer(t testing.TB, wire Wire, answer func(Asked) Reply) *Server {
+// NewServer starts a Server that runs until the test ends. It calls answer for each request, possibly from several
+// goroutines at once. A request that is not in the provider's format fails the test.
+func NewServer(t testing.TB, wire Wire, answer func(DecodedRequest) Reply) *Server {
 	t.Helper()
 	s := &Server{wire: wire, answer: answer}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(t, w, r) }))
@@ -32,11 +32,11 @@ func NewServer(t testing.TB, wire Wire, answer func(Asked) Reply) *Server {
 	return s
 }
 
-// InOrder returns an answer function that gives the replies one after the other, and then the last one again and
-// again.
-func InOrder(replies ...Reply) func(Asked) Reply {
+// RepliesInOrder returns an answer function that returns the replies one after the other. After the last one it
+// repeats that reply.
+func RepliesInOrder(replies ...Reply) func(DecodedRequest) Reply {
 	var mu sync.Mutex
-	return func(Asked) Reply {
+	return func(DecodedRequest) Reply {
 		mu.Lock()
 		defer mu.Unlock()
 		next := replies[0]
@@ -47,11 +47,11 @@ func InOrder(replies ...Reply) func(Asked) Reply {
 	}
 }
 
-// Asked returns the requests so far, in order.
-func (s *Server) Asked() []Asked {
+// Requests returns the requests so far, in order.
+func (s *Server) Requests() []DecodedRequest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.asked)
+	return slices.Clone(s.requests)
 }
 
 func (s *Server) serve(t testing.TB, response http.ResponseWriter, r *http.Request) {
@@ -59,33 +59,33 @@ func (s *Server) serve(t testing.TB, response http.ResponseWriter, r *http.Reque
 	if err != nil {
 		return // the client has gone
 	}
-	asked, err := s.wire.Asked(r, body)
+	asked, err := s.wire.DecodeRequest(r, body)
 	if err != nil {
 		t.Errorf("the server cannot read the request: %s\n%s", err, body)
 		http.Error(response, err.Error(), http.StatusBadRequest)
 		return
 	}
 	s.mu.Lock()
-	s.asked = append(s.asked, asked)
+	s.requests = append(s.requests, asked)
 	s.mu.Unlock()
 	reply := s.answer(asked)
-	if reply.Refuse != 0 {
-		response.WriteHeader(reply.Refuse)
-		_, _ = response.Write(s.wire.Refusal(reply.Refuse, "", "refused"))
+	if reply.ErrorStatus != 0 {
+		response.WriteHeader(reply.ErrorStatus)
+		_, _ = response.Write(s.wire.ErrorBody(reply.ErrorStatus, "", "refused"))
 		return
 	}
 	stream, w := s.wire.Stream(reply), &writer{response}
-	w.events(stream.Begin...)
+	w.sendEvents(stream.Begin...)
 	for i, e := range stream.Body {
 		if i == 1 && !reply.wait(r) {
 			return
 		}
-		w.events(e)
+		w.sendEvents(e)
 	}
-	w.events(stream.End...)
+	w.sendEvents(stream.End...)
 }
 
-// wait waits as the reply requests, and reports whether the client is still connected.
+// wait waits until Hold is closed. It returns false if the client disconnects before.
 func (r Reply) wait(req *http.Request) bool {
 	if r.Hold == nil {
 		return true

@@ -11,106 +11,109 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// streams tests how the adapter reads broken streams.
-var streams = []trial{
-	{"CutBeforeTheFirstDelta", cutBefore},
-	{"CutAfterTheFirstDelta", cutAfter},
-	{"CutInACallHandsNoneOn", cutCall},
-	{"WithoutItsEnd", withoutEnd},
-	{"WithNothingInIt", nothingInIt},
-	{"InSingleBytes", singleBytes},
-	{"WithCommentsAndCarriageReturns", withComments},
-	{"WithWhatIsNoJSON", noJSON},
-	{"InterruptedByTheProvider", interrupted},
-	{"GivenUpByTheConsumer", consumerStops},
-	{"GivenUpByTheContext", contextEnds},
+// streamTests tests how the adapter reads broken and unusual streams.
+var streamTests = []suiteTest{
+	{"CutBeforeTheFirstDelta", testCutBeforeText},
+	{"CutAfterTheFirstDelta", testCutAfterText},
+	{"CutInsideACall", testCutCall},
+	{"WithoutItsEnd", testMissingEnd},
+	{"Empty", testEmptyStream},
+	{"InSingleBytes", testSingleBytes},
+	{"WithCommentsAndCarriageReturns", testComments},
+	{"WithInvalidJSON", testInvalidJSON},
+	{"InterruptedByTheProvider", testErrorEvent},
+	{"GivenUpByTheConsumer", testConsumerStops},
+	{"GivenUpByTheContext", testContextEnds},
 }
 
-var twice = Reply{Say: []string{"first", "second"}}
+var twoTexts = Reply{Texts: []string{"first", "second"}}
 
-func cutBefore(rig *testbed) {
+func testCutBeforeText(rig *testbed) {
 	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
-		w.events(rig.Wire.Stream(twice).Begin...)
-		w.cut()
+		w.sendEvents(rig.Wire.Stream(twoTexts).Begin...)
+		w.closeConnection()
 	}))
 	rig.requireFailure(all.Err, llm.Connection)
 	require.Empty(rig, all.Texts)
 }
 
-func cutAfter(rig *testbed) {
+func testCutAfterText(rig *testbed) {
 	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
-		s := rig.Wire.Stream(twice)
-		w.events(slices.Concat(s.Begin, s.Body)...)
-		w.cut()
+		s := rig.Wire.Stream(twoTexts)
+		w.sendEvents(slices.Concat(s.Begin, s.Body)...)
+		w.closeConnection()
 	}))
 	rig.requireFailure(all.Err, llm.Connection)
 	require.Equal(rig, "firstsecond", all.Text())
 	require.Empty(rig, all.Finish)
 }
 
-// cutCall checks that an incomplete call is never yielded.
-func cutCall(rig *testbed) {
+// testCutCall checks that the adapter never yields an incomplete call.
+func testCutCall(rig *testbed) {
 	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
-		s := rig.Wire.Stream(Reply{Calls: []Call{{ID: "a", Name: "pay", Parts: []string{`{"amount":1`, `00}`}}, {ID: "b", Name: "pay", Parts: []string{`{}`}}}})
-		w.events(slices.Concat(s.Begin, s.Body)...)
-		w.cut()
+		s := rig.Wire.Stream(Reply{Calls: []Call{{ID: "a", Name: "pay", ArgumentParts: []string{`{"amount":1`, `00}`}}, {
+			ID: "b", Name: "pay",
+			ArgumentParts: []string{`{}`},
+		}}})
+		w.sendEvents(slices.Concat(s.Begin, s.Body)...)
+		w.closeConnection()
 	}))
 	rig.requireFailure(all.Err, llm.Connection)
 	require.Empty(rig, all.Calls)
 }
 
-// withoutEnd checks a stream that a proxy has cut: it ends without an error, but is not complete.
-func withoutEnd(rig *testbed) {
+// testMissingEnd checks a stream that a proxy has cut off: it ends without a connection error, but is incomplete.
+func testMissingEnd(rig *testbed) {
 	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
-		s := rig.Wire.Stream(twice)
-		w.events(slices.Concat(s.Begin, s.Body)...)
+		s := rig.Wire.Stream(twoTexts)
+		w.sendEvents(slices.Concat(s.Begin, s.Body)...)
 	}))
 	rig.requireFailure(all.Err, llm.Connection)
 	require.Equal(rig, "firstsecond", all.Text())
 	require.Empty(rig, all.Finish)
 }
 
-func nothingInIt(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{}, func(_ *testbed, w *writer, _ *http.Request) { w.events() }))
+func testEmptyStream(rig *testbed) {
+	all := rig.askHello(rig.open(llm.Bounds{}, func(_ *testbed, w *writer, _ *http.Request) { w.sendEvents() }))
 	rig.requireFailure(all.Err, llm.Connection)
 }
 
-// singleBytes sends every byte in a chunk of its own, so that characters and line ends are split.
-func singleBytes(rig *testbed) {
-	r := Reply{Say: []string{"ä", "🎭 grün"}, Calls: []Call{{ID: "a", Name: "look", Parts: []string{`{"at":"ö`, `🎭"}`}}}}
+// testSingleBytes sends every byte separately, so that characters and line ends are split.
+func testSingleBytes(rig *testbed) {
+	r := Reply{Texts: []string{"ä", "🎭 grün"}, Calls: []Call{{ID: "a", Name: "look", ArgumentParts: []string{`{"at":"ö`, `🎭"}`}}}}
 	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
-		for _, b := range bytes.Join(rig.Wire.Stream(r).whole(), nil) {
-			w.events([]byte{b})
+		for _, b := range bytes.Join(rig.Wire.Stream(r).allEvents(), nil) {
+			w.sendEvents([]byte{b})
 		}
 	}))
 	require.NoError(rig, all.Err)
-	require.Equal(rig, r.Say, all.Texts)
+	require.Equal(rig, r.Texts, all.Texts)
 	require.Len(rig, all.Calls, 1)
 	require.JSONEq(rig, `{"at":"ö🎭"}`, all.Calls[0].Arguments)
 }
 
-func withComments(rig *testbed) {
+func testComments(rig *testbed) {
 	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
-		for _, e := range rig.Wire.Stream(twice).whole() {
-			w.events([]byte(": keep-alive\r\n\r\n"), bytes.ReplaceAll(e, []byte("\n"), []byte("\r\n")))
+		for _, e := range rig.Wire.Stream(twoTexts).allEvents() {
+			w.sendEvents([]byte(": keep-alive\r\n\r\n"), bytes.ReplaceAll(e, []byte("\n"), []byte("\r\n")))
 		}
 	}))
 	require.NoError(rig, all.Err)
-	require.Equal(rig, twice.Say, all.Texts)
+	require.Equal(rig, twoTexts.Texts, all.Texts)
 }
 
-func noJSON(rig *testbed) {
+func testInvalidJSON(rig *testbed) {
 	for _, after := range []bool{false, true} {
 		all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
-			s := rig.Wire.Stream(twice)
-			w.events(s.Begin...)
+			s := rig.Wire.Stream(twoTexts)
+			w.sendEvents(s.Begin...)
 			if after {
-				w.events(s.Body...)
+				w.sendEvents(s.Body...)
 			}
-			for _, e := range s.Body { // the event's own form, with its JSON torn
-				w.events(bytes.ReplaceAll(e, []byte(`"}`), []byte(`"`)))
+			for _, e := range s.Body { // the same event with incomplete JSON
+				w.sendEvents(bytes.ReplaceAll(e, []byte(`"}`), []byte(`"`)))
 			}
-			w.events(s.End...)
+			w.sendEvents(s.End...)
 		}))
 		rig.requireFailure(all.Err, llm.Malformed)
 		require.Equal(rig, after, len(all.Texts) > 0)
@@ -118,15 +121,15 @@ func noJSON(rig *testbed) {
 	}
 }
 
-func interrupted(rig *testbed) {
+func testErrorEvent(rig *testbed) {
 	for _, kind := range []llm.Kind{llm.Unavailable, llm.RateLimit} {
-		event := rig.Wire.Interruption(kind, "too much at once for "+key)
+		event := rig.Wire.ErrorEvent(kind, "too much at once for "+key)
 		if event == nil {
 			continue
 		}
 		all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
-			s := rig.Wire.Stream(twice)
-			w.events(slices.Concat(s.Begin, s.Body, [][]byte{event})...)
+			s := rig.Wire.Stream(twoTexts)
+			w.sendEvents(slices.Concat(s.Begin, s.Body, [][]byte{event})...)
 		}))
 		rig.requireFailure(all.Err, kind)
 		require.ErrorContains(rig, all.Err, "too much at once")
@@ -134,23 +137,23 @@ func interrupted(rig *testbed) {
 	}
 }
 
-// pending sends one text, and then nothing until the client gives up.
-func pending(rig *testbed, w *writer, r *http.Request) {
-	s := rig.Wire.Stream(twice)
-	w.events(append(slices.Clone(s.Begin), s.Body...)...)
-	rig.hang(r)
+// hangAfterText sends a text, and then nothing until the client disconnects.
+func hangAfterText(rig *testbed, w *writer, r *http.Request) {
+	s := rig.Wire.Stream(twoTexts)
+	w.sendEvents(append(slices.Clone(s.Begin), s.Body...)...)
+	rig.hangUntilDisconnect(r)
 }
 
-func consumerStops(rig *testbed) {
-	all := rig.ask(rig.Context(), rig.open(llm.Bounds{}, pending), hello, func(d llm.Delta) bool { return d.Text == "" })
+func testConsumerStops(rig *testbed) {
+	all := rig.ask(rig.Context(), rig.open(llm.Bounds{}, hangAfterText), hello, func(d llm.Delta) bool { return d.Text == "" })
 	require.NoError(rig, all.Err)
 	require.Equal(rig, "first", all.Text())
 	rig.awaitDisconnect()
 }
 
-func contextEnds(rig *testbed) {
+func testContextEnds(rig *testbed) {
 	ctx, cancel := context.WithCancel(rig.Context())
-	all := rig.ask(ctx, rig.open(llm.Bounds{}, pending), hello, func(d llm.Delta) bool {
+	all := rig.ask(ctx, rig.open(llm.Bounds{}, hangAfterText), hello, func(d llm.Delta) bool {
 		if d.Text == "second" {
 			cancel()
 		}
@@ -159,13 +162,13 @@ func contextEnds(rig *testbed) {
 	require.ErrorIs(rig, all.Err, context.Canceled)
 	rig.awaitDisconnect()
 
-	all = rig.ask(ctx, rig.open(llm.Bounds{}, pending), hello, nil) // has ended before
+	all = rig.ask(ctx, rig.open(llm.Bounds{}, hangAfterText), hello, nil) // ctx has already ended
 	require.ErrorIs(rig, all.Err, context.Canceled)
 
 	ctx, cancel = context.WithCancel(rig.Context())
 	all = rig.ask(ctx, rig.open(llm.Bounds{}, func(rig *testbed, _ *writer, r *http.Request) {
-		cancel() // while the head is waited for
-		rig.hang(r)
+		cancel() // while the adapter waits for the header
+		rig.hangUntilDisconnect(r)
 	}), hello, nil)
 	require.ErrorIs(rig, all.Err, context.Canceled)
 	rig.awaitDisconnect()

@@ -20,100 +20,100 @@ import (
 )
 
 const (
-	key      = "what-only-the-provider-may-know" // is in no error
-	bare     = "test-large"                      // the model, without the prefix
-	patience = 20 * time.Second                  // for what must happen at once
+	key       = "what-only-the-provider-may-know" // must not appear in any error
+	modelName = "test-large"                      // name of the model without the prefix
+	patience  = 20 * time.Second                  // longest wait for what should happen at once
 )
 
-// answer is the response of the server to one request.
-type answer func(rig *testbed, w *writer, r *http.Request)
+// responder writes the response of the server to one request.
+type responder func(rig *testbed, w *writer, r *http.Request)
 
-// testbed is a server in the provider's format, for one test.
+// testbed runs a server in the provider's format for one test.
 type testbed struct {
 	*testing.T
 	Provider
-	url  string
-	left chan struct{} // gets a value for each client that gave up a request it waited for
+	url         string
+	disconnects chan struct{} // gets a value when a client disconnects before its response is complete
 
-	mu      sync.Mutex
-	answers []answer
-	asked   []Asked
-	bodies  []string
+	mu         sync.Mutex
+	responders []responder
+	received   []DecodedRequest
+	bodies     []string
 }
 
-func newRig(t *testing.T, p Provider) *testbed {
-	rig := &testbed{T: t, Provider: p, left: make(chan struct{}, 16)}
+func newTestbed(t *testing.T, p Provider) *testbed {
+	rig := &testbed{T: t, Provider: p, disconnects: make(chan struct{}, 16)}
 	server := httptest.NewServer(http.HandlerFunc(rig.serve))
 	t.Cleanup(server.Close)
 	rig.url = server.URL
 	return rig
 }
 
-// serve records the request, and sends the next answer. The last answer is repeated.
-func (rig *testbed) serve(w http.ResponseWriter, r *http.Request) {
+// serve records the request and calls the next responder. The last responder is used again and again.
+func (t *testbed) serve(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the client has gone
 	}
-	asked, err := rig.Wire.Asked(r, body)
+	asked, err := t.Wire.DecodeRequest(r, body)
 	if err != nil {
-		rig.Errorf("the server cannot read the request: %s\n%s", err, body)
+		t.Errorf("the server cannot read the request: %s\n%s", err, body)
 	}
-	rig.mu.Lock()
-	rig.asked = append(rig.asked, asked)
-	rig.bodies = append(rig.bodies, string(body))
-	next := rig.answers[0]
-	if len(rig.answers) > 1 {
-		rig.answers = rig.answers[1:]
+	t.mu.Lock()
+	t.received = append(t.received, asked)
+	t.bodies = append(t.bodies, string(body))
+	next := t.responders[0]
+	if len(t.responders) > 1 {
+		t.responders = t.responders[1:]
 	}
-	rig.mu.Unlock()
-	next(rig, &writer{ResponseWriter: w}, r)
+	t.mu.Unlock()
+	next(t, &writer{ResponseWriter: w}, r)
 }
 
-// requests returns the requests so far.
-func (rig *testbed) requests() ([]Asked, []string) {
-	rig.mu.Lock()
-	defer rig.mu.Unlock()
-	return slices.Clone(rig.asked), slices.Clone(rig.bodies)
+// requests returns the decoded requests and their bodies so far.
+func (t *testbed) requests() ([]DecodedRequest, []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.received), slices.Clone(t.bodies)
 }
 
-// open returns the adapter's model, connected to a server with these answers.
-func (rig *testbed) open(bounds llm.Bounds, answers ...answer) llm.Model {
-	rig.Helper()
-	rig.answers = answers
-	m, err := rig.Open(rig.Name+"/"+bare, rig.url, key, bounds)
-	require.NoError(rig, err)
+// open returns the adapter's model, connected to a server with these responders.
+func (t *testbed) open(bounds llm.Bounds, answers ...responder) llm.Model {
+	t.Helper()
+	t.responders = answers
+	m, err := t.Open(t.Name+"/"+modelName, t.url, key, bounds)
+	require.NoError(t, err)
 	return m
 }
 
-// awaitDisconnect waits until a client has disconnected.
-func (rig *testbed) awaitDisconnect() {
-	rig.Helper()
+// awaitDisconnect waits until the server sees that a client has disconnected.
+func (t *testbed) awaitDisconnect() {
+	t.Helper()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case <-rig.left:
+	case <-t.disconnects:
 	case <-timer.C:
-		require.FailNow(rig, "the server did not see that the request was given up")
+		require.FailNow(t, "the server did not see that the client disconnected")
 	}
 }
 
-// ask reads the whole answer. It calls heard, if it is not nil, with each delta, and stops when heard returns
-// false.
-func (rig *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard func(llm.Delta) bool) (all Said) {
-	rig.Helper()
+// ask sends a request and reads the whole answer. It calls heard with each delta, unless heard is nil, and stops
+// when heard returns false.
+func (t *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard func(llm.Delta) bool) (all Answer) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for d, err := range m.Generate(ctx, req) {
-		require.NoError(rig, all.Err, "the error was not the last item")
+		require.NoError(t, all.Err, "the error was not the last item")
 		if err != nil {
-			rig.requireNoKey(err)
+			t.requireNoKey(err)
 		}
-		require.Zero(rig, d.Usage.ModelCalls, "it is not the model's to count its calls")
+		require.Zero(t, d.Usage.ModelCalls, "a model must not count its calls")
 		if d.Finish != "" {
-			require.Empty(rig, all.Finish, "an answer ends once")
+			require.Empty(t, all.Finish, "an answer ends once")
 		}
-		all.hear(d, err)
+		all.add(d, err)
 		if heard != nil && err == nil && !heard(d) {
 			break
 		}
@@ -121,51 +121,51 @@ func (rig *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard
 	return all
 }
 
-// askHello sends one user message.
-func (rig *testbed) askHello(m llm.Model) Said {
-	rig.Helper()
-	return rig.ask(rig.Context(), m, hello, nil)
+// askHello sends a request with one user message and reads the whole answer.
+func (t *testbed) askHello(m llm.Model) Answer {
+	t.Helper()
+	return t.ask(t.Context(), m, hello, nil)
 }
 
-// hello is a simple request.
+// hello is a request with one user message.
 var hello = llm.Request{Messages: []conversation.Message{conversation.User("hello")}}
 
-// requireNoKey checks that no form of an error contains the key.
-func (rig *testbed) requireNoKey(err error) {
-	rig.Helper()
+// requireNoKey checks that no printed form of an error contains the key.
+func (t *testbed) requireNoKey(err error) {
+	t.Helper()
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		for _, form := range []string{"%v", "%+v", "%#v"} {
-			require.NotContains(rig, fmt.Sprintf(form, e), key)
+			require.NotContains(t, fmt.Sprintf(form, e), key)
 		}
 	}
 	if f, ok := errors.AsType[*failure.Error](err); ok {
-		require.NotContains(rig, fmt.Sprint(f.Message, f.Facts), key)
+		require.NotContains(t, fmt.Sprint(f.Message, f.Facts), key)
 	}
 }
 
 // requireFailure checks the kind, the mode and the facts of an error.
-func (rig *testbed) requireFailure(err error, kind llm.Kind) llm.Error {
-	rig.Helper()
-	require.Error(rig, err)
+func (t *testbed) requireFailure(err error, kind llm.Kind) llm.Error {
+	t.Helper()
+	require.Error(t, err)
 	f, ok := errors.AsType[*failure.Error](err)
-	require.True(rig, ok, "not a failure: %v", err)
+	require.True(t, ok, "not a failure: %v", err)
 	e, ok := errors.AsType[*llm.Error](err)
-	require.True(rig, ok, "no llm.Error in its chain: %v", err)
-	require.Equal(rig, kind, e.Kind, "%v", err)
-	require.Equal(rig, rig.Name, e.Provider)
-	require.Equal(rig, map[string]string{"kind": string(kind), "provider": rig.Name},
+	require.True(t, ok, "no llm.Error in its chain: %v", err)
+	require.Equal(t, kind, e.Kind, "%v", err)
+	require.Equal(t, t.Name, e.Provider)
+	require.Equal(t, map[string]string{"kind": string(kind), "provider": t.Name},
 		map[string]string{"kind": f.Facts["kind"], "provider": f.Facts["provider"]})
-	require.Contains(rig, f.Message, bare)
-	require.NotEqual(rig, failure.Unknown, f.Mode)
-	require.Equal(rig, kind.Again(), f.Mode == failure.ResourceAPI && kind != llm.Malformed, "mode %s of kind %s", f.Mode, kind)
+	require.Contains(t, f.Message, modelName)
+	require.NotEqual(t, failure.Unknown, f.Mode)
+	require.Equal(t, kind.Retryable(), f.Mode == failure.ResourceAPI && kind != llm.Malformed, "mode %s of kind %s", f.Mode, kind)
 	return *e
 }
 
-// writer writes a response piece by piece.
+// writer writes a response in several pieces.
 type writer struct{ http.ResponseWriter }
 
-// events begins a stream, and sends each event at once.
-func (w *writer) events(events ...[]byte) {
+// sendEvents sends each event at once. At the beginning of a response it sends the header of an event stream.
+func (w *writer) sendEvents(events ...[]byte) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, e := range events {
 		_, _ = w.Write(e)
@@ -174,8 +174,8 @@ func (w *writer) events(events ...[]byte) {
 	w.flush()
 }
 
-// cut closes the connection in the middle of a response.
-func (w *writer) cut() {
+// closeConnection closes the connection in the middle of a response.
+func (w *writer) closeConnection() {
 	if conn, _, err := http.NewResponseController(w.ResponseWriter).Hijack(); err == nil {
 		_ = conn.Close()
 	}
@@ -183,19 +183,19 @@ func (w *writer) cut() {
 
 func (w *writer) flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
 
-// hang waits until the client disconnects.
-func (rig *testbed) hang(r *http.Request) {
+// hangUntilDisconnect waits until the client disconnects or the test ends.
+func (t *testbed) hangUntilDisconnect(r *http.Request) {
 	select {
 	case <-r.Context().Done():
-		rig.left <- struct{}{}
-	case <-rig.Context().Done():
+		t.disconnects <- struct{}{}
+	case <-t.Context().Done():
 	}
 }
 
-// whole returns the events of a stream as one list.
-func (s Stream) whole() [][]byte { return slices.Concat(s.Begin, s.Body, s.End) }
+// allEvents returns all events of a stream in one list.
+func (s Stream) allEvents() [][]byte { return slices.Concat(s.Begin, s.Body, s.End) }
 
-// reply sends a whole stream.
-func reply(r Reply) answer {
-	return func(rig *testbed, w *writer, _ *http.Request) { w.events(rig.Wire.Stream(r).whole()...) }
+// respond returns a responder that sends a whole stream.
+func respond(r Reply) responder {
+	return func(rig *testbed, w *writer, _ *http.Request) { w.sendEvents(rig.Wire.Stream(r).allEvents()...) }
 }

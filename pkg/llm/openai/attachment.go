@@ -7,9 +7,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// user returns a message of the user: a text, or parts if files come with it.
-func (m *model) user(said conversation.Message) message {
-	text, files := llm.Shown(said, m.takes)
+// toUserMessage converts a message of the user. Its content is a text, or a list of parts if there are files.
+func (m *model) toUserMessage(said conversation.Message) message {
+	text, files := llm.SplitAttachments(said, m.acceptsAttachment)
 	if len(files) == 0 {
 		return message{Role: conversation.RoleUser, Content: text}
 	}
@@ -28,8 +28,9 @@ func (m *model) user(said conversation.Message) message {
 	return message{Role: conversation.RoleUser, Content: parts}
 }
 
-// takes reports whether the provider accepts a media type. All servers accept images, few accept documents.
-func (m *model) takes(mediaType string) bool {
+// acceptsAttachment reports whether the provider accepts files of a media type. All servers accept images, but few
+// accept documents.
+func (m *model) acceptsAttachment(mediaType string) bool {
 	provider := m.source.Provider
 	return llm.IsImage(mediaType) || mediaType == llm.PDF && (provider == Prefix || provider == "openrouter")
 }

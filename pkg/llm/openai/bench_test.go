@@ -20,20 +20,20 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/openai"
 )
 
-// deltas is the number of text deltas in an answer of the benchmark.
-const deltas = 500
+// deltaCount is the number of text deltas in an answer of the benchmark.
+const deltaCount = 500
 
-// reader reads one answer. It returns when the first text came, and how many there were.
-type reader func(ctx context.Context) (first time.Time, texts int, err error)
+// streamReader reads one answer. It returns when the first text arrived, and how many texts there were.
+type streamReader func(ctx context.Context) (first time.Time, texts int, err error)
 
-// BenchmarkStream reads the same stream by hand and with the adapter, including retries and prices. The
-// allocations of the server count too, so compare the two readers only with each other.
+// BenchmarkStream reads the same stream with hand-written code and with the adapter, which includes retries and
+// prices. The allocations of the server count too, so only compare the two readers with each other.
 func BenchmarkStream(b *testing.B) {
 	var say []string
-	for range deltas {
+	for range deltaCount {
 		say = append(say, "word ")
 	}
-	stream := (openaitest.Wire{}).Stream(llmtest.Reply{Say: say})
+	stream := (openaitest.Wire{}).Stream(llmtest.Reply{Texts: say})
 	head := bytes.Join(slices.Concat(stream.Begin, stream.Body[:1]), nil)
 	rest := bytes.Join(slices.Concat(stream.Body[1:], stream.End), nil)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -49,9 +49,9 @@ func BenchmarkStream(b *testing.B) {
 	}
 	for _, r := range []struct {
 		name string
-		read reader
+		read streamReader
 	}{
-		{"by=hand", byHand(s.URL)}, {"by=adapter", byAdapter(m)},
+		{"by=hand", readByHand(s.URL)}, {"by=adapter", readWithAdapter(m)},
 	} {
 		b.Run(r.name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -59,19 +59,19 @@ func BenchmarkStream(b *testing.B) {
 			for b.Loop() {
 				start := time.Now()
 				first, texts, err := r.read(b.Context())
-				if err != nil || texts != deltas {
+				if err != nil || texts != deltaCount {
 					b.Fatalf("%d deltas: %v", texts, err)
 				}
 				waits = append(waits, first.Sub(start))
 			}
 			slices.Sort(waits)
 			b.ReportMetric(float64(waits[len(waits)/2].Microseconds()), "µs-to-first")
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/deltas, "ns/delta")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/deltaCount, "ns/delta")
 		})
 	}
 }
 
-func byAdapter(m llm.Model) reader {
+func readWithAdapter(m llm.Model) streamReader {
 	req := llm.Request{System: "Be kind.", Messages: []conversation.Message{conversation.User("hello")}}
 	return func(ctx context.Context) (first time.Time, texts int, err error) {
 		for d, err := range m.Generate(ctx, req) {
@@ -89,7 +89,7 @@ func byAdapter(m llm.Model) reader {
 	}
 }
 
-func byHand(url string) reader {
+func readByHand(url string) streamReader {
 	client := &http.Client{}
 	const body = `{"model":"gpt-5","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"system","content":"Be kind."},{"role":"user","content":"hello"}]}`
 	return func(ctx context.Context) (first time.Time, texts int, err error) {

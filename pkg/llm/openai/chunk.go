@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// chunk is one event of a stream, in the fields that matter.
+// chunk is one event of a stream, with the fields that the adapter uses.
 type chunk struct {
 	Error   json.RawMessage `json:"error"`
 	Choices []struct {
@@ -16,7 +16,7 @@ type chunk struct {
 	Usage *usage `json:"usage"`
 }
 
-// completion is the answer of a server that does not stream, although the request asks for it.
+// completion is a whole answer, which some servers send although the request asks for a stream.
 type completion struct {
 	Error   json.RawMessage `json:"error"`
 	Choices []struct {
@@ -26,28 +26,28 @@ type completion struct {
 	Usage *usage `json:"usage"`
 }
 
-// output is what the model writes, or a part of it.
+// output is a message of the model, or a part of it.
 type output struct {
 	Content content         `json:"content"`
 	Refusal json.RawMessage `json:"refusal"`
-	// Servers send the reasoning under one of two names; some send the same text under both.
+	// Servers send the reasoning under one of these names. Some send the same text under both.
 	ReasoningContent json.RawMessage `json:"reasoning_content"`
 	Reasoning        json.RawMessage `json:"reasoning"`
-	ToolCalls        []piece         `json:"tool_calls"`
-	// FunctionCall is the form of a call before there were tool calls; some servers still send it.
+	ToolCalls        []callPiece     `json:"tool_calls"`
+	// FunctionCall is the older form of a tool call, which some servers still send.
 	FunctionCall *functionPiece `json:"function_call"`
 }
 
-// thought returns the reasoning as a JSON string, or nil.
-func (o output) thought() json.RawMessage {
+// reasoningText returns the reasoning as a JSON string (nil if there is none).
+func (o output) reasoningText() json.RawMessage {
 	if isString(o.ReasoningContent) {
 		return o.ReasoningContent
 	}
 	return o.Reasoning
 }
 
-// piece is a part of a tool call.
-type piece struct {
+// callPiece is a part of a tool call.
+type callPiece struct {
 	Index    int             `json:"index"`
 	ID       string          `json:"id"`
 	Function functionPiece   `json:"function"`
@@ -59,15 +59,15 @@ type functionPiece struct {
 	Arguments json.RawMessage `json:"arguments"` // part of a JSON text, as a string; some servers send the object itself
 }
 
-// content is the text of a message: a string, or a list of parts. Mistral's reasoning models send their thoughts
-// as parts of the list.
+// content is the text of a message, which is a string or a list of parts. Mistral's reasoning models send their
+// thoughts as parts of the list.
 type content struct {
 	text     json.RawMessage   // nil if content is a list
 	parts    []json.RawMessage // texts of the list
 	thoughts []json.RawMessage
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It ignores parts of other types.
+// UnmarshalJSON implements json.Unmarshaler. It ignores parts that are neither text nor thoughts.
 func (c *content) UnmarshalJSON(data []byte) error {
 	if !strings.HasPrefix(string(data), "[") {
 		c.text = append(json.RawMessage(nil), data...)
@@ -90,14 +90,14 @@ func (c *content) UnmarshalJSON(data []byte) error {
 			if err := inner.UnmarshalJSON(p.Thinking); err != nil {
 				return err
 			}
-			c.thoughts = append(c.thoughts, inner.all()...)
+			c.thoughts = append(c.thoughts, inner.texts()...)
 		}
 	}
 	return nil
 }
 
-// all returns the texts of the content as JSON strings.
-func (c content) all() []json.RawMessage {
+// texts returns the texts of the content as JSON strings.
+func (c content) texts() []json.RawMessage {
 	if isString(c.text) {
 		return []json.RawMessage{c.text}
 	}
@@ -106,31 +106,33 @@ func (c content) all() []json.RawMessage {
 
 func isString(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '"' }
 
-// textJoiner decodes JSON strings that together are one text. A character outside of the basic plane is two
-// escapes, and some servers cut between them; each half alone would decode to a replacement character.
+// textJoiner decodes JSON strings that together form one text. A character outside of the basic plane is written
+// as two escapes, and some servers split the string between them. Each half alone would decode to a replacement
+// character.
 type textJoiner struct {
-	half string // the escape of the first half, which waits for the second
+	pendingEscape string // escape of the first half of a character, until the second half arrives
 }
 
-// add returns the text of the next string, or "" if it is no JSON string.
+// add returns the text of the next string ("" if raw is not a JSON string).
 func (j *textJoiner) add(raw json.RawMessage) string {
 	if !isString(raw) {
 		return ""
 	}
-	body := j.half + string(raw[1:len(raw)-1])
-	j.half = ""
-	if cut := len(body) - len(`\ud83d`); endsWithHalf(body) {
-		body, j.half = body[:cut], body[cut:]
+	body := j.pendingEscape + string(raw[1:len(raw)-1])
+	j.pendingEscape = ""
+	if cut := len(body) - len(`\ud83d`); endsWithHighSurrogate(body) {
+		body, j.pendingEscape = body[:cut], body[cut:]
 	}
 	var text string
 	if err := json.Unmarshal([]byte(`"`+body+`"`), &text); err != nil {
-		return "" // cannot be: the decoder has accepted the string
+		return "" // impossible, because the decoder has accepted the string
 	}
 	return text
 }
 
-// endsWithHalf reports whether the body of a JSON string ends with the escape of the first half of a character.
-func endsWithHalf(body string) bool {
+// endsWithHighSurrogate reports whether the body of a JSON string ends with the escape of a high surrogate, which
+// is the first half of a character.
+func endsWithHighSurrogate(body string) bool {
 	cut := len(body) - len(`\ud83d`)
 	if cut < 0 || !strings.HasPrefix(body[cut:], `\u`) {
 		return false
@@ -143,7 +145,7 @@ func endsWithHalf(body string) bool {
 	return backslashes%2 == 0 // otherwise the backslash itself is escaped
 }
 
-// argumentsText returns a part of the arguments of a call.
+// argumentsText returns the text of a piece of a call's arguments.
 func argumentsText(j *textJoiner, raw json.RawMessage) string {
 	switch {
 	case isString(raw):
@@ -155,7 +157,7 @@ func argumentsText(j *textJoiner, raw json.RawMessage) string {
 	}
 }
 
-// usage is what a request has consumed so far.
+// usage is the usage of a request so far.
 type usage struct {
 	Prompt     int64 `json:"prompt_tokens"`
 	Completion int64 `json:"completion_tokens"`
@@ -163,7 +165,7 @@ type usage struct {
 		Cached  int64 `json:"cached_tokens"`
 		Written int64 `json:"cache_write_tokens"`
 	} `json:"prompt_tokens_details"`
-	// CacheHit is where DeepSeek reports the cached tokens.
+	// CacheHit is the field in which DeepSeek reports cached tokens.
 	CacheHit int64   `json:"prompt_cache_hit_tokens"`
 	Cost     float64 `json:"cost"` // in US dollars; only OpenRouter sends it
 }

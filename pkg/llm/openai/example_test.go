@@ -16,7 +16,7 @@ import (
 // A local server needs no key.
 func ExampleNew() {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		s := (openaitest.Wire{}).Stream(llmtest.Reply{Say: []string{"Hello ", "from ", "here."}})
+		s := (openaitest.Wire{}).Stream(llmtest.Reply{Texts: []string{"Hello ", "from ", "here."}})
 		for _, e := range append(s.Body, s.End...) {
 			_, _ = w.Write(e)
 		}

@@ -12,28 +12,29 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// maxLogText limits the provider's own text in the log, in bytes.
+// maxLogText limits how much of the provider's error text is logged, in bytes.
 const maxLogText = 4 << 10
 
-// responseError returns the failure for an error response. It reads the beginning of the body, and closes it.
+// responseError returns the error for a response with an error status. It reads the beginning of the body and
+// closes it.
 func (m *model) responseError(res *http.Response) error {
-	c := parseErrorBody(llm.ReadRefusal(res))
-	return m.source.Refuse(res.StatusCode, res.Header, c.kind(res.StatusCode), c.text)
+	c := parseErrorBody(llm.ReadErrorBody(res))
+	return m.source.NewResponseError(res.StatusCode, res.Header, c.kind(res.StatusCode), c.text)
 }
 
-// streamError returns the failure for an error in the middle of a stream, whose status was 200.
+// streamError returns the error for an error event in a stream, whose HTTP status was 200.
 func (m *model) streamError(data []byte) error {
 	c := parseErrorBody(data)
 	if status, err := strconv.Atoi(c.code); err == nil && status >= http.StatusBadRequest {
-		return m.source.Refuse(status, nil, c.kind(status), c.text)
+		return m.source.NewResponseError(status, nil, c.kind(status), c.text)
 	}
-	return m.source.Fail(cmp.Or(c.kind(0), llm.Unavailable), errors.New(c.text))
+	return m.source.NewError(cmp.Or(c.kind(0), llm.Unavailable), errors.New(c.text))
 }
 
-// errorBody is the error that a provider reports.
+// errorBody holds the error that a provider reports.
 type errorBody struct {
-	code, sort string // its own words for what is wrong; either may be empty
-	text       string // for the log
+	code, errorType string // the provider's code and type of the error; either may be empty
+	text            string // the provider's message, for the log
 }
 
 // parseErrorBody decodes the body of an error. OpenAI's form is {"error": {"message", "type", "code"}}. Other servers
@@ -49,15 +50,15 @@ func parseErrorBody(body []byte) errorBody {
 		form
 		Error json.RawMessage `json:"error"`
 	}
-	_ = json.Unmarshal(body, &outer) // what cannot be read stays empty
+	_ = json.Unmarshal(body, &outer) // fields that cannot be decoded stay empty
 	inner := outer.form
 	_ = json.Unmarshal(outer.Error, &inner)
-	text := cmp.Or(inner.Message, textOf(outer.Error), textOf(inner.Detail), strings.TrimSpace(string(body)))
-	return errorBody{code: textOf(inner.Code), sort: inner.Type, text: conversation.Cut(text, maxLogText)}
+	text := cmp.Or(inner.Message, toText(outer.Error), toText(inner.Detail), strings.TrimSpace(string(body)))
+	return errorBody{code: toText(inner.Code), errorType: inner.Type, text: conversation.Truncate(text, maxLogText)}
 }
 
-// textOf returns a JSON string or number as text ("" for anything else).
-func textOf(raw json.RawMessage) string {
+// toText returns a JSON string or number as text ("" for any other value).
+func toText(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
 		return text
@@ -69,25 +70,25 @@ func textOf(raw json.RawMessage) string {
 	return ""
 }
 
-// kind returns the kind of error according to the provider's text (empty if the text says no more than the
-// status). The status is 0 for an error within a stream.
-func (c errorBody) kind(status int) llm.Kind {
+// kind returns the kind of error that the body tells (empty if it tells no more than the status). The status is 0
+// for an error within a stream.
+func (e errorBody) kind(status int) llm.Kind {
 	says := func(text ...string) bool {
 		for _, t := range text {
-			if c.code == t || c.sort == t {
+			if e.code == t || e.errorType == t {
 				return true
 			}
 		}
 		return false
 	}
-	lower := strings.ToLower(c.text)
+	lower := strings.ToLower(e.text)
 	switch {
 	case says("insufficient_quota", "billing_hard_limit_reached"):
 		return llm.Credits
 	case says("context_length_exceeded", "exceed_context_size_error"), status == http.StatusBadRequest && strings.Contains(lower, "context length"):
 		return llm.ContextLength
 	case says("content_filter", "content_policy_violation", "moderation_blocked"):
-		return llm.Refused
+		return llm.ContentFiltered
 	case says("invalid_api_key"):
 		return llm.Authentication
 	case says("model_not_found"):

@@ -26,43 +26,55 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-type object = map[string]any
+type jsonObject = map[string]any
 
 var hello = llm.Request{Messages: []conversation.Message{conversation.User("hello")}}
 
-func ask(t *testing.T, m llm.Model) llmtest.Said {
+func ask(t *testing.T, m llm.Model) llmtest.Answer {
 	t.Helper()
 	return llmtest.Ask(t.Context(), m, hello)
 }
 
-// serve starts a server that sends one answer to all requests.
-func serve(t *testing.T, status int, answer string) string {
+// serveAnswer starts a server that sends the same answer to all requests, and returns its URL.
+func serveAnswer(t *testing.T, status int, answer string) string {
 	t.Helper()
 	return llmtest.NewReplay(t, status, answer).URL
 }
 
-func open(t *testing.T, name, baseURL string) llm.Model {
+func openModel(t *testing.T, name, baseURL string) llm.Model {
 	t.Helper()
-	m, err := openai.New(name, openai.Config{BaseURL: baseURL, Retry: once})
+	m, err := openai.New(name, openai.Config{BaseURL: baseURL, Retry: noRetries})
 	require.NoError(t, err)
 	return m
 }
 
-// The streams in testdata have the forms of the servers' public references.
+// The adapter reads the streams in testdata, which have the formats in the servers' public references.
 func TestModel_ReadsTheStreamsOfAllServers(t *testing.T) {
 	weather := func(id string) []conversation.ToolCall {
 		return []conversation.ToolCall{{ID: id, Name: "get_weather", Arguments: `{"location":"Boston, MA"}`}}
 	}
-	for file, want := range map[string]llmtest.Said{
-		"openai_text.txt":     {Texts: []string{"Hello", "!", " How can", " I help", "?"}, Finish: llm.FinishStop, Usage: execution.Usage{InputTokens: 19, OutputTokens: 10}},
-		"openai_calls.txt":    {Calls: append(weather("call_1"), conversation.ToolCall{ID: "call_2", Name: "now", Arguments: "{}"}), Finish: llm.FinishCalls, Usage: execution.Usage{InputTokens: 2082, OutputTokens: 37, CachedTokens: 1920}},
-		"openai_refusal.txt":  {Texts: []string{"I'm sorry,", " I can't help", " with that."}, Finish: llm.FinishRefusal, Usage: execution.Usage{InputTokens: 80, OutputTokens: 11}},
+	for file, want := range map[string]llmtest.Answer{
+		"openai_text.txt": {Texts: []string{"Hello", "!", " How can", " I help", "?"}, Finish: llm.FinishStop, Usage: execution.Usage{
+			InputTokens:  19,
+			OutputTokens: 10,
+		}},
+		"openai_calls.txt": {
+			Calls:  append(weather("call_1"), conversation.ToolCall{ID: "call_2", Name: "now", Arguments: "{}"}),
+			Finish: llm.FinishCalls, Usage: execution.Usage{InputTokens: 2082, OutputTokens: 37, CachedTokens: 1920},
+		},
+		"openai_refusal.txt": {
+			Texts: []string{"I'm sorry,", " I can't help", " with that."}, Finish: llm.FinishRefusal,
+			Usage: execution.Usage{InputTokens: 80, OutputTokens: 11},
+		},
 		"ollama_calls.txt":    {Calls: append(weather("call_a"), weather("call_b")...), Finish: llm.FinishCalls},
 		"vllm_text.txt":       {Texts: []string{"Hi", " there"}, Finish: llm.FinishStop, Usage: execution.Usage{InputTokens: 9, OutputTokens: 3}},
 		"openrouter_text.txt": {Texts: []string{"Hi"}, Finish: llm.FinishStop, Usage: execution.Usage{InputTokens: 14, OutputTokens: 2, CostMicros: 42}},
-		"gemini_extra.txt":    {Calls: []conversation.ToolCall{{ID: "function-call-1", Name: "look", Arguments: "{}", Extra: `{"google":{"thought_signature":"c2ln"}}`}}, Finish: llm.FinishCalls, Usage: execution.Usage{InputTokens: 40, OutputTokens: 12}},
+		"gemini_extra.txt": {Calls: []conversation.ToolCall{{
+			ID: "function-call-1", Name: "look", Arguments: "{}",
+			Extra: `{"google":{"thought_signature":"c2ln"}}`,
+		}}, Finish: llm.FinishCalls, Usage: execution.Usage{InputTokens: 40, OutputTokens: 12}},
 	} {
-		require.Empty(t, cmp.Diff(want, ask(t, open(t, "test/large", serve(t, http.StatusOK, llmtest.Recorded(t, file))))), file)
+		require.Empty(t, cmp.Diff(want, ask(t, openModel(t, "test/large", serveAnswer(t, http.StatusOK, llmtest.ReadRecording(t, file))))), file)
 	}
 }
 
@@ -72,11 +84,26 @@ func TestModel_ClassifiesTheErrorsOfAllServers(t *testing.T) {
 		kind   llm.Kind
 		text   string
 	}{
-		`{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}`: {429, llm.Credits, "exceeded your current quota"},
-		`{"object":"error","message":"This model's maximum context length is 4096 tokens.","type":"BadRequestError","code":400}`:       {400, llm.ContextLength, "4096"},
-		`{"error":{"code":400,"message":"the request exceeds the available context size","type":"exceed_context_size_error"}}`:         {400, llm.ContextLength, "available context"},
-		`{"error":{"code":"content_filter","message":"The response was filtered"}}`:                                                    {400, llm.Refused, "filtered"},
-		`{"error":"model \"nothing\" not found, try pulling it first"}`:                                                                {404, llm.NotFound, "pulling"},
+		`{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}`: {
+			429, llm.Credits,
+			"exceeded your current quota",
+		},
+		`{"object":"error","message":"This model's maximum context length is 4096 tokens.","type":"BadRequestError","code":400}`: {
+			400,
+			llm.ContextLength, "4096",
+		},
+		`{"error":{"code":400,"message":"the request exceeds the available context size","type":"exceed_context_size_error"}}`: {
+			400,
+			llm.ContextLength, "available context",
+		},
+		`{"error":{"code":"content_filter","message":"The response was filtered"}}`: {
+			400,
+			llm.ContentFiltered, "filtered",
+		},
+		`{"error":"model \"nothing\" not found, try pulling it first"}`: {
+			404, llm.NotFound,
+			"pulling",
+		},
 		`{"detail":"Insufficient credits"}`:                                              {402, llm.Credits, "Insufficient"},
 		`{"detail":"This one is for paid accounts"}`:                                     {403, llm.PaidModel, "This one"},
 		`{"detail":[{"loc":["body","x"],"msg":"extra fields are not permitted"}]}`:       {422, llm.BadRequest, "not permitted"},
@@ -86,7 +113,7 @@ func TestModel_ClassifiesTheErrorsOfAllServers(t *testing.T) {
 		"data: " + `{"error":{"message":"Try later","type":"server_error"}}` + "\n\n":    {200, llm.Unavailable, "Try later"},
 		"data: " + `{"error":{"message":"Bad","type":"invalid_request_error"}}` + "\n\n": {200, llm.BadRequest, "Bad"},
 	} {
-		err := ask(t, open(t, "test/large", serve(t, want.status, body))).Err
+		err := ask(t, openModel(t, "test/large", serveAnswer(t, want.status, body))).Err
 		require.Equal(t, want.kind, llm.KindOf(err), "%s: %v", body, err)
 		require.ErrorContains(t, err, want.text)
 		f, ok := errors.AsType[*failure.Error](err)
@@ -96,25 +123,25 @@ func TestModel_ClassifiesTheErrorsOfAllServers(t *testing.T) {
 }
 
 // Req: CO-13
-func TestNew_RetriesInOnePlace(t *testing.T) {
+func TestNew_RetriesFailedRequests(t *testing.T) {
 	var asked atomic.Int32
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if asked.Add(1) <= 2 {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = fmt.Fprintf(w, "%s%s", openaitest.Choice(object{"content": "hi"}, nil), openaitest.Choice(object{}, "stop"))
+		_, _ = fmt.Fprintf(w, "%s%s", openaitest.Choice(jsonObject{"content": "hi"}, nil), openaitest.Choice(jsonObject{}, "stop"))
 	}))
 	t.Cleanup(s.Close)
 	m, err := openai.New("local/llama", openai.Config{BaseURL: s.URL, Retry: llm.Retry{Pause: 1}})
 	require.NoError(t, err)
 	require.Equal(t, "local/llama", m.Name())
-	require.Empty(t, cmp.Diff(llmtest.Said{Texts: []string{"hi"}, Finish: llm.FinishStop}, ask(t, m)))
+	require.Empty(t, cmp.Diff(llmtest.Answer{Texts: []string{"hi"}, Finish: llm.FinishStop}, ask(t, m)))
 	require.EqualValues(t, 3, asked.Load())
 }
 
-// clean unsets the variables that Provider reads.
-func clean(t *testing.T) {
+// unsetProviderVariables unsets the environment variables that Providers read.
+func unsetProviderVariables(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"OPENAI", "GROQ", "OPENROUTER", "MISTRAL", "XAI", "OPENONION"} {
 		t.Setenv(name+"_API_KEY", "")
@@ -123,8 +150,8 @@ func clean(t *testing.T) {
 }
 
 // Req: CO-10
-func TestProviders_AMissingKeyNamesItsVariable(t *testing.T) {
-	clean(t)
+func TestProviders_MissingKeyErrorNamesTheVariable(t *testing.T) {
+	unsetProviderVariables(t)
 	catalog, err := llm.NewCatalog(openai.Providers()...)
 	require.NoError(t, err)
 	for name, variable := range map[string]string{
@@ -140,7 +167,7 @@ func TestProviders_AMissingKeyNamesItsVariable(t *testing.T) {
 
 // Req: CO-10
 func TestProviders_EachHasItsOwnKeyAndAddress(t *testing.T) {
-	clean(t)
+	unsetProviderVariables(t)
 	var header atomic.Pointer[http.Header]
 	var path atomic.Pointer[string]
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -174,19 +201,22 @@ func TestProviders_EachHasItsOwnKeyAndAddress(t *testing.T) {
 	require.Empty(t, header.Load().Get("Authorization"))
 }
 
-func TestNew_PricesAreThoseOfTheProvidersOwnServer(t *testing.T) {
-	url := serve(t, http.StatusOK, string(openaitest.Event(object{"usage": object{"prompt_tokens": 1000}, "choices": []object{{"finish_reason": "stop"}}})))
-	m := open(t, "openai/gpt-5", url)
+func TestNew_UsesBuiltinPricesOnlyForTheProvidersOwnServer(t *testing.T) {
+	url := serveAnswer(t, http.StatusOK, string(openaitest.Event(jsonObject{
+		"usage":   jsonObject{"prompt_tokens": 1000},
+		"choices": []jsonObject{{"finish_reason": "stop"}},
+	})))
+	m := openModel(t, "openai/gpt-5", url)
 	require.Zero(t, ask(t, m).Usage.CostMicros, "what this server asks is not known")
-	require.EqualValues(t, llm.DefaultContext, llm.ContextOf(m))
+	require.EqualValues(t, llm.DefaultContextSize, llm.ContextSizeOf(m))
 
 	m, err := openai.New("openai/gpt-5", openai.Config{BaseURL: url, Table: llm.BuiltinTable()})
 	require.NoError(t, err)
 	require.EqualValues(t, 1250, ask(t, m).Usage.CostMicros)
-	require.EqualValues(t, 400_000, llm.ContextOf(m))
+	require.EqualValues(t, 400_000, llm.ContextSizeOf(m))
 }
 
-func TestModel_KeepsItsConnection(t *testing.T) {
+func TestModel_ReusesItsConnection(t *testing.T) {
 	var connections atomic.Int32
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for _, e := range (openaitest.Wire{}).Stream(llmtest.Reply{}).End {
@@ -204,28 +234,31 @@ func TestModel_KeepsItsConnection(t *testing.T) {
 	}
 	s.Start()
 	t.Cleanup(s.Close)
-	m := open(t, "test/large", s.URL)
+	m := openModel(t, "test/large", s.URL)
 	for range 20 {
 		require.NoError(t, ask(t, m).Err)
 	}
 	require.LessOrEqual(t, connections.Load(), int32(5))
 }
 
-// Servers may interleave the pieces of calls, with only an index to tell them apart.
-func TestModel_PutsPiecesToTheirCalls(t *testing.T) {
+// Servers may interleave the pieces of several calls, which then differ only in their index.
+func TestModel_AssignsArgumentPiecesToTheirCalls(t *testing.T) {
 	piece := func(index int, id, name, arguments string) []byte {
-		return openaitest.Choice(object{"tool_calls": []object{{"index": index, "id": id, "function": object{"name": name, "arguments": arguments}}}}, nil)
+		return openaitest.Choice(jsonObject{"tool_calls": []jsonObject{{"index": index, "id": id, "function": jsonObject{
+			"name":      name,
+			"arguments": arguments,
+		}}}}, nil)
 	}
 	stream := bytes.Join([][]byte{
 		piece(0, "a", "add", `{"n"`), piece(1, "", "sub", `{"n"`), piece(0, "a", "add", ":1}"), piece(1, "", "", ":2}"),
-		openaitest.Choice(object{}, "stop"),
+		openaitest.Choice(jsonObject{}, "stop"),
 	}, nil)
 	require.Empty(t, cmp.Diff([]conversation.ToolCall{
 		{ID: "a", Name: "add", Arguments: `{"n":1}`}, {Name: "sub", Arguments: `{"n":2}`},
-	}, ask(t, open(t, "test/large", serve(t, http.StatusOK, string(stream)))).Calls))
+	}, ask(t, openModel(t, "test/large", serveAnswer(t, http.StatusOK, string(stream)))).Calls))
 }
 
-// A key must not be sent to OpenAI because a prefix is unknown.
+// A model name with an unknown prefix does not send its key to OpenAI.
 func TestNew_SendsNoKeyToAnotherHost(t *testing.T) {
 	_, err := openai.New("vllm/llama", openai.Config{Key: secret.New("of-vllm")})
 	require.True(t, failure.Is(err, failure.UserInvalidInput))
@@ -234,7 +267,7 @@ func TestNew_SendsNoKeyToAnotherHost(t *testing.T) {
 	require.ErrorContains(t, err, "set GROQ_API_KEY")
 }
 
-// Mistral rejects requests with unknown fields.
+// The adapter omits stream_options for Mistral, which rejects requests with unknown fields.
 func TestModel_OmitsParametersThatAServerRejects(t *testing.T) {
 	var asked atomic.Pointer[string]
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -248,7 +281,7 @@ func TestModel_OmitsParametersThatAServerRejects(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	for name, plain := range map[string]bool{"mistral/small": true, "groq/llama": false} {
-		require.NoError(t, ask(t, open(t, name, s.URL)).Err)
+		require.NoError(t, ask(t, openModel(t, name, s.URL)).Err)
 		require.Equal(t, !plain, strings.Contains(*asked.Load(), "stream_options"), name)
 	}
 }

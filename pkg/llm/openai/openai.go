@@ -1,6 +1,6 @@
-// Package openai provides the models of OpenAI, and of every provider and server with its Chat Completions API. It
-// encodes and decodes only the few fields that it needs, so that servers with missing or additional fields work,
-// too. docs/adr/0039 says why it does not use the official SDK.
+// Package openai provides the models of OpenAI, and of every provider and server that has its Chat Completions
+// API. It encodes and decodes only the few fields that it needs, so that it also works with servers that omit or
+// add fields. docs/adr/0039 says why it does not use the official SDK.
 package openai
 
 import (
@@ -17,94 +17,95 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// Prefix is the prefix of OpenAI's own models, before the slash.
+// Prefix is the prefix of OpenAI's own models, without the slash.
 const Prefix = "openai"
 
-// The environment variables that Provider reads. The variables of other providers are named alike.
+// The environment variables that Provider reads. The variables of other providers have names of the same form.
 const (
 	KeyVariable     = "OPENAI_API_KEY"
 	BaseURLVariable = "OPENAI_BASE_URL"
 )
 
-// Config says how a provider is reached. Zero values mean the defaults.
+// Config holds the settings of a model. Zero values mean the defaults.
 type Config struct {
-	Key     secret.Value // may be left out when there is a BaseURL: local servers need none
-	BaseURL string       // of any compatible server, with its version, such as http://localhost:11434/v1; default OpenAI's own
+	Key     secret.Value // may be empty if BaseURL is set, because local servers need no key
+	BaseURL string       // of any compatible server, with the API version, such as http://localhost:11434/v1 (empty means OpenAI's own)
 	Bounds  llm.Bounds
 	Retry   llm.Retry
-	// Table has the prices and context sizes of the models (the default is the built-in table, or none if BaseURL
-	// is set, because the prices of another server are unknown).
+	// Table holds the prices and context sizes of the models. The default is the built-in table. If BaseURL is
+	// set, there is no default, because the prices of another server are unknown.
 	Table llm.Table
-	// PlainStream omits stream_options, for servers that reject the field. These report their usage anyway, or
-	// never.
+	// PlainStream omits stream_options from requests, for servers that reject the field. Such servers report their
+	// usage without it, or not at all.
 	PlainStream bool
 }
 
-// Provider opens models under "openai/", and under bare names that begin with gpt, o1, o3 or o4 (CO-10). It reads
-// the key from OPENAI_API_KEY and the address from OPENAI_BASE_URL. Without both, opening a model fails with an
-// error that names the variable.
-func Provider() llm.Provider { return own.provider() }
+// Provider returns the provider of models whose names begin with "openai/", or with gpt, o1, o3 or o4 and no
+// prefix (CO-10). It reads the key from OPENAI_API_KEY and the address from OPENAI_BASE_URL. Without both, opening
+// a model fails with an error that names the variable.
+func Provider() llm.Provider { return ownServer.provider() }
 
-// Compatible opens models of another server under its own prefix. It reads the key from the given environment
-// variable. It reads the address from the variable with the same name and BASE_URL instead of API_KEY, if that is
-// set.
+// Compatible returns the provider of models of another server, under its own prefix. It reads the key from the
+// environment variable keyVariable. If the variable with BASE_URL in place of API_KEY is set, it contains the
+// address.
 func Compatible(prefix, baseURL, keyVariable string) llm.Provider {
-	return server{prefix: prefix, baseURL: baseURL, key: keyVariable}.provider()
+	return server{prefix: prefix, baseURL: baseURL, keyVariable: keyVariable}.provider()
 }
 
-// Providers returns all providers that this package knows: OpenAI, groq, openrouter, mistral, grok, and co, the
-// managed gateway (CO-10).
+// Providers returns all providers that this package knows (CO-10): OpenAI, groq, openrouter, mistral, grok and co,
+// which is the managed gateway.
 func Providers() []llm.Provider {
 	all := []llm.Provider{Provider()}
-	for _, s := range others {
+	for _, s := range otherServers {
 		all = append(all, s.provider())
 	}
 	return all
 }
 
-// server is a provider of the models of one prefix.
+// server holds the settings of one provider.
 type server struct {
-	prefix, baseURL, key string
-	bare                 []string
-	plain                bool // see Config.PlainStream
+	prefix, baseURL, keyVariable string
+	barePrefixes                 []string
+	plainStream                  bool // see Config.PlainStream
 }
 
 var (
-	own    = server{prefix: Prefix, baseURL: "https://api.openai.com/v1", key: KeyVariable, bare: []string{"gpt", "o1", "o3", "o4"}}
-	others = []server{
-		{prefix: "groq", baseURL: "https://api.groq.com/openai/v1", key: "GROQ_API_KEY"},
-		{prefix: "openrouter", baseURL: "https://openrouter.ai/api/v1", key: "OPENROUTER_API_KEY"},
-		{prefix: "mistral", baseURL: "https://api.mistral.ai/v1", key: "MISTRAL_API_KEY", plain: true},
-		{prefix: "grok", baseURL: "https://api.x.ai/v1", key: "XAI_API_KEY"},
-		{prefix: "co", baseURL: "https://oo.openonion.ai/v1", key: "OPENONION_API_KEY"},
+	ownServer    = server{prefix: Prefix, baseURL: "https://api.openai.com/v1", keyVariable: KeyVariable, barePrefixes: []string{"gpt", "o1", "o3", "o4"}}
+	otherServers = []server{
+		{prefix: "groq", baseURL: "https://api.groq.com/openai/v1", keyVariable: "GROQ_API_KEY"},
+		{prefix: "openrouter", baseURL: "https://openrouter.ai/api/v1", keyVariable: "OPENROUTER_API_KEY"},
+		{prefix: "mistral", baseURL: "https://api.mistral.ai/v1", keyVariable: "MISTRAL_API_KEY", plainStream: true},
+		{prefix: "grok", baseURL: "https://api.x.ai/v1", keyVariable: "XAI_API_KEY"},
+		{prefix: "co", baseURL: "https://oo.openonion.ai/v1", keyVariable: "OPENONION_API_KEY"},
 	}
 )
 
-// provider opens models with the settings of the environment.
+// provider returns the llm.Provider that opens models with the settings in the environment.
 func (s server) provider() llm.Provider {
-	return llm.Provider{Prefix: s.prefix, Bare: s.bare, Open: func(name string) (llm.Model, error) {
+	return llm.Provider{Prefix: s.prefix, BarePrefixes: s.barePrefixes, Open: func(name string) (llm.Model, error) {
 		return s.open(name, Config{
-			Key:     secret.New(os.Getenv(s.key)),
-			BaseURL: os.Getenv(strings.TrimSuffix(s.key, "_API_KEY") + "_BASE_URL"),
+			Key:     secret.New(os.Getenv(s.keyVariable)),
+			BaseURL: os.Getenv(strings.TrimSuffix(s.keyVariable, "_API_KEY") + "_BASE_URL"),
 		})
 	}}
 }
 
 // New returns the model with the given name, such as "openai/gpt-5-mini". The part before the first slash selects
-// the provider, and is not sent. It is one of Providers, or any other prefix if BaseURL is set. New sends nothing.
-// The model retries and knows its prices: see llm.Retried and llm.Priced.
+// the provider and is not sent. It is the prefix of one of Providers, or any other prefix if BaseURL is set. New
+// does not connect to the provider. The model retries failed requests and reports costs: see llm.Retried and
+// llm.Priced.
 func New(name string, c Config) (llm.Model, error) {
 	prefix, _, slash := strings.Cut(name, "/")
 	if !slash || prefix == Prefix {
-		return own.open(name, c)
+		return ownServer.open(name, c)
 	}
-	for _, s := range others {
+	for _, s := range otherServers {
 		if s.prefix == prefix {
 			return s.open(name, c)
 		}
 	}
 	if c.BaseURL == "" {
-		return nil, failure.Newf(failure.UserInvalidInput, "openai.New", "model %q: where %s/ is is not known; give its BaseURL", name, prefix)
+		return nil, failure.Newf(failure.UserInvalidInput, "openai.New", "model %q: the address of %s/ is unknown; give its BaseURL", name, prefix)
 	}
 	return server{prefix: prefix}.open(name, c)
 }
@@ -112,12 +113,12 @@ func New(name string, c Config) (llm.Model, error) {
 func (s server) open(name string, c Config) (llm.Model, error) {
 	bare := strings.TrimPrefix(name, s.prefix+"/")
 	m := &model{
-		source: llm.Source{Provider: s.prefix, Model: s.prefix + "/" + bare, Variable: s.key, Key: c.Key},
-		model:  bare,
-		plain:  c.PlainStream || s.plain,
+		source:      llm.Source{Provider: s.prefix, Model: s.prefix + "/" + bare, KeyVariable: s.keyVariable, Key: c.Key},
+		model:       bare,
+		plainStream: c.PlainStream || s.plainStream,
 	}
 	if c.Key.Reveal() == "" && c.BaseURL == "" {
-		return nil, m.source.MissingKey()
+		return nil, m.source.NewMissingKeyError()
 	}
 	base, err := url.Parse(cmp.Or(c.BaseURL, s.baseURL))
 	if err != nil || base.Host == "" {
@@ -125,20 +126,20 @@ func (s server) open(name string, c Config) (llm.Model, error) {
 			"model %s: %q is no base URL; want one such as http://localhost:11434/v1", m.source.Model, c.BaseURL)
 	}
 	m.url, m.client = base.JoinPath("chat", "completions").String(), llm.NewHTTPClient(c.Bounds)
-	table := c.Table.At(c.BaseURL)
+	table := c.Table.ForBaseURL(c.BaseURL)
 	known, _ := table.Find(m.source.Model)
-	m.fixed = known.Fixed
+	m.fixedTemperature = known.FixedTemperature
 	return llm.Retried(llm.Priced(m, table), c.Retry), nil
 }
 
 // model is a model of the provider. It is safe for concurrent use.
 type model struct {
-	source llm.Source
-	client *http.Client
-	url    string
-	model  string // as the provider knows it
-	plain  bool
-	fixed  bool // its temperature cannot be set
+	source           llm.Source
+	client           *http.Client
+	url              string
+	model            string // name without the prefix, as the provider knows it
+	plainStream      bool
+	fixedTemperature bool // the provider rejects a temperature for this model
 }
 
 // Name implements llm.Model.
@@ -147,14 +148,14 @@ func (m *model) Name() string { return m.source.Model }
 // Generate implements llm.Model. It sends one request.
 func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
-		out, err := m.httpRequest(ctx, req)
+		out, err := m.newHTTPRequest(ctx, req)
 		if err != nil {
-			yield(llm.Delta{}, m.source.Fail(llm.BadRequest, err))
+			yield(llm.Delta{}, m.source.NewError(llm.BadRequest, err))
 			return
 		}
 		res, err := m.client.Do(out)
 		if err != nil {
-			yield(llm.Delta{}, m.source.Broken(ctx, err))
+			yield(llm.Delta{}, m.source.NewConnectionError(ctx, err))
 			return
 		}
 		if res.StatusCode >= http.StatusBadRequest {
@@ -162,6 +163,6 @@ func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 			return
 		}
 		defer res.Body.Close() //nolint:errcheck // what was to be read was read
-		m.read(ctx, res, yield)
+		m.readResponse(ctx, res, yield)
 	}
 }

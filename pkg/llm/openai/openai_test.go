@@ -14,15 +14,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// once is a Retry that sends each request once.
-var once = llm.Retry{Limit: -1}
+// noRetries is a Retry that sends each request once.
+var noRetries = llm.Retry{Limit: -1}
 
 // Req: CO-11, CO-12, CO-13
 func TestModel_PassesTheSuite(t *testing.T) {
 	llmtest.Run(t, llmtest.Provider{
 		Name: openai.Prefix,
 		Open: func(name, baseURL, key string, bounds llm.Bounds) (llm.Model, error) {
-			return openai.New(name, openai.Config{Key: secret.New(key), BaseURL: baseURL + "/v1", Bounds: bounds, Retry: once})
+			return openai.New(name, openai.Config{Key: secret.New(key), BaseURL: baseURL + "/v1", Bounds: bounds, Retry: noRetries})
 		},
 		Wire: openaitest.Wire{},
 	})

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// request is a call of the Chat Completions format, in the fields that the adapter sends.
+// request is a request of the Chat Completions API, with the fields that the adapter sends.
 type request struct {
 	Model         string         `json:"model"`
 	Messages      []message      `json:"messages"`
@@ -25,7 +25,7 @@ type streamOptions struct {
 	IncludeUsage bool `json:"include_usage"`
 }
 
-// message is one message of a conversation. Content is a string or a list of parts (nil leaves it out).
+// message is one message of a conversation. Content is a string or a list of parts (nil omits it).
 type message struct {
 	Role       conversation.Role `json:"role"`
 	Content    any               `json:"content,omitempty"`
@@ -33,7 +33,7 @@ type message struct {
 	ToolCallID string            `json:"tool_call_id,omitempty"`
 }
 
-// part is a part of a message with files.
+// part is one part of a message that has files.
 type part struct {
 	Type     string    `json:"type"`
 	Text     string    `json:"text,omitempty"`
@@ -67,20 +67,20 @@ type tool struct {
 	Function function `json:"function"`
 }
 
-// function describes a tool. Its schema is sent as the author wrote it, because the order of properties matters to
-// models.
+// function describes a tool. Its schema is sent exactly as the author wrote it, because the order of properties
+// influences models.
 type function struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description,omitempty"`
 	Parameters  json.RawMessage `json:"parameters,omitempty"`
 }
 
-// httpRequest returns the HTTP request for a call.
-func (m *model) httpRequest(ctx context.Context, req llm.Request) (*http.Request, error) {
+// newHTTPRequest returns the HTTP request for req.
+func (m *model) newHTTPRequest(ctx context.Context, req llm.Request) (*http.Request, error) {
 	var body bytes.Buffer
 	encoder := json.NewEncoder(&body)
 	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(m.request(req)); err != nil {
+	if err := encoder.Encode(m.newRequest(req)); err != nil {
 		return nil, err
 	}
 	out, err := http.NewRequestWithContext(ctx, http.MethodPost, m.url, &body)
@@ -96,29 +96,29 @@ func (m *model) httpRequest(ctx context.Context, req llm.Request) (*http.Request
 	return out, nil
 }
 
-func (m *model) request(req llm.Request) request {
-	r := request{Model: m.model, Messages: m.messages(req), Tools: tools(req.Tools), Stream: true}
-	if !m.fixed {
+func (m *model) newRequest(req llm.Request) request {
+	r := request{Model: m.model, Messages: m.toMessages(req), Tools: toTools(req.Tools), Stream: true}
+	if !m.fixedTemperature {
 		r.Temperature = req.Temperature
 	}
-	if !m.plain {
+	if !m.plainStream {
 		r.StreamOptions = &streamOptions{IncludeUsage: true}
 	}
 	return r
 }
 
-// instructions returns the system prompt, with how a choice is to be made. No parameter that restricts an answer
-// to some words works on all servers, so the prompt asks for them.
+// instructions returns the system prompt. If the request has choices, the prompt ends with the instruction to name
+// one. No parameter for this works on all servers.
 func instructions(req llm.Request) string {
 	if len(req.Choices) == 0 {
 		return req.System
 	}
-	return strings.TrimSpace(req.System + "\n\n" + req.HowToChoose())
+	return strings.TrimSpace(req.System + "\n\n" + req.ChoiceInstruction())
 }
 
-// messages returns the conversation in the provider's form. It leaves out empty messages, except results of
-// tools: a tool with an empty result has answered, too.
-func (m *model) messages(req llm.Request) []message {
+// toMessages converts the conversation to the provider's format. It omits empty messages, except tool results,
+// because the provider requires a result for each call.
+func (m *model) toMessages(req llm.Request) []message {
 	all := make([]message, 0, 1+len(req.Messages))
 	if system := instructions(req); system != "" {
 		all = append(all, message{Role: conversation.RoleSystem, Content: system})
@@ -129,24 +129,24 @@ func (m *model) messages(req llm.Request) []message {
 			all = append(all, message{Role: conversation.RoleTool, Content: said.Text, ToolCallID: said.ToolCallID})
 		case said.Text == "" && len(said.ToolCalls) == 0 && len(said.Attachments) == 0:
 		case said.Role == conversation.RoleAssistant:
-			all = append(all, assistant(said))
+			all = append(all, toAssistantMessage(said))
 		case said.ReaderRole() == conversation.RoleSystem:
 			all = append(all, message{Role: conversation.RoleSystem, Content: said.Text})
-		default: // summaries as well: many servers accept a system message only in the first place
-			all = append(all, m.user(said))
+		default: // includes summaries, because many servers accept a system message only as the first message
+			all = append(all, m.toUserMessage(said))
 		}
 	}
 	return all
 }
 
-func assistant(said conversation.Message) message {
+func toAssistantMessage(said conversation.Message) message {
 	out := message{Role: conversation.RoleAssistant}
 	if said.Text != "" {
 		out.Content = said.Text
 	}
 	for _, c := range said.ToolCalls {
 		call := toolCall{ID: c.ID, Type: "function", Function: functionCall{Name: c.Name, Arguments: c.Arguments}}
-		if json.Valid([]byte(c.Extra)) { // otherwise it belongs to a provider of another format
+		if json.Valid([]byte(c.Extra)) { // otherwise it comes from a provider with another format
 			call.Extra = json.RawMessage(c.Extra)
 		}
 		out.ToolCalls = append(out.ToolCalls, call)
@@ -154,7 +154,7 @@ func assistant(said conversation.Message) message {
 	return out
 }
 
-func tools(specs []llm.ToolSpec) []tool {
+func toTools(specs []llm.ToolSpec) []tool {
 	var all []tool
 	for _, spec := range specs {
 		all = append(all, tool{Type: "function", Function: function{Name: spec.Name, Description: spec.Description, Parameters: spec.Schema}})

@@ -15,8 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 
-// stream returns a server-sent stream of the events, with the given line end.
-func stream(lineEnd string, events ...string) string {
+// eventStream returns a stream of server-sent events with the given line end.
+func eventStream(lineEnd string, events ...string) string {
 	var all strings.Builder
 	for _, e := range append(events, "[DONE]") {
 		all.WriteString("data: " + e + lineEnd + lineEnd)
@@ -24,89 +24,109 @@ func stream(lineEnd string, events ...string) string {
 	return all.String()
 }
 
-// delta returns an event with one delta.
-func delta(fields string) string { return `{"choices":[{"index":0,"delta":{` + fields + `}}]}` }
+// deltaEvent returns an event with one delta.
+func deltaEvent(fields string) string { return `{"choices":[{"index":0,"delta":{` + fields + `}}]}` }
 
-// finished returns the event that ends an answer.
-func finished(reason string) string {
+// finishEvent returns the event that ends an answer.
+func finishEvent(reason string) string {
 	return `{"choices":[{"index":0,"delta":{},"finish_reason":"` + reason + `"}]}`
 }
 
-// answerOf sends a request to a server that responds with the content type and the body.
-func answerOf(t *testing.T, contentType, body string) llmtest.Said {
+// askServer sends a request to a server that responds with the given content type and body, and returns the
+// answer.
+func askServer(t *testing.T, contentType, body string) llmtest.Answer {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
 		_, _ = w.Write([]byte(body))
 	}))
 	t.Cleanup(s.Close)
-	return ask(t, open(t, "test/large", s.URL))
+	return ask(t, openModel(t, "test/large", s.URL))
 }
 
-// The adapter reads the documented forms of other servers, and those that users reported.
-func TestModel_ReadsTheFormsOfOtherServers(t *testing.T) {
+// The adapter reads the documented formats of other servers, and those that users have reported.
+func TestModel_ReadsTheFormatsOfOtherServers(t *testing.T) {
 	pay := func(id string) []conversation.ToolCall {
 		return []conversation.ToolCall{{ID: id, Name: "pay", Arguments: `{"amount":100}`}}
 	}
 	for name, test := range map[string]struct {
 		events []string
-		want   llmtest.Said
+		want   llmtest.Answer
 	}{
 		"reasoning_content, as DeepSeek sends it": {
-			[]string{delta(`"role":"assistant","content":null,"reasoning_content":"The user "`), delta(`"content":null,"reasoning_content":"greets."`), delta(`"content":"Hi","reasoning_content":null`), finished("stop")},
-			llmtest.Said{Thought: "The user greets.", Texts: []string{"Hi"}, Finish: llm.FinishStop},
+			[]string{
+				deltaEvent(`"role":"assistant","content":null,"reasoning_content":"The user "`),
+				deltaEvent(`"content":null,"reasoning_content":"greets."`), deltaEvent(`"content":"Hi","reasoning_content":null`), finishEvent("stop"),
+			},
+			llmtest.Answer{Thought: "The user greets.", Texts: []string{"Hi"}, Finish: llm.FinishStop},
 		},
 		"reasoning, as OpenRouter and Ollama send it": {
-			[]string{delta(`"content":"","reasoning":"Hm."`), delta(`"content":"Hi"`), finished("stop")},
-			llmtest.Said{Thought: "Hm.", Texts: []string{"Hi"}, Finish: llm.FinishStop},
+			[]string{deltaEvent(`"content":"","reasoning":"Hm."`), deltaEvent(`"content":"Hi"`), finishEvent("stop")},
+			llmtest.Answer{Thought: "Hm.", Texts: []string{"Hi"}, Finish: llm.FinishStop},
 		},
 		"the same reasoning under both names counts once": {
-			[]string{delta(`"reasoning":"Hm.","reasoning_content":"Hm."`), delta(`"content":"Hi"`), finished("stop")},
-			llmtest.Said{Thought: "Hm.", Texts: []string{"Hi"}, Finish: llm.FinishStop},
+			[]string{deltaEvent(`"reasoning":"Hm.","reasoning_content":"Hm."`), deltaEvent(`"content":"Hi"`), finishEvent("stop")},
+			llmtest.Answer{Thought: "Hm.", Texts: []string{"Hi"}, Finish: llm.FinishStop},
 		},
 		"a content list, as Mistral's reasoning models send it": {
 			[]string{
-				delta(`"content":[{"type":"thinking","thinking":[{"type":"text","text":"Let me "},{"type":"text","text":"see."}]}]`),
-				delta(`"content":[{"type":"text","text":"Hi"},{"type":"reference","reference_ids":[1]}]`), delta(`"content":" there"`), finished("stop"),
+				deltaEvent(`"content":[{"type":"thinking","thinking":[{"type":"text","text":"Let me "},{"type":"text","text":"see."}]}]`),
+				deltaEvent(`"content":[{"type":"text","text":"Hi"},{"type":"reference","reference_ids":[1]}]`), deltaEvent(`"content":" there"`), finishEvent("stop"),
 			},
-			llmtest.Said{Thought: "Let me see.", Texts: []string{"Hi", " there"}, Finish: llm.FinishStop},
+			llmtest.Answer{Thought: "Let me see.", Texts: []string{"Hi", " there"}, Finish: llm.FinishStop},
 		},
 		"thoughts in the text": {
-			[]string{delta(`"content":"\n<th"`), delta(`"content":"ink>I "`), delta(`"content":"see</thi"`), delta(`"content":"nk>\n"`), delta(`"content":"\nHi, <think> is a tag"`), finished("stop")},
-			llmtest.Said{Thought: "I see", Texts: []string{"Hi, <think> is a tag"}, Finish: llm.FinishStop},
+			[]string{
+				deltaEvent(`"content":"\n<th"`), deltaEvent(`"content":"ink>I "`), deltaEvent(`"content":"see</thi"`), deltaEvent(`"content":"nk>\n"`),
+				deltaEvent(`"content":"\nHi, <think> is a tag"`), finishEvent("stop"),
+			},
+			llmtest.Answer{Thought: "I see", Texts: []string{"Hi, <think> is a tag"}, Finish: llm.FinishStop},
 		},
 		"a thought that never ends is not an answer": {
-			[]string{delta(`"content":"<think>I see </"`), finished("length")},
-			llmtest.Said{Thought: "I see </", Finish: llm.FinishLength},
+			[]string{deltaEvent(`"content":"<think>I see </"`), finishEvent("length")},
+			llmtest.Answer{Thought: "I see </", Finish: llm.FinishLength},
 		},
 		"text that begins like a tag": {
-			[]string{delta(`"content":"<thi"`), finished("stop")},
-			llmtest.Said{Texts: []string{"<thi"}, Finish: llm.FinishStop},
+			[]string{deltaEvent(`"content":"<thi"`), finishEvent("stop")},
+			llmtest.Answer{Texts: []string{"<thi"}, Finish: llm.FinishStop},
 		},
 		"arguments as an object": {
-			[]string{delta(`"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"pay","arguments":{"amount":100}}}]`), finished("tool_calls")},
-			llmtest.Said{Calls: pay("a"), Finish: llm.FinishCalls},
+			[]string{
+				deltaEvent(`"tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"pay","arguments":{"amount":100}}}]`),
+				finishEvent("tool_calls"),
+			},
+			llmtest.Answer{Calls: pay("a"), Finish: llm.FinishCalls},
 		},
 		"the function call of before there were tool calls": {
-			[]string{delta(`"function_call":{"name":"pay","arguments":""}`), delta(`"function_call":{"arguments":"{\"amount\""}`), delta(`"function_call":{"arguments":":100}"}`), finished("function_call")},
-			llmtest.Said{Calls: pay(""), Finish: llm.FinishCalls},
+			[]string{
+				deltaEvent(`"function_call":{"name":"pay","arguments":""}`), deltaEvent(`"function_call":{"arguments":"{\"amount\""}`),
+				deltaEvent(`"function_call":{"arguments":":100}"}`), finishEvent("function_call"),
+			},
+			llmtest.Answer{Calls: pay(""), Finish: llm.FinishCalls},
 		},
 		"a character in two chunks": {
-			[]string{delta(`"content":"A \ud83c"`), delta(`"content":"\udfad \\ud83c"`), delta(`"tool_calls":[{"index":0,"id":"a","function":{"name":"say","arguments":"{\"mask\":\"\ud83c"}}]`), delta(`"tool_calls":[{"index":0,"function":{"arguments":"\udfad\"}"}}]`), finished("tool_calls")},
-			llmtest.Said{Texts: []string{"A ", `🎭 \ud83c`}, Calls: []conversation.ToolCall{{ID: "a", Name: "say", Arguments: `{"mask":"🎭"}`}}, Finish: llm.FinishCalls},
+			[]string{
+				deltaEvent(`"content":"A \ud83c"`), deltaEvent(`"content":"\udfad \\ud83c"`),
+				deltaEvent(`"tool_calls":[{"index":0,"id":"a","function":{"name":"say","arguments":"{\"mask\":\"\ud83c"}}]`), deltaEvent(`"tool_calls":[{"index":0,"function":{"arguments":"\udfad\"}"}}]`), finishEvent("tool_calls"),
+			},
+			llmtest.Answer{
+				Texts: []string{"A ", `🎭 \ud83c`}, Calls: []conversation.ToolCall{{ID: "a", Name: "say", Arguments: `{"mask":"🎭"}`}},
+				Finish: llm.FinishCalls,
+			},
 		},
 	} {
 		for _, lineEnd := range []string{"\n", "\r\n", "\r"} {
-			got := answerOf(t, "text/event-stream", stream(lineEnd, test.events...))
+			got := askServer(t, "text/event-stream", eventStream(lineEnd, test.events...))
 			require.NoError(t, got.Err, name)
 			require.Empty(t, cmp.Diff(test.want, got, cmpopts.EquateEmpty()), "%s, with line ends %q", name, lineEnd)
 		}
 	}
 }
 
-// Some servers send the whole answer as one JSON object, although the request asks for a stream.
+// The adapter reads an answer that is one JSON object. Some servers send one although the request asks for a
+// stream.
 func TestModel_ReadsAnAnswerThatIsNotStreamed(t *testing.T) {
-	got := answerOf(t, "application/json; charset=utf-8", `{"object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant",`+
+	got := askServer(t, "application/json; charset=utf-8", `{"object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant",`+
 		`"content":"Hi","reasoning_content":"Hm.","tool_calls":[{"id":"a","type":"function","function":{"name":"pay","arguments":"{\"amount\":100}"}}]},`+
 		`"finish_reason":"tool_calls"}],"usage":{"prompt_tokens":9,"completion_tokens":3,"prompt_cache_hit_tokens":4}}`)
 	require.NoError(t, got.Err)
@@ -123,18 +143,18 @@ func TestModel_ReadsAnAnswerThatIsNotStreamed(t *testing.T) {
 		`{"choices":[{"me`: llm.Malformed,
 	} {
 		var refused *llm.Error
-		require.ErrorAs(t, answerOf(t, "application/json", body).Err, &refused, body)
+		require.ErrorAs(t, askServer(t, "application/json", body).Err, &refused, body)
 		require.Equal(t, want, refused.Kind, body)
 	}
 }
 
-// An answer that the server stopped is an error, whatever word it has for that.
+// An answer that the server stopped is an error, for all finish reasons that servers use for it.
 func TestModel_FailsWhenTheServerStoppedTheAnswer(t *testing.T) {
 	for reason, want := range map[string]llm.Kind{
-		"content_filter": llm.Refused, "sensitive": llm.Refused,
+		"content_filter": llm.ContentFiltered, "sensitive": llm.ContentFiltered,
 		"error": llm.Unavailable, "abort": llm.Unavailable, "insufficient_system_resource": llm.Unavailable,
 	} {
-		got := answerOf(t, "text/event-stream", stream("\n", delta(`"content":"Hi"`), finished(reason)))
+		got := askServer(t, "text/event-stream", eventStream("\n", deltaEvent(`"content":"Hi"`), finishEvent(reason)))
 		var refused *llm.Error
 		require.ErrorAs(t, got.Err, &refused, reason)
 		require.Equal(t, want, refused.Kind, reason)

@@ -19,46 +19,47 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// reply is the answer of the model while it arrives.
+// reply holds the answer of the model while it arrives.
 type reply struct {
-	calls   []*call
-	usage   usage
-	finish  string
-	refused bool // in the model's own words
-	text    textJoiner
-	thought textJoiner
-	think   thinkSplitter
+	calls      []*call
+	usage      usage
+	finish     string
+	hasRefusal bool // the model declined in a refusal text
+	text       textJoiner
+	thought    textJoiner
+	think      thinkSplitter
 }
 
-// call is a tool call while its arguments arrive.
+// call is a tool call whose arguments are still arriving.
 type call struct {
-	piece
+	callPiece
 	joiner    textJoiner
 	arguments strings.Builder
 }
 
-// maxEvent bounds one event of a stream, and an answer that is not streamed, in bytes.
-const maxEvent = 32 << 20
+// maxEventBytes limits the size of one event of a stream, and of an answer that is not streamed.
+const maxEventBytes = 32 << 20
 
 // endOfStream is the data of the event that ends a stream.
 const endOfStream = "[DONE]"
 
-// read yields the answer in a response. A server that ignores "stream" sends one JSON object.
-func (m *model) read(ctx context.Context, res *http.Response, yield func(llm.Delta, error) bool) {
+// readResponse yields the answer in a response. If the server ignores the request for a stream, the response is
+// one JSON object.
+func (m *model) readResponse(ctx context.Context, res *http.Response, yield func(llm.Delta, error) bool) {
 	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind == "application/json" {
-		m.readWhole(ctx, res.Body, yield)
+		m.readUnstreamed(ctx, res.Body, yield)
 		return
 	}
 	m.readStream(ctx, res.Body, yield)
 }
 
-// readStream yields a streamed answer. It is complete with a finish reason, or with the last event of the stream,
-// because some servers send only one of the two.
+// readStream yields a streamed answer. The answer is complete after a finish reason or after the last event of the
+// stream, because some servers send only one of the two.
 func (m *model) readStream(ctx context.Context, body io.Reader, yield func(llm.Delta, error) bool) {
 	var r reply
 	done := false
 	err := errors.New("the stream ended before the answer did")
-	for event, readErr := range sse.Read(body, &sse.ReadConfig{MaxEventSize: maxEvent}) {
+	for event, readErr := range sse.Read(body, &sse.ReadConfig{MaxEventSize: maxEventBytes}) {
 		if readErr != nil {
 			err = readErr
 			break
@@ -72,35 +73,35 @@ func (m *model) readStream(ctx context.Context, body io.Reader, yield func(llm.D
 		data := []byte(event.Data)
 		var c chunk
 		if err := json.Unmarshal(data, &c); err != nil {
-			r.end(m.source.Fail(llm.Malformed, err), yield)
+			r.yieldLast(m.source.NewError(llm.Malformed, err), yield)
 			return
 		}
 		if isPresent(c.Error) {
-			r.end(m.streamError(data), yield)
+			r.yieldLast(m.streamError(data), yield)
 			return
 		}
-		if d := r.take(c); d != (textDelta{}) && !yield(llm.Delta{Text: d.text, Thought: d.thought}, nil) {
+		if d := r.addChunk(c); d != (textDelta{}) && !yield(llm.Delta{Text: d.text, Thought: d.thought}, nil) {
 			return
 		}
 	}
 	m.finish(ctx, &r, done, err, yield)
 }
 
-// readWhole yields an answer that is not streamed.
-func (m *model) readWhole(ctx context.Context, body io.Reader, yield func(llm.Delta, error) bool) {
+// readUnstreamed yields an answer that is not streamed.
+func (m *model) readUnstreamed(ctx context.Context, body io.Reader, yield func(llm.Delta, error) bool) {
 	var r reply
-	data, err := io.ReadAll(io.LimitReader(body, maxEvent))
+	data, err := io.ReadAll(io.LimitReader(body, maxEventBytes))
 	if err != nil {
-		r.end(m.source.Broken(ctx, err), yield)
+		r.yieldLast(m.source.NewConnectionError(ctx, err), yield)
 		return
 	}
 	var whole completion
 	if err := json.Unmarshal(data, &whole); err != nil {
-		r.end(m.source.Fail(llm.Malformed, err), yield)
+		r.yieldLast(m.source.NewError(llm.Malformed, err), yield)
 		return
 	}
 	if isPresent(whole.Error) {
-		r.end(m.streamError(data), yield)
+		r.yieldLast(m.streamError(data), yield)
 		return
 	}
 	c := chunk{Usage: whole.Usage}
@@ -110,72 +111,72 @@ func (m *model) readWhole(ctx context.Context, body io.Reader, yield func(llm.De
 			FinishReason string `json:"finish_reason"`
 		}{choice.Message, choice.FinishReason})
 	}
-	if d := r.take(c); d != (textDelta{}) && !yield(llm.Delta{Text: d.text, Thought: d.thought}, nil) {
+	if d := r.addChunk(c); d != (textDelta{}) && !yield(llm.Delta{Text: d.text, Thought: d.thought}, nil) {
 		return
 	}
 	m.finish(ctx, &r, len(c.Choices) > 0, errors.New("the answer has no choices"), yield)
 }
 
-// finish completes a reply. It fails if the answer is incomplete, or if the server stopped it.
+// finish yields the end of a reply. It yields an error if the answer is incomplete, or if the server stopped it.
 func (m *model) finish(ctx context.Context, r *reply, done bool, err error, yield func(llm.Delta, error) bool) {
-	if thought, answer := r.think.end(); thought+answer != "" && !yield(llm.Delta{Text: answer, Thought: thought}, nil) {
+	if thought, answer := r.think.flush(); thought+answer != "" && !yield(llm.Delta{Text: answer, Thought: thought}, nil) {
 		return
 	}
 	switch r.finish {
 	case "":
 		if !done {
-			err = m.source.Broken(ctx, err)
+			err = m.source.NewConnectionError(ctx, err)
 			break
 		}
 		err = nil
 	case "content_filter", "sensitive":
-		err = m.source.Fail(llm.Refused, errors.New("finish_reason is "+r.finish))
+		err = m.source.NewError(llm.ContentFiltered, errors.New("finish_reason is "+r.finish))
 	case "error", "abort", "insufficient_system_resource":
-		err = m.source.Fail(llm.Unavailable, errors.New("finish_reason is "+r.finish))
+		err = m.source.NewError(llm.Unavailable, errors.New("finish_reason is "+r.finish))
 	default:
 		err = nil
 	}
-	r.end(err, yield)
+	r.yieldLast(err, yield)
 }
 
 // isPresent reports whether a JSON field has a value.
 func isPresent(raw json.RawMessage) bool { return len(raw) > 0 && !bytes.Equal(raw, []byte("null")) }
 
-// textDelta is what a chunk adds to the answer and to the thoughts.
+// textDelta is the text that a chunk adds to the answer and to the thoughts.
 type textDelta struct{ text, thought string }
 
-// take adds a chunk.
-func (r *reply) take(c chunk) (d textDelta) {
+// addChunk adds a chunk and returns the text in it.
+func (r *reply) addChunk(c chunk) (d textDelta) {
 	if c.Usage != nil {
-		r.usage = *c.Usage // of the whole request so far, where it comes more than once
+		r.usage = *c.Usage // covers the whole request so far, if it comes more than once
 	}
 	for _, choice := range c.Choices {
 		o := choice.Delta
-		d.thought += r.thought.add(o.thought())
+		d.thought += r.thought.add(o.reasoningText())
 		for _, raw := range o.Content.thoughts {
 			d.thought += r.thought.add(raw)
 		}
-		for _, raw := range o.Content.all() {
+		for _, raw := range o.Content.texts() {
 			thought, answer := r.think.add(r.text.add(raw))
 			d.thought, d.text = d.thought+thought, d.text+answer
 		}
 		refusal := r.text.add(o.Refusal)
 		d.text += refusal
-		r.refused = r.refused || refusal != ""
+		r.hasRefusal = r.hasRefusal || refusal != ""
 		for _, p := range o.ToolCalls {
-			r.add(p)
+			r.addCallPiece(p)
 		}
 		if o.FunctionCall != nil {
-			r.add(piece{Function: *o.FunctionCall})
+			r.addCallPiece(callPiece{Function: *o.FunctionCall})
 		}
 		r.finish = cmp.Or(choice.FinishReason, r.finish)
 	}
 	return d
 }
 
-// add appends a piece to its call. It begins a new call if none has its index, or if its id differs, because some
-// servers give all calls the same index.
-func (r *reply) add(p piece) {
+// addCallPiece appends a piece to its call. It begins a new call if no call has the index of the piece. It also
+// does so if the ids differ, because some servers give all calls the same index.
+func (r *reply) addCallPiece(p callPiece) {
 	var c *call
 	for _, known := range r.calls {
 		if known.Index == p.Index {
@@ -183,7 +184,7 @@ func (r *reply) add(p piece) {
 		}
 	}
 	if c == nil || p.ID != "" && c.ID != "" && p.ID != c.ID {
-		c = &call{piece: p}
+		c = &call{callPiece: p}
 		r.calls = append(r.calls, c)
 	}
 	c.ID = cmp.Or(c.ID, p.ID)
@@ -194,12 +195,12 @@ func (r *reply) add(p piece) {
 	}
 }
 
-// end yields the last delta: the calls and the finish reason of a complete answer, or the error of an incomplete one. It
-// always reports the usage.
-func (r *reply) end(err error, yield func(llm.Delta, error) bool) {
-	d := llm.Delta{Usage: r.consumed()}
+// yieldLast yields the last delta. For a complete answer it contains the calls and the finish reason. For an
+// incomplete answer the error follows. The usage is reported in both cases.
+func (r *reply) yieldLast(err error, yield func(llm.Delta, error) bool) {
+	d := llm.Delta{Usage: r.totalUsage()}
 	if err == nil {
-		d.Finish = r.reason()
+		d.Finish = r.finishReason()
 		for _, c := range r.calls {
 			d.ToolCalls = append(d.ToolCalls, conversation.ToolCall{
 				ID: c.ID, Name: c.Function.Name, Arguments: cmp.Or(c.arguments.String(), "{}"), Extra: string(c.Extra),
@@ -214,19 +215,19 @@ func (r *reply) end(err error, yield func(llm.Delta, error) bool) {
 	}
 }
 
-func (r *reply) reason() llm.Finish {
+func (r *reply) finishReason() llm.Finish {
 	switch {
 	case r.finish == "length":
 		return llm.FinishLength
 	case len(r.calls) > 0:
 		return llm.FinishCalls
-	case r.refused:
+	case r.hasRefusal:
 		return llm.FinishRefusal
 	}
 	return llm.FinishStop
 }
 
-func (r *reply) consumed() execution.Usage {
+func (r *reply) totalUsage() execution.Usage {
 	return execution.Usage{
 		InputTokens: r.usage.Prompt, OutputTokens: r.usage.Completion,
 		CachedTokens: r.usage.cached(), CacheWriteTokens: r.usage.Details.Written,

@@ -2,9 +2,9 @@ package openai
 
 import "strings"
 
-// thinkSplitter separates the thoughts of a model from its answer, for servers that send both as one text with the
-// thoughts between <think> and </think>. Only a tag at the very beginning counts; later ones may be part of the
-// answer.
+// thinkSplitter separates the thoughts of a model from its answer. It is for servers that send both as one text,
+// with the thoughts between <think> and </think>. Only a tag at the very beginning counts, because a later tag may
+// be part of the answer.
 type thinkSplitter struct {
 	state thinkState
 	held  string // text that may be the beginning of a tag
@@ -13,7 +13,7 @@ type thinkSplitter struct {
 type thinkState int
 
 const (
-	beforeThink thinkState = iota // nothing but white space has come
+	beforeThink thinkState = iota // only white space has arrived
 	inThink
 	afterThink // white space before the answer is dropped
 	inAnswer
@@ -24,7 +24,7 @@ const (
 	thinkEnd   = "</think>"
 )
 
-// add takes the next text, and returns what it adds to the thoughts and to the answer.
+// add processes the next text, and returns its part of the thoughts and its part of the answer.
 func (s *thinkSplitter) add(text string) (thought, answer string) {
 	text = s.held + text
 	s.held = ""
@@ -33,7 +33,7 @@ func (s *thinkSplitter) add(text string) (thought, answer string) {
 		switch {
 		case strings.HasPrefix(begin, thinkStart):
 			s.state, text = inThink, begin[len(thinkStart):]
-		case strings.HasPrefix(thinkStart, begin): // also if nothing but white space has come
+		case strings.HasPrefix(thinkStart, begin): // also true if only white space has arrived
 			s.held = text
 			return "", ""
 		default:
@@ -56,15 +56,15 @@ func (s *thinkSplitter) add(text string) (thought, answer string) {
 	return thought, text
 }
 
-// end returns the text that add has held back.
-func (s *thinkSplitter) end() (thought, answer string) {
+// flush returns the text that add has held back because it might have been the beginning of a tag.
+func (s *thinkSplitter) flush() (thought, answer string) {
 	if s.state == inThink {
 		return s.held, ""
 	}
 	return "", s.held
 }
 
-// cutTagStart splits off the end of a text that may be the beginning of the closing tag.
+// cutTagStart splits a text before an ending that may be the beginning of the closing tag.
 func cutTagStart(text string) (before, held string) {
 	for n := min(len(thinkEnd)-1, len(text)); n > 0; n-- {
 		if strings.HasSuffix(text, thinkEnd[:n]) {

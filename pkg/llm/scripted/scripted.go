@@ -17,13 +17,13 @@ import (
 // Name is the name of the model.
 const Name = "scripted/model"
 
-// Reply is an answer of the model.
+// Reply is an answer in the script of a Model.
 type Reply struct {
 	Thought   string   // reasoning before the text
-	Deltas    []string // the text, in pieces
+	Deltas    []string // the pieces of the text
 	ToolCalls []conversation.ToolCall
 	Usage     execution.Usage
-	Finish    llm.Finish      // why it ends (empty means FinishCalls if there are calls, otherwise FinishStop)
+	Finish    llm.Finish      // why the reply ends (empty means FinishCalls if there are calls, otherwise FinishStop)
 	Err       error           // ends the reply instead of Finish
 	Asked     chan<- struct{} // closed when the reply is requested (may be nil)
 	Wait      <-chan struct{} // delays the reply until it is closed or ctx ends (may be nil)
@@ -35,21 +35,21 @@ func Say(text string) Reply { return Reply{Deltas: []string{text}} }
 // Call returns a reply that calls tools.
 func Call(calls ...conversation.ToolCall) Reply { return Reply{ToolCalls: calls} }
 
-// Fail returns a reply that fails.
+// Fail returns a reply that ends with err.
 func Fail(err error) Reply { return Reply{Err: err} }
 
-// Model answers each request with the next reply of its script. Unlike other models it has a state: its position in the
-// script. It is safe for concurrent use.
+// Model answers each request with the next reply of its script. Unlike other models it has state, which is its
+// position in the script. It is safe for concurrent use.
 type Model struct {
 	mu       sync.Mutex
 	replies  []Reply
 	requests []llm.Request
 }
 
-// New returns a model that gives the replies in order. When none is left, requests fail with resource_api.
+// New returns a model that sends the replies in order. Further requests fail with resource_api.
 func New(replies ...Reply) *Model { return &Model{replies: slices.Clone(replies)} }
 
-// Provider opens m under every name that starts with "scripted/".
+// Provider returns a provider that opens m under every name that begins with "scripted/".
 func (m *Model) Provider() llm.Provider {
 	return llm.Provider{Prefix: "scripted", Open: func(string) (llm.Model, error) { return m, nil }}
 }
@@ -64,7 +64,7 @@ func (m *Model) Requests() []llm.Request {
 	return slices.Clone(m.requests)
 }
 
-// Generate gives the next reply.
+// Generate yields the next reply of the script.
 func (m *Model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		reply, err := m.next(req)
@@ -107,7 +107,7 @@ func (m *Model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 	}
 }
 
-// next records a copy of the request and takes the next reply from the script.
+// next records the request and takes the next reply from the script.
 func (m *Model) next(req llm.Request) (Reply, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -55,33 +55,33 @@ func TestFirstDifference_FindsMutants(t *testing.T) {
 
 type mutantIgnoringLostEpoch struct{ memory.Store }
 
-func (s mutantIgnoringLostEpoch) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+func (m mutantIgnoringLostEpoch) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	b.LostEpoch = 0
-	return s.Store.BeginTurn(ctx, b)
+	return m.Store.BeginTurn(ctx, b)
 }
 
 type mutantRepeatingLostEpoch struct{ memory.Store }
 
-func (s mutantRepeatingLostEpoch) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
-	begun, err := s.Store.BeginTurn(ctx, b)
+func (m mutantRepeatingLostEpoch) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+	begun, err := m.Store.BeginTurn(ctx, b)
 	if b.LostEpoch > 0 && begun.Status == memory.StatusBegun && begun.Turn.Epoch > b.LostEpoch {
 		b.LostEpoch = begun.Turn.Epoch
-		return s.Store.BeginTurn(ctx, b)
+		return m.Store.BeginTurn(ctx, b)
 	}
 	return begun, err
 }
 
 type mutantAddingMessage struct{ memory.Store }
 
-func (s mutantAddingMessage) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+func (m mutantAddingMessage) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	b.Message.Role = conversation.RoleUser
-	return s.Store.BeginTurn(ctx, b)
+	return m.Store.BeginTurn(ctx, b)
 }
 
 type mutantIgnoringRelease struct{ memory.Store }
 
-func (s mutantIgnoringRelease) ReleaseTurn(ctx context.Context, h memory.Lease) error {
-	return s.RenewTurn(ctx, h, memory.MaxLeaseTTL)
+func (m mutantIgnoringRelease) ReleaseTurn(ctx context.Context, h memory.Lease) error {
+	return m.RenewTurn(ctx, h, memory.MaxLeaseTTL)
 }
 
 type mutantDroppingCommitState struct{ memory.Store }
@@ -93,23 +93,23 @@ func (s mutantDroppingCommitState) CommitStep(ctx context.Context, c memory.Comm
 
 type mutantMovingUserArtifact struct{ memory.Store }
 
-func (s mutantMovingUserArtifact) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
+func (m mutantMovingUserArtifact) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
 	name := a.Name
 	a.Name = strings.TrimPrefix(a.Name, "user:")
-	put, err := s.Store.PutArtifact(ctx, h, a)
+	put, err := m.Store.PutArtifact(ctx, h, a)
 	put.Name = name
 	return put, err
 }
 
 type mutantDroppingPartialMessage struct{ memory.Store }
 
-func (s mutantDroppingPartialMessage) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
+func (m mutantDroppingPartialMessage) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
 	withoutReplies := make([]execution.Entry, len(entries))
 	for i, e := range entries {
 		e.Reply = conversation.Message{}
 		withoutReplies[i] = e
 	}
-	return s.Store.Record(ctx, h, step, withoutReplies)
+	return m.Store.Record(ctx, h, step, withoutReplies)
 }
 
 type mutantRepeatingStateUpdate struct{ memory.Store }
@@ -128,8 +128,8 @@ func (s mutantSkippingStateFence) UpdateState(ctx context.Context, u memory.Stat
 
 type mutantIgnoringNondeterminism struct{ memory.Store }
 
-func (s mutantIgnoringNondeterminism) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
-	err := s.Store.Record(ctx, h, step, entries)
+func (m mutantIgnoringNondeterminism) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
+	err := m.Store.Record(ctx, h, step, entries)
 	if failure.Is(err, failure.Nondeterminism) {
 		return nil
 	}
@@ -138,16 +138,16 @@ func (s mutantIgnoringNondeterminism) Record(ctx context.Context, h memory.Lease
 
 type mutantReturningLongWindow struct{ memory.Store }
 
-func (s mutantReturningLongWindow) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+func (m mutantReturningLongWindow) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	b.Window++
-	return s.Store.BeginTurn(ctx, b)
+	return m.Store.BeginTurn(ctx, b)
 }
 
 type mutantKeepingTooFewMessages struct{ memory.Store }
 
-func (s mutantKeepingTooFewMessages) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
+func (m mutantKeepingTooFewMessages) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
 	c.Keep = max(1, c.Keep-1)
-	return s.Store.CompactSession(ctx, c)
+	return m.Store.CompactSession(ctx, c)
 }
 
 type mutantKeepingClearedState struct{ memory.Store }
@@ -172,37 +172,37 @@ func (s mutantKeepingClearedState) ClearSession(ctx context.Context, ref session
 
 type mutantKeepingDeletedArtifact struct{ memory.Store }
 
-func (s mutantKeepingDeletedArtifact) DeleteArtifact(ctx context.Context, h memory.Lease, _ string, _ int) error {
-	return s.RenewTurn(ctx, h, time.Minute)
+func (m mutantKeepingDeletedArtifact) DeleteArtifact(ctx context.Context, h memory.Lease, _ string, _ int) error {
+	return m.RenewTurn(ctx, h, time.Minute)
 }
 
 type mutantAddingEqualContent struct{ memory.Store }
 
-func (s mutantAddingEqualContent) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
-	if latest, err := s.GetArtifact(ctx, h.Ref, a.Name, 0); err == nil && latest.Content == a.Content && a.Size > 0 {
-		if err := s.DeleteArtifact(ctx, h, a.Name, latest.Version); err != nil {
+func (m mutantAddingEqualContent) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
+	if latest, err := m.GetArtifact(ctx, h.Ref, a.Name, 0); err == nil && latest.Content == a.Content && a.Size > 0 {
+		if err := m.DeleteArtifact(ctx, h, a.Name, latest.Version); err != nil {
 			return memory.Artifact{}, err
 		}
 	}
-	return s.Store.PutArtifact(ctx, h, a)
+	return m.Store.PutArtifact(ctx, h, a)
 }
 
 type mutantDroppingAnswers struct{ memory.Store }
 
-func (s mutantDroppingAnswers) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+func (m mutantDroppingAnswers) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	if b.Predecessor.Continues != "" {
 		b.Predecessor.Answers = nil
 	}
-	return s.Store.BeginTurn(ctx, b)
+	return m.Store.BeginTurn(ctx, b)
 }
 
 type mutantContinuingAnyTurn struct{ memory.Store }
 
-func (s mutantContinuingAnyTurn) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
-	begun, err := s.Store.BeginTurn(ctx, b)
+func (m mutantContinuingAnyTurn) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+	begun, err := m.Store.BeginTurn(ctx, b)
 	if b.Predecessor.Continues != "" && failure.Is(err, failure.TurnNotOpen) {
 		b.Predecessor.Continues, b.Predecessor.Answers = "", nil
-		return s.Store.BeginTurn(ctx, b)
+		return m.Store.BeginTurn(ctx, b)
 	}
 	return begun, err
 }
@@ -212,17 +212,17 @@ type mutantDroppingJournal struct {
 	continuedTurns map[string]bool // turns that continued an earlier turn
 }
 
-func (s *mutantDroppingJournal) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
-	begun, err := s.Store.BeginTurn(ctx, b)
+func (m *mutantDroppingJournal) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+	begun, err := m.Store.BeginTurn(ctx, b)
 	if begun.Turn.Continues != "" {
-		s.continuedTurns[b.Ref.Session+begun.Turn.ID] = true
+		m.continuedTurns[b.Ref.Session+begun.Turn.ID] = true
 	}
 	return begun, err
 }
 
-func (s *mutantDroppingJournal) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
-	entries, err := s.Store.LoadJournal(ctx, h, step, after)
-	if s.continuedTurns[h.Ref.Session+h.TurnID] {
+func (m *mutantDroppingJournal) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
+	entries, err := m.Store.LoadJournal(ctx, h, step, after)
+	if m.continuedTurns[h.Ref.Session+h.TurnID] {
 		entries = nil
 	}
 	return entries, err
@@ -230,17 +230,17 @@ func (s *mutantDroppingJournal) LoadJournal(ctx context.Context, h memory.Lease,
 
 type mutantHidingPendingCalls struct{ memory.Store }
 
-func (s mutantHidingPendingCalls) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
-	found, err := s.Store.GetSession(ctx, ref)
+func (m mutantHidingPendingCalls) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
+	found, err := m.Store.GetSession(ctx, ref)
 	found.Pending = nil
 	return found, err
 }
 
 type mutantContinuingUnasked struct{ memory.Store }
 
-func (s mutantContinuingUnasked) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
-	if found, err := s.GetSession(ctx, b.Ref); err == nil && found.WaitingTurn != "" && len(b.UserMessages()) == 0 && !b.LookupOnly {
+func (m mutantContinuingUnasked) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+	if found, err := m.GetSession(ctx, b.Ref); err == nil && found.WaitingTurn != "" && len(b.UserMessages()) == 0 && !b.LookupOnly {
 		b.Predecessor.Continues = found.WaitingTurn
 	}
-	return s.Store.BeginTurn(ctx, b)
+	return m.Store.BeginTurn(ctx, b)
 }

@@ -1,7 +1,6 @@
 // Package approval asks a person before a tool runs that may do more than read (CO-64). Without an Asker the turn
-// ends with the pending calls, and the turn with the answers continues (AD-32, OC-33). This is how approvals work
-// in a mesh. An Asker runs in the process of the agent, and the turn waits for it. It is for a program at a
-// terminal.
+// ends with pending calls, and a later turn that brings the answers continues (AD-32, OC-33). A mesh uses this
+// way. An Asker runs in the process of the agent, and the turn waits for it. It suits a program at a terminal.
 package approval
 
 import (
@@ -15,24 +14,24 @@ import (
 // Name is the name of the plugin.
 const Name = "approval"
 
-// ReasonNotPossible is the reason of the warning when a tool did not run because no person could be asked.
+// ReasonNotPossible is the reason of the warning that a tool did not run because no person could be asked.
 const ReasonNotPossible = "APPROVAL_NOT_POSSIBLE"
 
 // Asker asks a person. Implementations are safe for concurrent use.
 type Asker interface {
-	// Ask returns what the person decided. It returns when ctx ends, because the turn took too long or was
-	// stopped. An error means that no person could be asked; the tool does not run.
+	// Ask returns the decision of the person. It returns early when ctx ends, because the turn took too long or
+	// was stopped. If it returns an error, no person could be asked, and the tool does not run.
 	Ask(ctx context.Context, q Question) (Answer, error)
 }
 
-// AskerFunc makes an Asker of a function.
+// AskerFunc is a function that implements Asker.
 type AskerFunc func(context.Context, Question) (Answer, error)
 
 // Ask implements Asker.
 func (f AskerFunc) Ask(ctx context.Context, q Question) (Answer, error) { return f(ctx, q) }
 
-// Question is a tool call that a person decides about. The arguments come from a model and may contain anything.
-// So an Asker that shows them on a terminal must make control characters visible.
+// Question is a tool call about which a person must decide. The arguments come from a model and may contain any
+// text. An Asker that shows them on a terminal must therefore make control characters visible.
 type Question struct {
 	Turn        hook.Info
 	CallID      string
@@ -44,14 +43,14 @@ type Question struct {
 	Remaining   []conversation.ToolCall // calls of the same round that come after this one
 }
 
-// Answer is the decision of a person. The zero Answer decides nothing, so the tool does not run.
+// Answer is the decision of a person. The zero Answer makes no decision, so the tool does not run.
 type Answer struct {
 	Verdict Verdict
 	Scope   Scope
-	Reason  string // for Skip and Stop: the model, or the user, reads it
+	Reason  string // why the call was skipped or stopped, for the model or the user
 }
 
-// Verdict says what happens to a tool call.
+// Verdict decides what happens to a tool call.
 type Verdict string
 
 // The verdicts.
@@ -61,10 +60,10 @@ const (
 	Stop  Verdict = "stop"  // neither the tool nor the rest of the round runs, and the turn ends
 )
 
-// Scope says how long an answer counts.
+// Scope says how long an answer remains valid.
 type Scope string
 
-// The scopes. The zero Scope, and any unknown one, means Once.
+// The scopes. The zero Scope and unknown scopes mean Once.
 const (
 	Once    Scope = "once"
 	Session Scope = "session" // for the tool in this session, whatever its arguments; not for Stop

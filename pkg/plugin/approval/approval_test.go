@@ -23,14 +23,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// approvalRig is an agent with three tools, and records what they did.
-type approvalRig struct {
-	model *scripted.Model
-	agent *agent.Agent
-	did   []string
+// approvalTest holds an agent with three tools, and records which of them ran.
+type approvalTest struct {
+	model    *scripted.Model
+	agent    *agent.Agent
+	executed []string
 }
 
-func (d *approvalRig) open(c approval.Config, replies ...scripted.Reply) error {
+func (a *approvalTest) open(c approval.Config, replies ...scripted.Reply) error {
 	plugin, err := approval.New(c)
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func (d *approvalRig) open(c approval.Config, replies ...scripted.Reply) error {
 	var tools []tool.Tool
 	for name, effect := range map[string]execution.Effect{"look": execution.Read, "save": execution.Idempotent, "send": ""} {
 		made, err := tool.Func(name, "Does "+name+".", func(context.Context, struct{}) (string, error) {
-			d.did = append(d.did, name)
+			a.executed = append(a.executed, name)
 			return "did " + name, nil
 		})
 		if err != nil {
@@ -49,48 +49,48 @@ func (d *approvalRig) open(c approval.Config, replies ...scripted.Reply) error {
 		}
 		tools = append(tools, made)
 	}
-	d.model = scripted.New(replies...)
-	d.agent, err = agent.New(agent.Config{Name: "clerk", Model: d.model, Tools: tools, Plugins: []hook.Plugin{plugin}})
+	a.model = scripted.New(replies...)
+	a.agent, err = agent.New(agent.Config{Name: "clerk", Model: a.model, Tools: tools, Plugins: []hook.Plugin{plugin}})
 	return err
 }
 
-func open(t *testing.T, c approval.Config, replies ...scripted.Reply) *approvalRig {
+func newApprovalTest(t *testing.T, c approval.Config, replies ...scripted.Reply) *approvalTest {
 	t.Helper()
-	d := &approvalRig{}
+	d := &approvalTest{}
 	require.NoError(t, d.open(c, replies...))
 	return d
 }
 
-// turn is what came of one.
-type turn struct {
-	answer   string
-	reason   event.Reason
-	observed int
-	calls    []event.ToolFinished
-	results  []string // of the calls, as the model reads them
-	warned   []string
+// turnOutcome holds the outcome of a turn.
+type turnOutcome struct {
+	answer           string
+	reason           event.Reason
+	observationCount int
+	calls            []event.ToolFinished
+	results          []string // results of the calls, as the model reads them
+	warnings         []string
 }
 
-func (d *approvalRig) turn(ctx context.Context, inv agent.Invocation) (out turn, err error) {
+func (a *approvalTest) runTurn(ctx context.Context, inv agent.Invocation) (out turnOutcome, err error) {
 	inv.Step.History = []conversation.Message{conversation.User("go")}
-	done, err := d.agent.Execute(ctx, inv, func(e event.Event) error {
+	done, err := a.agent.Execute(ctx, inv, func(e event.Event) error {
 		switch p := e.Payload.(type) {
 		case event.ToolFinished:
 			out.calls = append(out.calls, p)
 		case event.Warning:
-			out.warned = append(out.warned, p.Reason)
-		case event.Appended:
+			out.warnings = append(out.warnings, p.Reason)
+		case event.MessageAppended:
 			if p.Message.Role == conversation.RoleTool {
 				out.results = append(out.results, p.Message.Text)
 			}
 		}
 		return nil
 	})
-	out.answer, out.reason, out.observed = done.Result.Text, done.Reason, len(done.Result.Observations)
+	out.answer, out.reason, out.observationCount = done.Result.Text, done.Reason, len(done.Result.Observations)
 	return out, err
 }
 
-func session(id string) agent.Invocation {
+func newInvocation(id string) agent.Invocation {
 	return agent.Invocation{Step: execution.Step{SessionID: id, TurnID: "t"}}
 }
 
@@ -104,18 +104,18 @@ func toolRound(names ...string) scripted.Reply {
 
 // fixedAsker always gives the same answer, and records the questions.
 type fixedAsker struct {
-	answer approval.Answer
-	err    error
-	asked  []approval.Question
+	answer    approval.Answer
+	err       error
+	questions []approval.Question
 }
 
-func (p *fixedAsker) Ask(_ context.Context, q approval.Question) (approval.Answer, error) {
-	p.asked = append(p.asked, q)
-	return p.answer, p.err
+func (f *fixedAsker) Ask(_ context.Context, q approval.Question) (approval.Answer, error) {
+	f.questions = append(f.questions, q)
+	return f.answer, f.err
 }
 
-func (p *fixedAsker) tools() (all []string) {
-	for _, q := range p.asked {
+func (f *fixedAsker) askedTools() (all []string) {
+	for _, q := range f.questions {
 		all = append(all, q.Tool)
 	}
 	return all
@@ -134,12 +134,12 @@ func TestApproval_AsksForEachToolThatMayDoMoreThanRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := &fixedAsker{answer: approval.Answer{Verdict: approval.Allow}}
 			tc.config.Asker = p
-			d := open(t, tc.config, toolRound("look", "save", "send"), scripted.Say("done"))
-			out, err := d.turn(t.Context(), session("s"))
+			d := newApprovalTest(t, tc.config, toolRound("look", "save", "send"), scripted.Say("done"))
+			out, err := d.runTurn(t.Context(), newInvocation("s"))
 			require.NoError(t, err)
 			require.Equal(t, "done", out.answer)
-			require.Equal(t, tc.want, p.tools())
-			require.Equal(t, []string{"look", "save", "send"}, d.did)
+			require.Equal(t, tc.want, p.askedTools())
+			require.Equal(t, []string{"look", "save", "send"}, d.executed)
 		})
 	}
 }
@@ -147,18 +147,18 @@ func TestApproval_AsksForEachToolThatMayDoMoreThanRead(t *testing.T) {
 // Req: CO-17, CO-64
 func TestApproval_ShowsTheCallToDecideAbout(t *testing.T) {
 	p := &fixedAsker{answer: approval.Answer{Verdict: approval.Allow}}
-	d := open(t, approval.Config{Asker: p}, toolRound("look", "save", "look", "send"), scripted.Say("done"))
-	_, err := d.turn(t.Context(), session("s"))
+	d := newApprovalTest(t, approval.Config{Asker: p}, toolRound("look", "save", "look", "send"), scripted.Say("done"))
+	_, err := d.runTurn(t.Context(), newInvocation("s"))
 	require.NoError(t, err)
-	got := p.asked[0]
+	got := p.questions[0]
 	require.Equal(t, "s", got.Turn.Session)
 	got.Turn = hook.Info{}
 	require.Empty(t, cmp.Diff(approval.Question{
 		CallID: "2", Tool: "save", Description: "Does save.", Arguments: "{}", Risk: execution.Idempotent,
 		Remaining: toolRound("look", "save", "look", "send").ToolCalls[2:],
 	}, got))
-	require.Equal(t, execution.AtMostOnce, p.asked[1].Risk, "the tool declares no smaller risk")
-	require.Empty(t, p.asked[1].Remaining)
+	require.Equal(t, execution.AtMostOnce, p.questions[1].Risk, "the tool declares no smaller risk")
+	require.Empty(t, p.questions[1].Remaining)
 }
 
 // Req: CO-64
@@ -190,23 +190,23 @@ func TestApproval_SkipsOrStops(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := open(t, approval.Config{Asker: &fixedAsker{answer: tc.answer}}, toolRound("look", "send", "look"), scripted.Say("done"))
-			out, err := d.turn(t.Context(), session("s"))
+			d := newApprovalTest(t, approval.Config{Asker: &fixedAsker{answer: tc.answer}}, toolRound("look", "send", "look"), scripted.Say("done"))
+			out, err := d.runTurn(t.Context(), newInvocation("s"))
 			require.NoError(t, err)
 			require.Equal(t, tc.want, out.answer)
 			require.Equal(t, tc.reason, out.reason)
 			require.Equal(t, tc.results, out.results)
-			require.Equal(t, tc.did, d.did)
-			require.Equal(t, len(tc.did), out.observed, "what did not run was not observed")
+			require.Equal(t, tc.did, d.executed)
+			require.Equal(t, len(tc.did), out.observationCount, "what did not run was not observed")
 		})
 	}
 }
 
-// After a denial the other tools may still run.
+// After a denial the other tools may still run. The denial does not count as a failure of a tool.
 func TestApproval_CountsASkipAsNoFailure(t *testing.T) {
-	d := open(t, approval.Config{Asker: &fixedAsker{answer: approval.Answer{Verdict: approval.Skip}}},
+	d := newApprovalTest(t, approval.Config{Asker: &fixedAsker{answer: approval.Answer{Verdict: approval.Skip}}},
 		toolRound("send", "send"), toolRound("send", "send"), scripted.Say("done"))
-	out, err := d.turn(t.Context(), session("s"))
+	out, err := d.runTurn(t.Context(), newInvocation("s"))
 	require.NoError(t, err)
 	require.Equal(t, "done", out.answer)
 	for _, c := range out.calls {
@@ -224,16 +224,16 @@ func TestApproval_RejectsWithoutADecision(t *testing.T) {
 		"a panic":      approval.AskerFunc(func(context.Context, approval.Question) (approval.Answer, error) { panic("oh") }),
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := open(t, approval.Config{Asker: asker}, toolRound("look", "send"), scripted.Say("done"))
-			out, err := d.turn(t.Context(), session("s"))
+			d := newApprovalTest(t, approval.Config{Asker: asker}, toolRound("look", "send"), scripted.Say("done"))
+			out, err := d.runTurn(t.Context(), newInvocation("s"))
 			require.NoError(t, err)
-			require.Equal(t, []string{"look"}, d.did)
+			require.Equal(t, []string{"look"}, d.executed)
 			require.Equal(t, event.ToolError, out.calls[1].Status)
 			require.NotContains(t, out.results[1], "oh")
 			if name != "a panic" {
 				require.Equal(t, "Not run: send needs an approval, and no person can be asked.", out.results[1])
 				require.Equal(t, string(failure.UserPermission), out.calls[1].ErrorType)
-				require.Equal(t, []string{approval.ReasonNotPossible}, out.warned)
+				require.Equal(t, []string{approval.ReasonNotPossible}, out.warnings)
 			}
 		})
 	}
@@ -244,33 +244,34 @@ func TestApproval_RemembersForTheSession(t *testing.T) {
 	for verdict, did := range map[approval.Verdict]int{approval.Allow: 4, approval.Skip: 0} {
 		t.Run(string(verdict), func(t *testing.T) {
 			p := &fixedAsker{answer: approval.Answer{Verdict: verdict, Scope: approval.Session}}
-			d := open(t, approval.Config{Asker: p}, toolRound("send", "send"), scripted.Say("done"), toolRound("send"), scripted.Say("done"), toolRound("send"), scripted.Say("done"))
+			d := newApprovalTest(t, approval.Config{Asker: p}, toolRound("send", "send"), scripted.Say("done"), toolRound("send"), scripted.Say("done"),
+				toolRound("send"), scripted.Say("done"))
 			for i, want := range []int{1, 1, 2} { // the third turn is of another session
-				_, err := d.turn(t.Context(), session(map[bool]string{true: "a", false: "b"}[i < 2]))
+				_, err := d.runTurn(t.Context(), newInvocation(map[bool]string{true: "a", false: "b"}[i < 2]))
 				require.NoError(t, err)
-				require.Len(t, p.asked, want)
+				require.Len(t, p.questions, want)
 			}
-			require.Len(t, d.did, did)
+			require.Len(t, d.executed, did)
 		})
 	}
 }
 
 func TestApproval_DoesNotRememberASingleDecision(t *testing.T) {
-	for name, inv := range map[string]agent.Invocation{"once": session("s"), "no session": session("")} {
+	for name, inv := range map[string]agent.Invocation{"once": newInvocation("s"), "no session": newInvocation("")} {
 		t.Run(name, func(t *testing.T) {
 			p := &fixedAsker{answer: approval.Answer{Verdict: approval.Allow}}
 			if name != "once" {
 				p.answer.Scope = approval.Session
 			}
-			d := open(t, approval.Config{Asker: p}, toolRound("send", "send"), scripted.Say("done"))
-			_, err := d.turn(t.Context(), inv)
+			d := newApprovalTest(t, approval.Config{Asker: p}, toolRound("send", "send"), scripted.Say("done"))
+			_, err := d.runTurn(t.Context(), inv)
 			require.NoError(t, err)
-			require.Len(t, p.asked, 2)
+			require.Len(t, p.questions, 2)
 		})
 	}
 }
 
-// attemptJournal is the journal of a lost attempt.
+// attemptJournal is the journal of an attempt whose worker was lost.
 type attemptJournal struct{ entries []execution.Entry }
 
 func (j *attemptJournal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
@@ -284,13 +285,13 @@ func (j *attemptJournal) Replay(number int, phase execution.Phase) (execution.En
 func (j *attemptJournal) Record(e execution.Entry)   { j.entries = append(j.entries, e) }
 func (j *attemptJournal) Sync(context.Context) error { return nil }
 
-// A tool that ran, or may have run, on a lost worker does not run again, so no person is asked about it.
+// A tool that ran or may have run on a lost worker does not run again, so no person is asked about it.
 func TestApproval_DoesNotAskAboutFinishedCalls(t *testing.T) {
 	kept := &attemptJournal{}
-	first := open(t, approval.Config{Asker: &fixedAsker{answer: approval.Answer{Verdict: approval.Allow}}}, toolRound("send"), scripted.Say("done"))
-	inv := session("s")
+	first := newApprovalTest(t, approval.Config{Asker: &fixedAsker{answer: approval.Answer{Verdict: approval.Allow}}}, toolRound("send"), scripted.Say("done"))
+	inv := newInvocation("s")
 	inv.Step.Journal = kept
-	_, err := first.turn(t.Context(), inv)
+	_, err := first.runTurn(t.Context(), inv)
 	require.NoError(t, err)
 	for name, tc := range map[string]struct {
 		entries int
@@ -301,12 +302,12 @@ func TestApproval_DoesNotAskAboutFinishedCalls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &fixedAsker{answer: approval.Answer{Verdict: approval.Skip}}
-			second := open(t, approval.Config{Asker: p}, scripted.Say("done"))
+			second := newApprovalTest(t, approval.Config{Asker: p}, scripted.Say("done"))
 			inv.Step.Attempt, inv.Step.Journal = 2, &attemptJournal{entries: kept.entries[:tc.entries:tc.entries]}
-			out, err := second.turn(t.Context(), inv)
+			out, err := second.runTurn(t.Context(), inv)
 			require.NoError(t, err)
-			require.Empty(t, p.asked)
-			require.Empty(t, second.did)
+			require.Empty(t, p.questions)
+			require.Empty(t, second.executed)
 			require.Equal(t, tc.status, out.calls[0].Status)
 		})
 	}
@@ -321,13 +322,13 @@ func TestApproval_DoesNotDelayAStop(t *testing.T) {
 			<-ctx.Done()
 			return approval.Answer{Verdict: approval.Allow}, ctx.Err()
 		})
-		d := open(t, approval.Config{Asker: forever}, toolRound("send", "look"))
-		inv := session("s")
+		d := newApprovalTest(t, approval.Config{Asker: forever}, toolRound("send", "look"))
+		inv := newInvocation("s")
 		inv.Stop = stop
-		out, err := d.turn(t.Context(), inv)
+		out, err := d.runTurn(t.Context(), inv)
 		require.NoError(t, err)
 		require.Equal(t, event.Stopped, out.reason)
-		require.Empty(t, d.did)
+		require.Empty(t, d.executed)
 		require.Empty(t, out.calls)
 		require.Equal(t, []string{"Not run: the turn was stopped before it.", "Not run: the turn was stopped before it."}, out.results)
 	})
@@ -339,13 +340,13 @@ func TestNew_ReportsInvalidSettings(t *testing.T) {
 		`Always[0]: agent clerk has no tool "sent"; did you mean "send"?`: {Always: []string{"sent"}},
 		`Never[1]: agent clerk has no tool "x"; there are `:               {Never: []string{"send", "x"}},
 	} {
-		err := (&approvalRig{}).open(c)
+		err := (&approvalTest{}).open(c)
 		require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
 		require.ErrorContains(t, err, want)
 	}
 }
 
-// A person at a terminal lets the agent save for the session, and does not let it send.
+// A person at a terminal allows the agent to save for the whole session, and does not allow it to send.
 func Example() {
 	terminal := approval.AskerFunc(func(_ context.Context, q approval.Question) (approval.Answer, error) {
 		fmt.Fprintf(os.Stdout, "%s %s, with %d more? ", q.Tool, q.Arguments, len(q.Remaining))
@@ -356,12 +357,12 @@ func Example() {
 		fmt.Fprintln(os.Stdout, "no")
 		return approval.Answer{Verdict: approval.Skip, Reason: "I will do it myself"}, nil
 	})
-	d := &approvalRig{}
+	d := &approvalTest{}
 	if err := d.open(approval.Config{Asker: terminal}, toolRound("save", "save", "send"), scripted.Say("Saved, not sent.")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
-	out, err := d.turn(context.Background(), session("s"))
+	out, err := d.runTurn(context.Background(), newInvocation("s"))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return

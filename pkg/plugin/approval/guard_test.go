@@ -15,8 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// A permission for the session ends once the turn has read untrusted text. The person is asked again and told why,
-// and that answer satisfies the guard.
+// A permission for the session is no longer valid once the turn has read untrusted text. The person is asked again
+// and gets the reason. That answer satisfies the guard.
 func TestAsker_IsAskedAgainAfterUntrustedText(t *testing.T) {
 	for verdict, want := range map[approval.Verdict]int{approval.Allow: 2, approval.Skip: 1} {
 		var asked []string

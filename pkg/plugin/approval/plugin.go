@@ -16,14 +16,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/internal/keep"
 )
 
-// DefaultTimeout and MaxTimeout bound how long a call waits for an answer from outside (OC-33).
+// DefaultTimeout and MaxTimeout are the default and the maximum of how long a call waits for an answer from
+// outside (OC-33).
 const (
 	DefaultTimeout = 5 * time.Minute
 	MaxTimeout     = 7 * 24 * time.Hour
 )
 
-// Config describes the plugin. Without lists a tool needs an approval, unless it declares that it only reads, or
-// the client of the agent runs it (tool.Client) and so decides itself.
+// Config holds the settings of the plugin. If both lists are empty, every tool needs an approval except in two
+// cases: it declares that it only reads, or the client of the agent runs it (tool.Client) and so decides itself.
 type Config struct {
 	Asker   Asker         // asks within the turn (nil means that the turn ends, and a later turn brings the answer)
 	Timeout time.Duration // how long a call waits without an Asker, after which it is denied (0 means DefaultTimeout)
@@ -51,22 +52,22 @@ func New(c Config) (hook.Plugin, error) {
 	}
 	p := &plugin{
 		asker: c.Asker, timeout: cmp.Or(c.Timeout, DefaultTimeout), never: slices.Clone(c.Never), always: slices.Clone(c.Always),
-		decided: keep.New[map[string]Answer]("_approval"),
+		decisions: keep.New[map[string]Answer]("_approval"),
 	}
-	return hook.Plugin{Name: Name, Handlers: []hook.Handler{hook.OnAgentReady(p.ready), hook.BeforeEachTool(p.before)}}, nil
+	return hook.Plugin{Name: Name, Handlers: []hook.Handler{hook.OnAgentReady(p.checkAgent), hook.BeforeEachTool(p.beforeTool)}}, nil
 }
 
-// maxReason bounds how much of the description of a tool a person reads, in characters.
+// maxReason limits how much of a tool's description a person is shown, in characters.
 const maxReason = 240
 
 type plugin struct {
 	asker         Asker
 	timeout       time.Duration
 	never, always []string
-	decided       *keep.Values[map[string]Answer] // by session and tool
+	decisions     *keep.Values[map[string]Answer] // decisions for the whole session, by session and tool
 }
 
-func (p *plugin) ready(a hook.Agent) error {
+func (p *plugin) checkAgent(a hook.Agent) error {
 	for _, list := range []struct {
 		field string
 		tools []string
@@ -87,10 +88,11 @@ func (p *plugin) ready(a hook.Agent) error {
 	return nil
 }
 
-// needsApproval reports whether a call needs an approval. A tool that declares nothing is not read-only.
+// needsApproval reports whether a call needs an approval. A tool that declares no effect is not treated as
+// read-only.
 func (p *plugin) needsApproval(c *hook.Call) bool {
 	switch {
-	case c.Replayed || slices.Contains(p.never, c.Name): // the guard may still ask
+	case c.Replayed || slices.Contains(p.never, c.Name): // the guard of the tool may still ask
 		return false
 	case slices.Contains(p.always, c.Name):
 		return true
@@ -99,18 +101,19 @@ func (p *plugin) needsApproval(c *hook.Call) bool {
 	}
 }
 
-func (p *plugin) before(ctx context.Context, c *hook.Call) error {
+func (p *plugin) beforeTool(ctx context.Context, c *hook.Call) error {
 	if !p.needsApproval(c) {
 		return nil
 	}
 	if p.asker == nil && c.CanWait() {
-		c.Wait(fmt.Sprintf("The agent %s wants to run %s: %s", c.Info().Agent, c.Name, conversation.Brief(c.Description, maxReason)), time.Now().Add(p.timeout))
+		c.Wait(fmt.Sprintf("The agent %s wants to run %s: %s", c.Info().Agent, c.Name, conversation.Excerpt(c.Description, maxReason)),
+			time.Now().Add(p.timeout))
 		return nil
 	}
 	session := c.Info().Session
-	kept, _ := p.decided.Get(c.State(), session)
+	kept, _ := p.decisions.Get(c.State(), session)
 	answer, ok := kept[c.Name]
-	if ok && answer.Verdict == Allow && c.Untrusted != "" { // the earlier approval did not know what the turn has read since
+	if ok && answer.Verdict == Allow && c.Untrusted != "" { // the person approved before the turn read untrusted text
 		ok = false
 	}
 	if !ok {
@@ -134,7 +137,7 @@ func (p *plugin) before(ctx context.Context, c *hook.Call) error {
 	if ok || answer.Scope != Session || session == "" {
 		return nil
 	}
-	return p.decided.Do(c.State(), session, func(of *map[string]Answer) {
+	return p.decisions.Update(c.State(), session, func(of *map[string]Answer) {
 		if *of == nil {
 			*of = map[string]Answer{}
 		}
@@ -142,7 +145,7 @@ func (p *plugin) before(ctx context.Context, c *hook.Call) error {
 	})
 }
 
-// ask returns an answer without a verdict if no person can be asked.
+// ask asks a person about the call. It returns an answer without a verdict if no person can be asked.
 func (p *plugin) ask(ctx context.Context, c *hook.Call) (Answer, error) {
 	if p.asker == nil {
 		return Answer{}, nil
@@ -166,7 +169,7 @@ func (p *plugin) ask(ctx context.Context, c *hook.Call) (Answer, error) {
 	return answer, nil
 }
 
-// reject rejects a call for which no person can decide: it fails closed.
+// reject rejects a call about which no person can decide, because without a decision the tool must not run.
 func (p *plugin) reject(c *hook.Call) {
 	c.Refuse(fmt.Sprintf("Not run: %s needs an approval, and no person can be asked.", c.Name))
 	c.Err = failure.Newf(failure.UserPermission, "approval", "%s needs an approval, and no person can be asked", c.Name)

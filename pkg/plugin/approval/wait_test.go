@@ -27,13 +27,13 @@ import (
 // Req: AD-32, OC-33, CO-64
 func TestApproval_LetsACallWait(t *testing.T) {
 	for name, tc := range map[string]struct{ timeout, want time.Duration }{
-		"by default":     {0, 5 * time.Minute},
-		"as configured":  {time.Hour, time.Hour},
-		"as long as may": {approval.MaxTimeout, 7 * 24 * time.Hour},
+		"by default":    {0, 5 * time.Minute},
+		"as configured": {time.Hour, time.Hour},
+		"maximum":       {approval.MaxTimeout, 7 * 24 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := open(t, approval.Config{Timeout: tc.timeout}, toolRound("look", "send", "look"), scripted.Say("done"))
+				d := newApprovalTest(t, approval.Config{Timeout: tc.timeout}, toolRound("look", "send", "look"), scripted.Say("done"))
 				s := agenttest.NewSession(t, d.agent)
 				turn := s.Say("go")
 				require.Equal(t, "send waits for an approval.", turn.Text)
@@ -42,11 +42,11 @@ func TestApproval_LetsACallWait(t *testing.T) {
 					ID: "1-1-3", Agent: "clerk", CallID: "2", Tool: "send", Arguments: "{}", Needs: execution.NeedApproval, Risk: execution.AtMostOnce,
 					Reason: "The agent clerk wants to run send: Does send.", Until: time.Now().Add(tc.want),
 				}}, turn.Pending))
-				require.Equal(t, []string{"look"}, d.did)
+				require.Equal(t, []string{"look"}, d.executed)
 
 				time.Sleep(tc.want - time.Second)
 				require.Equal(t, "done", s.Approve().Text)
-				require.Equal(t, []string{"look", "send", "look"}, d.did)
+				require.Equal(t, []string{"look", "send", "look"}, d.executed)
 			})
 		})
 	}
@@ -62,21 +62,35 @@ func TestApproval_AppliesTheAnswer(t *testing.T) {
 		warnings []string
 		did      []string
 	}{
-		"approved":     {execution.Answer{Verdict: execution.Approve}, 0, "done", "did send", nil, []string{"send", "look"}},
-		"denied":       {execution.Answer{Verdict: execution.Deny, Text: "not today"}, 0, "done", "Not run: the user does not allow send: not today", nil, []string{"look"}},
-		"stopped":      {execution.Answer{Verdict: execution.Stop}, 0, "The turn was stopped: the user does not allow send.", "", nil, nil},
-		"too late":     {execution.Answer{Verdict: execution.Approve}, 5*time.Minute + 1, "done", "Not run: nobody approved it within 5m0s.", []string{"APPROVAL_TIMEOUT"}, []string{"look"}},
-		"a stop, late": {execution.Answer{Verdict: execution.Stop}, 5*time.Minute + 1, "done", "Not run: nobody approved it within 5m0s.", []string{"APPROVAL_TIMEOUT"}, []string{"look"}},
+		"approved": {execution.Answer{Verdict: execution.Approve}, 0, "done", "did send", nil, []string{"send", "look"}},
+		"denied": {
+			execution.Answer{Verdict: execution.Deny, Text: "not today"},
+			0, "done", "Not run: the user does not allow send: not today", nil,
+			[]string{"look"},
+		},
+		"stopped": {execution.Answer{Verdict: execution.Stop}, 0, "The turn was stopped: the user does not allow send.", "", nil, nil},
+		"too late": {
+			execution.Answer{Verdict: execution.Approve},
+			5*time.Minute + 1, "done", "Not run: nobody approved it within 5m0s.",
+			[]string{"APPROVAL_TIMEOUT"},
+			[]string{"look"},
+		},
+		"late stop": {
+			execution.Answer{Verdict: execution.Stop},
+			5*time.Minute + 1, "done", "Not run: nobody approved it within 5m0s.",
+			[]string{"APPROVAL_TIMEOUT"},
+			[]string{"look"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := open(t, approval.Config{}, toolRound("send", "look"), scripted.Say("done"))
+				d := newApprovalTest(t, approval.Config{}, toolRound("send", "look"), scripted.Say("done"))
 				s := agenttest.NewSession(t, d.agent)
 				tc.answer.ID = s.Say("go").Pending[0].ID
 				time.Sleep(tc.after)
 				turn := s.Answer(tc.answer)
 				require.Equal(t, tc.text, turn.Text)
-				require.Equal(t, tc.did, d.did)
+				require.Equal(t, tc.did, d.executed)
 				if tc.result != "" {
 					require.Equal(t, tc.result, d.model.Requests()[1].Messages[2].Text)
 				}
@@ -90,18 +104,18 @@ func TestApproval_AppliesTheAnswer(t *testing.T) {
 	}
 }
 
-// Each answer is for one call. Nothing is remembered for the session.
+// Each answer applies to one call. Nothing is remembered for the session.
 func TestApproval_AsksAboutEachCall(t *testing.T) {
-	d := open(t, approval.Config{}, toolRound("send", "save", "send"), scripted.Say("done"))
+	d := newApprovalTest(t, approval.Config{}, toolRound("send", "save", "send"), scripted.Say("done"))
 	s := agenttest.NewSession(t, d.agent)
 	s.Say("go")
 	for _, want := range []string{"save waits for an approval.", "send waits for an approval.", "done"} {
 		require.Equal(t, want, s.Approve().Text)
 	}
-	require.Equal(t, []string{"send", "save", "send"}, d.did)
+	require.Equal(t, []string{"send", "save", "send"}, d.executed)
 }
 
-// The client itself decides about its tools, unless the tool is listed in Always.
+// The client decides about the tools that it runs, unless a tool is listed in Always.
 func TestApproval_DoesNotAskAboutClientTools(t *testing.T) {
 	screen, err := tool.Client("screen", "Reads the screen.", json.RawMessage(`{"type": "object"}`))
 	require.NoError(t, err)

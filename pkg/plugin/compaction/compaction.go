@@ -1,6 +1,6 @@
-// Package compaction makes room in the context of a model within a turn: when the context is nearly full, a
-// summary replaces the oldest messages of the turn (CO-64). The stored session does not change; the memory service
-// compacts it between turns.
+// Package compaction makes room in the context of a model during a turn. When the context is nearly full, a
+// summary replaces the oldest messages of the turn (CO-64). The stored session does not change, because the memory
+// service compacts it between turns.
 package compaction
 
 import (
@@ -20,8 +20,8 @@ const Name = "compaction"
 
 // Reasons of the warnings.
 const (
-	ReasonCompacted = "CONTEXT_COMPACTED"      // a summary replaced messages
-	ReasonByRule    = "CONTEXT_SUMMARY_FAILED" // the model made no summary, so a rule made it
+	ReasonCompacted     = "CONTEXT_COMPACTED"      // a summary replaced messages
+	ReasonSummaryFailed = "CONTEXT_SUMMARY_FAILED" // the model wrote no summary, so a default summary was used
 )
 
 // The defaults of a Config.
@@ -31,17 +31,17 @@ const (
 	DefaultKeep    = 5
 )
 
-// MaxSummary is the length of a summary in bytes.
+// MaxSummary is the maximum length of a summary in bytes.
 const MaxSummary = 8 << 10
 
-// maxText bounds what the model reads of each message to make a summary, in bytes.
+// maxText limits how much of each message the model reads when it writes a summary, in bytes.
 const maxText = 4 << 10
 
-// Config describes the plugin.
+// Config holds the settings of the plugin.
 type Config struct {
-	Above   float64 // per cent of the model's context, up to 100 (0 means DefaultAbove)
-	AtLeast int     // messages that there must be (0 means DefaultAtLeast)
-	Keep    int     // messages that stay, fewer than AtLeast (0 means DefaultKeep)
+	Above   float64 // fill level that starts a compaction, in per cent of the model's context, up to 100 (0 means DefaultAbove)
+	AtLeast int     // minimum number of messages for a compaction (0 means DefaultAtLeast)
+	Keep    int     // number of messages that stay, less than AtLeast (0 means DefaultKeep)
 }
 
 const summaryInstruction = "You make the beginning of a conversation shorter, for the assistant that continues it. Write a summary of at " +
@@ -67,7 +67,8 @@ func New(c Config) (hook.Plugin, error) {
 	return hook.Plugin{Name: Name, Handlers: []hook.Handler{hook.AfterLLM(c.compact)}}, nil
 }
 
-// compact runs while the turn continues. After an answer it does nothing, because the messages are not sent again.
+// compact replaces the oldest messages by a summary if the context is nearly full. It does nothing after an answer
+// without tool calls, because the messages are not sent again.
 func (c Config) compact(ctx context.Context, reply *hook.LLMReply) error {
 	messages := reply.Messages()
 	if len(reply.ToolCalls) == 0 || reply.ContextPercent() < c.Above || len(messages) < c.AtLeast {
@@ -75,7 +76,7 @@ func (c Config) compact(ctx context.Context, reply *hook.LLMReply) error {
 	}
 	done := conversation.Compact(withSequences(messages), conversation.Summarize, c.Keep, "", MaxSummary)
 	if done.Messages == 0 {
-		return nil // all of it is one tool round, which is never split
+		return nil // all messages belong to one tool round, which is never split
 	}
 	cut := int(done.Messages)
 	if messages[0].Role == conversation.RoleSummary {
@@ -85,17 +86,17 @@ func (c Config) compact(ctx context.Context, reply *hook.LLMReply) error {
 	switch {
 	case errors.Is(err, aside.ErrModel):
 		summary = done.Summary
-		reply.Warn(ReasonByRule, "the model made no summary of the conversation so far; one by rule takes its place")
+		reply.Warn(ReasonSummaryFailed, "the model wrote no summary of the conversation so far; a default summary takes its place")
 	case err != nil:
 		return err
 	}
 	kept := []conversation.Message{{
-		Role: conversation.RoleSummary, Text: conversation.Cut(summary, MaxSummary),
+		Role: conversation.RoleSummary, Text: conversation.Truncate(summary, MaxSummary),
 		Untrusted: conversation.UntrustedSource(messages[:cut]),
 	}}
 	if i := lastRequest(messages); i >= 0 && i < cut {
 		request := messages[i]
-		request.Text = conversation.Cut(request.Text, MaxSummary)
+		request.Text = conversation.Truncate(request.Text, MaxSummary)
 		kept = append(kept, request)
 	}
 	if err := reply.Replace(append(kept, messages[cut:]...)); err != nil {
@@ -115,7 +116,8 @@ func lastRequest(messages []conversation.Message) int {
 	return -1
 }
 
-// withSequences gives each message a sequence. Messages of the turn are not stored yet and have none.
+// withSequences returns the messages with a sequence for each. Messages of the current turn have none, because
+// they are not stored yet.
 func withSequences(messages []conversation.Message) []conversation.Message {
 	messages = slices.Clone(messages)
 	last := int64(0)

@@ -24,10 +24,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-const system = "Be brief."
+const systemPrompt = "Be brief."
 
-// conversationOf returns n messages that end with the user's.
-func conversationOf(n int) []conversation.Message {
+// newConversation returns n messages, of which the last one is from the user.
+func newConversation(n int) []conversation.Message {
 	all := make([]conversation.Message, n)
 	for i := range all {
 		all[i] = conversation.User(fmt.Sprintf("question %d", i+1))
@@ -40,21 +40,23 @@ func conversationOf(n int) []conversation.Message {
 
 // toolRound returns a reply with tool calls that fills the context to the given percentage.
 func toolRound(percent float64, tools int) scripted.Reply {
-	r := scripted.Reply{Usage: execution.Usage{InputTokens: int64(percent / 100 * llm.DefaultContext)}}
+	r := scripted.Reply{Usage: execution.Usage{InputTokens: int64(percent / 100 * llm.DefaultContextSize)}}
 	for range tools {
 		r.ToolCalls = append(r.ToolCalls, conversation.ToolCall{Name: "look"})
 	}
 	return r
 }
 
-func run(t *testing.T, c compaction.Config, history []conversation.Message, replies ...scripted.Reply) (*scripted.Model, event.TurnResult, []string) {
+func runTurn(t *testing.T, c compaction.Config, history []conversation.Message, replies ...scripted.Reply) (*scripted.Model, event.TurnResult, []string) {
 	t.Helper()
-	model, done, warned, err := try(t, c, history, replies...)
+	model, done, warned, err := tryTurn(t, c, history, replies...)
 	require.NoError(t, err)
 	return model, done, warned
 }
 
-func try(t *testing.T, c compaction.Config, history []conversation.Message, replies ...scripted.Reply) (*scripted.Model, event.TurnResult, []string, error) {
+func tryTurn(t *testing.T, c compaction.Config, history []conversation.Message, replies ...scripted.Reply) (*scripted.Model, event.TurnResult, []string,
+	error,
+) {
 	t.Helper()
 	plugin, err := compaction.New(c)
 	require.NoError(t, err)
@@ -62,7 +64,7 @@ func try(t *testing.T, c compaction.Config, history []conversation.Message, repl
 	require.NoError(t, err)
 	model := scripted.New(replies...)
 	a, err := agent.New(agent.Config{
-		Name: "helper", Model: model, Tools: []tool.Tool{look}, Plugins: []hook.Plugin{plugin}, Instructions: system,
+		Name: "helper", Model: model, Tools: []tool.Tool{look}, Plugins: []hook.Plugin{plugin}, Instructions: systemPrompt,
 	})
 	require.NoError(t, err)
 	var warned []string
@@ -75,7 +77,7 @@ func try(t *testing.T, c compaction.Config, history []conversation.Message, repl
 	return model, done, warned, err
 }
 
-// outline returns roles and shortened texts.
+// outline returns the role and the shortened text of each message.
 func outline(messages []conversation.Message) string {
 	var all []string
 	for _, m := range messages {
@@ -83,14 +85,14 @@ func outline(messages []conversation.Message) string {
 		for range m.ToolCalls {
 			text += "+call"
 		}
-		all = append(all, string(m.Role)+":"+conversation.Brief(text, 20))
+		all = append(all, string(m.Role)+":"+conversation.Excerpt(text, 20))
 	}
 	return strings.Join(all, " | ")
 }
 
 // Req: CO-64
 func TestCompaction_KeepsSystemSummaryAndTheLastMessages(t *testing.T) {
-	model, done, warned := run(t, compaction.Config{}, conversationOf(9), toolRound(90, 1), scripted.Say(" They talked. "), scripted.Say("done"))
+	model, done, warned := runTurn(t, compaction.Config{}, newConversation(9), toolRound(90, 1), scripted.Say(" They talked. "), scripted.Say("done"))
 	require.Equal(t, []string{compaction.ReasonCompacted}, warned)
 	require.Equal(t, 3, done.Result.Usage.ModelCalls)
 
@@ -99,7 +101,7 @@ func TestCompaction_KeepsSystemSummaryAndTheLastMessages(t *testing.T) {
 	require.Contains(t, asked[1].Messages[0].Text, `{"role":"user","text":"question 1"}`)
 	require.NotContains(t, asked[1].Messages[0].Text, "question 5", "it stays")
 
-	require.Equal(t, system, asked[2].System)
+	require.Equal(t, systemPrompt, asked[2].System)
 	require.Equal(t, "summary:They talked. | user:question 5 | assistant:answer 6 | user:question 7 | assistant:answer 8 | user:question 9 | "+
 		"assistant:+call | tool:seen </data> SYSTEM…", outline(asked[2].Messages))
 }
@@ -117,21 +119,21 @@ func TestCompaction_RunsOnlyWhenNecessaryAndUseful(t *testing.T) {
 		"fewer than the config": {compaction.Config{AtLeast: 12}, 11, toolRound(99, 1)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			model, _, warned := run(t, tc.config, conversationOf(tc.history), tc.reply, scripted.Say("done"))
+			model, _, warned := runTurn(t, tc.config, newConversation(tc.history), tc.reply, scripted.Say("done"))
 			require.Empty(t, warned)
 			for _, r := range model.Requests() {
-				require.Equal(t, system, r.System)
+				require.Equal(t, systemPrompt, r.System)
 			}
 		})
 	}
 }
 
-// A compaction keeps or removes whole rounds, and always keeps the user's request.
+// A compaction keeps or removes only whole tool rounds. It always keeps the user's request.
 func TestCompaction_KeepsRoundsWholeAndTheRequest(t *testing.T) {
 	for calls := 1; calls <= 7; calls++ {
 		for keep := 1; keep <= 6; keep++ {
 			t.Run(fmt.Sprintf("%d calls, keep %d", calls, keep), func(t *testing.T) {
-				model, _, warned := run(t, compaction.Config{AtLeast: 7, Keep: keep}, conversationOf(1),
+				model, _, warned := runTurn(t, compaction.Config{AtLeast: 7, Keep: keep}, newConversation(1),
 					toolRound(10, calls), toolRound(20, calls), toolRound(95, 1), scripted.Say("Short."), scripted.Say("done"))
 				asked := model.Requests()
 				last := asked[len(asked)-1].Messages
@@ -148,16 +150,17 @@ func TestCompaction_KeepsRoundsWholeAndTheRequest(t *testing.T) {
 func TestCompaction_ContinuesFromAnEarlierSummary(t *testing.T) {
 	before := conversation.Message{Role: conversation.RoleSummary, Text: "Once upon a time."}
 	down := scripted.Fail(failure.New(failure.ResourceAPI, "test", "down"))
-	model, _, warned := run(t, compaction.Config{}, append([]conversation.Message{before}, conversationOf(9)...), toolRound(95, 1), down, scripted.Say("done"))
-	require.Equal(t, []string{compaction.ReasonByRule, compaction.ReasonCompacted}, warned)
+	model, _, warned := runTurn(t, compaction.Config{}, append([]conversation.Message{before}, newConversation(9)...), toolRound(95, 1), down,
+		scripted.Say("done"))
+	require.Equal(t, []string{compaction.ReasonSummaryFailed, compaction.ReasonCompacted}, warned)
 	last := model.Requests()[2].Messages
 	require.Equal(t, "Messages up to 5 are left out.\nOnce upon a time.\nUser: question 1\nhelper: answer 2\nUser: question 3\nhelper: answer 4", last[0].Text)
 	require.Len(t, last, 1+5+2)
 }
 
-// An error that is not a failure of the model ends the turn.
+// An error that does not come from the model ends the turn.
 func TestCompaction_ErrorOfTheTurnEndsIt(t *testing.T) {
-	_, _, _, err := try(t, compaction.Config{}, conversationOf(9), toolRound(95, 1), scripted.Fail(errors.New("no failure that a model may have")))
+	_, _, _, err := tryTurn(t, compaction.Config{}, newConversation(9), toolRound(95, 1), scripted.Fail(errors.New("no failure that a model may have")))
 	require.ErrorContains(t, err, "plugin compaction failed")
 }
 
@@ -175,7 +178,7 @@ func TestNew_ReportsInvalidSettings(t *testing.T) {
 	require.Empty(t, cmp.Diff(compaction.Name, plugin.Name))
 }
 
-// A plugin that makes room when the context of the model is 80 % full.
+// This plugin makes room when the context of the model is 80 % full.
 func Example() {
 	plugin, err := compaction.New(compaction.Config{Above: 80, AtLeast: 6, Keep: 2})
 	if err != nil {
@@ -184,7 +187,7 @@ func Example() {
 	}
 	fmt.Fprintln(os.Stdout, plugin.Name)
 	_, err = compaction.New(compaction.Config{Keep: 10})
-	fmt.Fprintln(os.Stdout, failure.Plain(err))
+	fmt.Fprintln(os.Stdout, failure.PlainMessage(err))
 	// Output:
 	// compaction
 	// AtLeast is 8; use more than the 10 messages that stay

@@ -12,17 +12,18 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/internal/aside"
 )
 
-// Check looks at a text. The functions of this package make checks; New reports invalid ones.
+// Check decides whether a text must be blocked. The functions of this package create checks, and New reports
+// invalid ones.
 type Check struct {
 	name      string
 	trips     func(ctx context.Context, t *hook.Turn, text string) (bool, error)
-	usesModel bool   // it asks the model
-	problem   string // why it is invalid
+	usesModel bool   // the check asks the model
+	problem   string // why the check is invalid (empty if it is valid)
 }
 
-// Func is a check of your own: trips reports whether the text must be blocked. If it fails or panics, the text is
-// blocked. The name appears in warnings and errors. A check of the input may also see older messages of the
-// session, so it should be cheap.
+// Func returns a check that calls trips, which reports whether the text must be blocked. If trips fails or panics,
+// the text is blocked. The name of the check appears in warnings and errors. A check of the input may also get
+// older messages of the session, so it should be cheap.
 func Func(name string, trips func(ctx context.Context, t *hook.Turn, text string) (bool, error)) Check {
 	c := Check{name: name, trips: trips}
 	switch {
@@ -34,7 +35,7 @@ func Func(name string, trips func(ctx context.Context, t *hook.Turn, text string
 	return c
 }
 
-// MaxLength trips on texts with more characters than this.
+// MaxLength returns a check that trips on texts with more than the given number of characters.
 func MaxLength(characters int) Check {
 	c := Func("maxLength", func(_ context.Context, _ *hook.Turn, text string) (bool, error) {
 		return utf8.RuneCountInString(text) > characters, nil
@@ -45,8 +46,8 @@ func MaxLength(characters int) Check {
 	return c
 }
 
-// Forbid trips on texts that match one of the patterns. They are regular expressions of Go (RE2), whose time is
-// bounded by the length of the text. A leading (?i) ignores case.
+// Forbid returns a check that trips on texts that match one of the patterns. The patterns are regular expressions
+// of Go (RE2), whose running time is linear in the length of the text. A leading (?i) ignores case.
 func Forbid(patterns ...string) Check {
 	var all []*regexp.Regexp
 	c := Func("forbid", func(_ context.Context, _ *hook.Turn, text string) (bool, error) {
@@ -71,8 +72,8 @@ func Forbid(patterns ...string) Check {
 	return c
 }
 
-// maxJudged is the longest text that a model judges, in bytes. A longer one trips.
-const maxJudged = 16 << 10
+// maxJudgedBytes is the length of the longest text that a model judges. A longer text trips.
+const maxJudgedBytes = 16 << 10
 
 const judgeInstruction = `You decide whether an assistant may deal with a text. It may deal with these subjects only:
 
@@ -81,17 +82,18 @@ const judgeInstruction = `You decide whether an assistant may deal with a text. 
 Greetings, thanks and questions about the assistant itself are allowed as well. When in doubt, it may not.
 Answer with exactly {"allowed": true} or {"allowed": false}, and not a character more.`
 
-// verdictForm is stricter than encoding/json, which accepts duplicate names and takes the last.
+// verdictForm matches the required answer. It is stricter than encoding/json, which accepts duplicate names and
+// uses the last one.
 var verdictForm = regexp.MustCompile(`^\s*\{\s*"allowed"\s*:\s*(true|false)\s*\}\s*$`)
 
 var errNoJudgement = errors.New("the model's answer is no judgement")
 
-// Topics trips on texts about anything but the given subjects. Each subject is a few words. The agent's model
-// decides, with one extra call for each text. An unclear answer trips.
+// Topics returns a check that trips on texts about anything except the given subjects. Each subject is a few
+// words. The agent's model decides, with one extra call for each text. An unclear answer trips.
 func Topics(subjects ...string) Check {
 	instruction := fmt.Sprintf(judgeInstruction, strings.Join(subjects, "\n- "))
 	c := Func("topics", func(ctx context.Context, t *hook.Turn, text string) (bool, error) {
-		if len(text) > maxJudged {
+		if len(text) > maxJudgedBytes {
 			return true, nil
 		}
 		answer, err := aside.Ask(ctx, t, instruction, struct {

@@ -1,6 +1,6 @@
-// Package guardrails checks the input and the output of an agent. Checks look at the user's input before the agent
-// works, and at the model's text before it counts. A check that trips ends the turn, either with a prepared answer
-// or with policy_security. A check that fails trips as well.
+// Package guardrails checks the input and the output of an agent. Checks read the user's input before the agent
+// works, and the model's text before it is used. A check that trips ends the turn, either with a prepared answer
+// or with policy_security. A check that fails counts as tripped.
 package guardrails
 
 import (
@@ -21,17 +21,17 @@ import (
 // Name is the name of the plugin, unless its Config has another.
 const Name = "guardrails"
 
-// ReasonTripped is the reason of the warning that names the check that tripped. The warning quotes nothing of the
-// text.
+// ReasonTripped is the reason of the warning that a check has tripped. The warning names the check but quotes
+// nothing of the text.
 const ReasonTripped = "GUARDRAIL_TRIPPED"
 
-// Config describes the plugin. It has at least one check.
+// Config holds the settings of the plugin. It needs at least one check.
 type Config struct {
 	Name   string  // for an agent with several guardrails (empty means Name)
-	Input  []Check // of the user's input
-	Output []Check // of what the model says, including text next to tool calls
-	// Answer is given instead of the agent's when a check trips, and the turn completes. If it is empty the turn
-	// fails with policy_security, and so does a step that decides the route.
+	Input  []Check // checks of the user's input
+	Output []Check // checks of the model's text, including text next to tool calls
+	// Answer replaces the agent's answer when a check trips, and the turn completes. If it is empty, the turn
+	// fails with policy_security. A step that decides the route fails in both cases.
 	Answer string
 	Log    *zap.Logger // for the reasons why checks fail (nil logs nothing)
 }
@@ -55,37 +55,37 @@ func New(c Config) (hook.Plugin, error) {
 			}
 		}
 	}
-	g := &guard{output: slices.Clone(c.Output), answer: c.Answer, log: c.Log}
+	g := &guard{outputChecks: slices.Clone(c.Output), answer: c.Answer, log: c.Log}
 	for _, check := range c.Input {
 		if check.usesModel {
-			g.judged = append(g.judged, check)
+			g.modelChecks = append(g.modelChecks, check)
 		} else {
-			g.input = append(g.input, check)
+			g.inputChecks = append(g.inputChecks, check)
 		}
 	}
 	if g.log == nil {
 		g.log = zap.NewNop()
 	}
-	handlers := []hook.Handler{hook.OnAgentReady(g.ready), hook.BeforeAgent(g.beforeAgent)}
-	if len(g.judged) > 0 {
+	handlers := []hook.Handler{hook.OnAgentReady(g.checkAgent), hook.BeforeAgent(g.beforeAgent)}
+	if len(g.modelChecks) > 0 {
 		handlers = append(handlers, hook.AfterUserInput(g.afterUserInput))
 	}
-	if len(g.output) > 0 {
+	if len(g.outputChecks) > 0 {
 		handlers = append(handlers, hook.BeforeLLM(g.beforeLLM), hook.AfterLLM(g.afterLLM))
 	}
 	return hook.Plugin{Name: cmp.Or(c.Name, Name), Handlers: handlers}, nil
 }
 
 type guard struct {
-	input  []Check // without a model, so they come before everything else
-	judged []Check // of the input, by the model, which can only be asked later
-	output []Check
-	answer string
-	log    *zap.Logger
+	inputChecks  []Check // checks of the input that need no model, which run before everything else
+	modelChecks  []Check // checks of the input that ask the model, which run when it can be asked
+	outputChecks []Check
+	answer       string
+	log          *zap.Logger
 }
 
-func (g *guard) ready(a hook.Agent) error {
-	if a.Model == "" && len(g.judged)+len(g.output) > 0 {
+func (g *guard) checkAgent(a hook.Agent) error {
+	if a.Model == "" && len(g.modelChecks)+len(g.outputChecks) > 0 {
 		return failure.Newf(failure.AgentValidation, "guardrails.New",
 			"agent %s has no model, so Output and Topics have nothing to work with; give the plugin to the agents that it runs", a.Name)
 	}
@@ -96,15 +96,15 @@ func (g *guard) beforeAgent(ctx context.Context, t *hook.Turn) (string, error) {
 	if err := g.removeTripping(ctx, t); err != nil {
 		return "", err
 	}
-	tripped, err := g.firstTripped(ctx, t, g.input, t.Info().Prompt)
+	tripped, err := g.firstTripped(ctx, t, g.inputChecks, t.Info().Prompt)
 	if err != nil || tripped == "" {
 		return "", err
 	}
 	return g.replacement(t, "input", tripped)
 }
 
-// removeTripping removes the text of older user messages that would trip. The session keeps rejected messages, and
-// the next turn must not bring them back.
+// removeTripping removes the text of older user messages that would trip a check. The session still contains
+// rejected messages, and the next turn must not show them to the model.
 func (g *guard) removeTripping(ctx context.Context, t *hook.Turn) error {
 	messages := slices.Clone(t.Messages())
 	changed, last := false, true
@@ -116,7 +116,7 @@ func (g *guard) removeTripping(ctx context.Context, t *hook.Turn) error {
 			last = false
 			continue
 		}
-		tripped, err := g.firstTripped(ctx, t, g.input, m.Text)
+		tripped, err := g.firstTripped(ctx, t, g.inputChecks, m.Text)
 		if err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ func (g *guard) removeTripping(ctx context.Context, t *hook.Turn) error {
 }
 
 func (g *guard) afterUserInput(ctx context.Context, t *hook.Turn) error {
-	tripped, err := g.firstTripped(ctx, t, g.judged, t.Info().Prompt)
+	tripped, err := g.firstTripped(ctx, t, g.modelChecks, t.Info().Prompt)
 	if err != nil || tripped == "" {
 		return err
 	}
@@ -149,12 +149,13 @@ func (g *guard) beforeLLM(_ context.Context, req *hook.LLMRequest) error {
 	return nil
 }
 
-// afterLLM also checks text next to tool calls, because it is the answer when no iterations are left.
+// afterLLM checks the text of a reply. It also checks text next to tool calls, because that text becomes the
+// answer when no iterations are left.
 func (g *guard) afterLLM(ctx context.Context, reply *hook.LLMReply) error {
 	if len(reply.Info().Routes) > 0 {
-		return nil // the name of an agent, which is not shown
+		return nil // the reply is the name of an agent, which is not shown
 	}
-	tripped, err := g.firstTripped(ctx, reply.Turn, g.output, reply.Text)
+	tripped, err := g.firstTripped(ctx, reply.Turn, g.outputChecks, reply.Text)
 	if err != nil || tripped == "" {
 		return err
 	}
@@ -163,7 +164,8 @@ func (g *guard) afterLLM(ctx context.Context, reply *hook.LLMReply) error {
 	return err
 }
 
-// firstTripped returns the name of the first check that trips. An error concerns the turn, not the check.
+// firstTripped returns the name of the first check that trips (empty if none does). It returns an error only for
+// problems of the turn. If a check fails, it counts as tripped.
 func (g *guard) firstTripped(ctx context.Context, t *hook.Turn, checks []Check, text string) (string, error) {
 	if text == "" {
 		return "", nil
@@ -176,7 +178,7 @@ func (g *guard) firstTripped(ctx context.Context, t *hook.Turn, checks []Check, 
 		case errors.As(err, new(turnError)):
 			return "", err
 		case err != nil:
-			g.log.Warn("a guardrail failed, so it tripped", zap.String("agent", t.Info().Agent), zap.String("check", check.name), zap.Error(err))
+			g.log.Warn("a guardrail failed and counts as tripped", zap.String("agent", t.Info().Agent), zap.String("check", check.name), zap.Error(err))
 			return check.name, nil
 		case trips:
 			return check.name, nil
@@ -185,13 +187,13 @@ func (g *guard) firstTripped(ctx context.Context, t *hook.Turn, checks []Check, 
 	return "", nil
 }
 
-// turnError marks an error that the check did not cause: the turn was stopped while the model judged, or its
+// turnError wraps an error that the check did not cause: the turn was stopped while the model judged, or its
 // worker was lost.
 type turnError struct{ error }
 
 func (e turnError) Unwrap() error { return e.error }
 
-// run turns a panic into an error.
+// run runs the check and turns a panic into an error.
 func (c Check) run(ctx context.Context, t *hook.Turn, text string) (trips bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -205,7 +207,8 @@ func (c Check) run(ctx context.Context, t *hook.Turn, text string) (trips bool, 
 	return trips, err
 }
 
-// replacement returns the answer for the user instead of the agent's.
+// replacement returns the answer that the user gets instead of the agent's answer, or an error that fails the
+// turn.
 func (g *guard) replacement(t *hook.Turn, of, check string) (string, error) {
 	t.Warn(ReasonTripped, fmt.Sprintf("the guardrail %s tripped at the %s of agent %s", check, of, t.Info().Agent))
 	if g.answer != "" && len(t.Info().Routes) == 0 {

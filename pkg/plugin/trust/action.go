@@ -28,7 +28,8 @@ func (g *Gate) Promote(ctx context.Context, by, client string, to State) (State,
 	})
 }
 
-// Demote moves a client down the ladder to the given state, Contact or Stranger.
+// Demote moves a client down the ladder to the given state, Contact or Stranger. by and the errors are as for
+// Promote.
 func (g *Gate) Demote(ctx context.Context, by, client string, to State) (State, error) {
 	return g.moveClient(ctx, "trust.Demote", by, client, func(from State) (State, string) {
 		switch {
@@ -37,7 +38,7 @@ func (g *Gate) Demote(ctx context.Context, by, client string, to State) (State, 
 		case from == Blocked:
 			return "", "the client is blocked, which is less; use unblock to make it a stranger"
 		case from == Admin:
-			return "", isAdmin
+			return "", adminProblem
 		case from.rank() < to.rank():
 			return "", "the client is a " + string(from) + ", which is less; use promote"
 		}
@@ -45,17 +46,18 @@ func (g *Gate) Demote(ctx context.Context, by, client string, to State) (State, 
 	})
 }
 
-// Block makes every level refuse a client. An admin cannot be blocked.
+// Block makes every level reject a client. An admin cannot be blocked.
 func (g *Gate) Block(ctx context.Context, by, client string) (State, error) {
 	return g.moveClient(ctx, "trust.Block", by, client, func(from State) (State, string) {
 		if from == Admin {
-			return "", isAdmin
+			return "", adminProblem
 		}
 		return Blocked, ""
 	})
 }
 
-// Unblock makes a blocked client a stranger, whatever it was before. It keeps any other state.
+// Unblock makes a blocked client a stranger, whatever state it had before it was blocked. It keeps any other
+// state.
 func (g *Gate) Unblock(ctx context.Context, by, client string) (State, error) {
 	return g.moveClient(ctx, "trust.Unblock", by, client, func(from State) (State, string) {
 		if from == Blocked {
@@ -65,7 +67,7 @@ func (g *Gate) Unblock(ctx context.Context, by, client string) (State, error) {
 	})
 }
 
-const isAdmin = "the client is an admin; take it out of the agent's configuration or file first"
+const adminProblem = "the client is an admin; take it out of the agent's configuration or file first"
 
 func (g *Gate) moveClient(ctx context.Context, op, by, client string, step func(from State) (to State, wrong string)) (State, error) {
 	actor, err := g.State(ctx, by)

@@ -49,7 +49,7 @@ func TestGate_ActionsMoveClients(t *testing.T) {
 			for i, from := range states {
 				g := noonGate(t, trust.GateConfig{Store: storeWithState(t, "a", from)})
 				for range 2 { // an action may be repeated
-					got, err := tc.act(g, t.Context(), client(root), "a")
+					got, err := tc.act(g, t.Context(), clientName(root), "a")
 					require.Equal(t, tc.want[i], got, "from %s", from)
 					if tc.want[i] == wrong {
 						require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "from %s", from)
@@ -85,7 +85,7 @@ func TestGate_ActionsAreForAdmins(t *testing.T) {
 func TestGate_ActionsRejectInvalidNames(t *testing.T) {
 	g := noonGate(t, trust.GateConfig{})
 	for _, name := range []string{"", "a b", "a\n", "ED25519:ab", "ed25519:ab", "é"} {
-		_, err := g.Block(t.Context(), client(root), name)
+		_, err := g.Block(t.Context(), clientName(root), name)
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), name)
 	}
 }
@@ -93,7 +93,7 @@ func TestGate_ActionsRejectInvalidNames(t *testing.T) {
 func TestGate_ConfiguredAdminsStay(t *testing.T) {
 	g := noonGate(t, trust.GateConfig{Admins: []string{"boss"}})
 	for _, act := range []action{demote(trust.Stranger), (*trust.Gate).Block} {
-		_, err := act(g, t.Context(), client(root), "boss")
+		_, err := act(g, t.Context(), clientName(root), "boss")
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	}
 	state, err := g.State(t.Context(), "boss")

@@ -12,30 +12,30 @@ import (
 // Visit is a request that a gate decides about.
 type Visit struct {
 	Text      string
-	Signature string // text form, as the client sent it (empty for an unsigned request)
-	// Client is the identity that the transport has verified, never one that the request claims (empty means
-	// unknown). With a signature the client is the signer, but Client must not be blocked either.
+	Signature string // text form of the signature, as the client sent it (empty for an unsigned request)
+	// Client is the identity that the transport has verified, never one that the request only claims (empty means
+	// unknown). For a signed request the client is the signer, but Client must not be blocked either.
 	Client string
-	Invite string // code that the client sent (empty for none)
+	Invite string // invite code that the client sent (empty for none)
 }
 
-// By says what decided.
-type By string
+// Decider says what made a decision.
+type Decider string
 
-// The values of By.
+// The values of Decider.
 const (
-	BySignature By = "signature" // refused, because the signature is invalid
-	ByRule      By = "rule"
-	ByJudge     By = "judge"
+	DecidedBySignature Decider = "signature" // rejected because the signature is invalid
+	DecidedByRule      Decider = "rule"
+	DecidedByJudge     Decider = "judge"
 )
 
-// Decision is the answer of the gate to a visit. Rules give equal visits equal decisions.
+// Decision is the decision of the gate about a visit. Rules make equal decisions about equal visits.
 type Decision struct {
-	Allowed bool
-	By      By
-	Reason  string // for the log; the reason of a judge may be written by a model
-	Client  string // the client (empty if its identity is not proven)
-	State   State  // of the client before the decision (Stranger if it could not be read)
+	Allowed   bool
+	DecidedBy Decider
+	Reason    string // for the log; the reason of a judge may be written by a model
+	Client    string // the client (empty if its identity is not proven)
+	State     State  // state of the client before the decision (Stranger if it could not be read)
 }
 
 // Decide decides whether a visit is admitted. The error is nil exactly if it is admitted, and is safe to return to the
@@ -50,7 +50,7 @@ type Decision struct {
 func (g *Gate) Decide(ctx context.Context, v Visit) (Decision, error) {
 	d := Decision{State: Stranger, Client: v.Client}
 	if v.Client != "" && !validClient(v.Client) {
-		return d.refuse(ByRule, clientForm, nil) // such a name could not be blocked
+		return d.reject(DecidedByRule, clientForm, nil) // such a name could not be blocked
 	}
 	now := g.config.Now()
 	signature, err := g.verify(v, now)
@@ -58,24 +58,25 @@ func (g *Gate) Decide(ctx context.Context, v Visit) (Decision, error) {
 		d.Client = "" // until the signature proves who it is
 	}
 	if err != nil {
-		return d.refuse(BySignature, failure.Plain(err), err)
+		return d.reject(DecidedBySignature, failure.PlainMessage(err), err)
 	}
 	if v.Signature != "" {
 		d.Client = signature.Client()
 	}
 	if d.State, err = g.stateOf(ctx, v.Client, d.Client); err != nil {
 		d.State = Stranger
-		return d.refuse(ByRule, "what is known of the client could not be read", err)
+		return d.reject(DecidedByRule, "what is known of the client could not be read", err)
 	}
 	if v.Signature != "" && d.State != Blocked {
-		if err := g.usedSignatures.use(signature, d.State != Stranger, now); err != nil {
-			return d.refuse(BySignature, failure.Plain(err), err)
+		if err := g.usedSignatures.record(signature, d.State != Stranger, now); err != nil {
+			return d.reject(DecidedBySignature, failure.PlainMessage(err), err)
 		}
 	}
-	return g.decide(ctx, v, d)
+	return g.applyRules(ctx, v, d)
 }
 
-// verify returns the signature of a visit, which is valid at the time now, or the zero Signature for an unsigned visit.
+// verify returns the signature of a visit, or the zero Signature for an unsigned visit. It fails if the signature
+// is not valid at the time now.
 func (g *Gate) verify(v Visit, now time.Time) (Signature, error) {
 	if v.Signature == "" {
 		return Signature{}, nil
@@ -87,8 +88,8 @@ func (g *Gate) verify(v Visit, now time.Time) (Signature, error) {
 	return s, s.Verify(g.config.Agent, v.Text, now)
 }
 
-// stateOf returns the state of a client that the transport and a signature may name differently. It is Blocked if either
-// name is, and otherwise the state of the signer.
+// stateOf returns the state of a client that the transport and a signature may name differently. The state is
+// Blocked if either name is blocked. Otherwise it is the state of the signer.
 func (g *Gate) stateOf(ctx context.Context, transport, signer string) (State, error) {
 	known := Stranger
 	for _, client := range slices.Compact([]string{transport, signer}) {
@@ -103,28 +104,29 @@ func (g *Gate) stateOf(ctx context.Context, transport, signer string) (State, er
 	return known, nil
 }
 
-// decide applies the rules to a client whose state is known, and asks the judge if no rule decides.
-func (g *Gate) decide(ctx context.Context, v Visit, d Decision) (Decision, error) {
-	allowed, reason := g.rule(v, d)
+// applyRules applies the rules to a client whose state is known. It asks the judge if no rule decides.
+func (g *Gate) applyRules(ctx context.Context, v Visit, d Decision) (Decision, error) {
+	allowed, reason := g.matchRule(v, d)
 	switch {
-	case allowed && reason == byInvite && d.Client != "":
+	case allowed && reason == invitedReason && d.Client != "":
 		if err := g.makeContact(ctx, d.Client); err != nil {
-			return d.refuse(ByRule, "the client could not be made a contact", err)
+			return d.reject(DecidedByRule, "the client could not be made a contact", err)
 		}
-		return d.allow(ByRule, reason)
+		return d.allow(DecidedByRule, reason)
 	case allowed:
-		return d.allow(ByRule, reason)
+		return d.allow(DecidedByRule, reason)
 	case reason != "":
-		return d.refuse(ByRule, reason, nil)
+		return d.reject(DecidedByRule, reason, nil)
 	default:
-		return g.judge(ctx, v, d)
+		return g.askJudge(ctx, v, d)
 	}
 }
 
-const byInvite = "the client has an invite"
+const invitedReason = "the client has an invite"
 
-// rule decides by the level and by the known facts about the client. An empty reason means that no rule decides.
-func (g *Gate) rule(v Visit, d Decision) (allowed bool, reason string) {
+// matchRule decides by the level of the gate and the known facts about the client. An empty reason means that no
+// rule decides.
+func (g *Gate) matchRule(v Visit, d Decision) (allowed bool, reason string) {
 	switch {
 	case d.State == Blocked:
 		return false, "the client is blocked"
@@ -139,14 +141,15 @@ func (g *Gate) rule(v Visit, d Decision) (allowed bool, reason string) {
 	case d.Client != "" && slices.Contains(g.config.Allow, d.Client):
 		return true, "the client is on the allow-list"
 	case g.isInvited(v.Invite):
-		return true, byInvite
+		return true, invitedReason
 	case g.config.Judge == nil:
 		return false, "the agent does not know the client; ask its operator for an invite"
 	}
 	return false, ""
 }
 
-// makeContact makes a stranger a contact. It keeps any other state, and fails for a client that was blocked meanwhile.
+// makeContact makes a stranger a contact. It keeps any other state. It fails if the client has been blocked since
+// its state was read.
 func (g *Gate) makeContact(ctx context.Context, client string) error {
 	_, err := g.config.Store.Change(ctx, client, func(from State) (State, error) {
 		switch from {
@@ -161,34 +164,34 @@ func (g *Gate) makeContact(ctx context.Context, client string) error {
 	return err
 }
 
-// judge asks the judge. The verdict applies to this request only.
-func (g *Gate) judge(ctx context.Context, v Visit, d Decision) (Decision, error) {
+// askJudge asks the judge. Its verdict applies to this request only.
+func (g *Gate) askJudge(ctx context.Context, v Visit, d Decision) (Decision, error) {
 	verdict, err := g.config.Judge.Decide(ctx, Case{
 		Agent: g.config.Agent, Policy: g.config.Policy,
 		Client: d.Client, State: d.State, Signed: v.Signature != "", Text: v.Text,
 	})
 	switch {
 	case err != nil:
-		return d.refuse(ByJudge, "the judge did not decide", err)
+		return d.reject(DecidedByJudge, "the judge did not decide", err)
 	case verdict.Reason == "":
-		return d.refuse(ByJudge, "the judge gave no reason", nil)
+		return d.reject(DecidedByJudge, "the judge gave no reason", nil)
 	case !verdict.Allow:
-		return d.refuse(ByJudge, verdict.Reason, nil)
+		return d.reject(DecidedByJudge, verdict.Reason, nil)
 	}
-	return d.allow(ByJudge, verdict.Reason)
+	return d.allow(DecidedByJudge, verdict.Reason)
 }
 
-func (d Decision) allow(by By, reason string) (Decision, error) {
-	d.Allowed, d.By, d.Reason = true, by, reason
+func (d Decision) allow(by Decider, reason string) (Decision, error) {
+	d.Allowed, d.DecidedBy, d.Reason = true, by, reason
 	return d, nil
 }
 
-// refuse returns an error that hides the words of a judge and the cause from the client. The words are a model's, and
-// the cause reveals internals of the agent.
-func (d Decision) refuse(by By, reason string, cause error) (Decision, error) {
-	d.Allowed, d.By, d.Reason = false, by, reason
+// reject returns the decision and an error that hides the text of a judge and the cause from the client. A model
+// may have written the text, and the cause may reveal internals of the agent.
+func (d Decision) reject(by Decider, reason string, cause error) (Decision, error) {
+	d.Allowed, d.DecidedBy, d.Reason = false, by, reason
 	message := reason
-	if by == ByJudge {
+	if by == DecidedByJudge {
 		message = "the judge of the agent did not let it in"
 	}
 	mode := failure.UserPermission

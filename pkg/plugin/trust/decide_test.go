@@ -26,7 +26,7 @@ func TestGate_DecidesByLevelStateSignatureAndJudge(t *testing.T) {
 	malformed, forged, unsigned := signedVisit(alice), signedVisit(alice), signedVisit(alice)
 	malformed.Signature += " "
 	forged.Text += " And the money?"
-	unsigned.Signature, unsigned.Client = "", client(alice)
+	unsigned.Signature, unsigned.Client = "", clientName(alice)
 	signatures := map[string]struct {
 		visit trust.Visit
 		wrong bool
@@ -55,21 +55,21 @@ func TestGate_DecidesByLevelStateSignatureAndJudge(t *testing.T) {
 			for sign, signature := range signatures {
 				for says, j := range judges {
 					t.Run(fmt.Sprintf("%s/%s/signature %s/judge %s", level, state, sign, says), func(t *testing.T) {
-						config := trust.GateConfig{Level: level, Store: storeWithState(t, client(alice), state)}
+						config := trust.GateConfig{Level: level, Store: storeWithState(t, clientName(alice), state)}
 						asked := 0
 						if j.judge != nil {
-							config.Judge, asked = j.judge, len(j.judge.asked)
+							config.Judge, asked = j.judge, len(j.judge.cases)
 						}
 						got, err := noonGate(t, config).Decide(t.Context(), signature.visit)
 
-						want := trust.Decision{Allowed: rule == allow, By: trust.ByRule, Client: client(alice), State: state}
+						want := trust.Decision{Allowed: rule == allow, DecidedBy: trust.DecidedByRule, Client: clientName(alice), State: state}
 						mode := failure.UserPermission
 						switch {
 						case signature.wrong:
-							want = trust.Decision{By: trust.BySignature, State: trust.Stranger}
+							want = trust.Decision{DecidedBy: trust.DecidedBySignature, State: trust.Stranger}
 							mode = failure.PolicySecurity
 						case rule == ask && j.judge != nil:
-							want.Allowed, want.By = j.allows, trust.ByJudge
+							want.Allowed, want.DecidedBy = j.allows, trust.DecidedByJudge
 							asked++
 						}
 						require.NotEmpty(t, got.Reason)
@@ -80,7 +80,7 @@ func TestGate_DecidesByLevelStateSignatureAndJudge(t *testing.T) {
 							require.Equal(t, mode, failure.ModeOf(err))
 						}
 						if j.judge != nil {
-							require.Len(t, j.judge.asked, asked, "the judge costs tokens")
+							require.Len(t, j.judge.cases, asked, "the judge costs tokens")
 						}
 					})
 				}
@@ -93,14 +93,14 @@ func TestGate_DecidesByLevelStateSignatureAndJudge(t *testing.T) {
 func TestGate_AcceptsASignatureOnce(t *testing.T) {
 	for _, level := range []trust.Level{trust.Open, trust.Careful, trust.Strict} {
 		now := noon
-		g := noonGate(t, trust.GateConfig{Level: level, Store: storeWithState(t, client(alice), trust.Whitelisted), Now: func() time.Time { return now }})
+		g := noonGate(t, trust.GateConfig{Level: level, Store: storeWithState(t, clientName(alice), trust.Whitelisted), Now: func() time.Time { return now }})
 		ahead := signedVisitAt(alice, noon.Add(trust.Window))
 		_, err := g.Decide(t.Context(), ahead)
 		require.NoError(t, err)
-		for range 12 { // as long as its time allows, and longer
+		for range 12 { // while the signature is in the window, and longer
 			decision, err := g.Decide(t.Context(), ahead)
 			require.Equal(t, failure.PolicySecurity, failure.ModeOf(err))
-			require.Equal(t, trust.BySignature, decision.By)
+			require.Equal(t, trust.DecidedBySignature, decision.DecidedBy)
 			now = now.Add(time.Minute)
 		}
 		_, err = g.Decide(t.Context(), signedVisitAt(alice, now))
@@ -133,25 +133,25 @@ func TestGate_RemembersASignatureAcrossStates(t *testing.T) {
 	g := noonGate(t, trust.GateConfig{Level: trust.Open})
 	_, err := g.Decide(t.Context(), signedVisit(alice))
 	require.NoError(t, err)
-	_, err = g.Promote(t.Context(), client(root), client(alice), trust.Contact)
+	_, err = g.Promote(t.Context(), clientName(root), clientName(alice), trust.Contact)
 	require.NoError(t, err)
 	_, err = g.Decide(t.Context(), signedVisit(alice))
 	require.Equal(t, failure.PolicySecurity, failure.ModeOf(err))
 }
 
-// A client without proof of its identity gets no rights of another client.
+// A client that does not prove its identity gets none of the rights of the client that it claims to be.
 func TestGate_IgnoresClaimsInTheRequest(t *testing.T) {
-	g := noonGate(t, trust.GateConfig{Level: trust.Strict, Store: storeWithState(t, client(alice), trust.Whitelisted)})
+	g := noonGate(t, trust.GateConfig{Level: trust.Strict, Store: storeWithState(t, clientName(alice), trust.Whitelisted)})
 
 	decision, err := g.Decide(t.Context(), trust.Visit{Text: question})
 	require.Error(t, err)
-	require.Empty(t, cmp.Diff(trust.Decision{By: trust.ByRule, State: trust.Stranger, Reason: decision.Reason}, decision))
+	require.Empty(t, cmp.Diff(trust.Decision{DecidedBy: trust.DecidedByRule, State: trust.Stranger, Reason: decision.Reason}, decision))
 
-	mallory := signedVisit(key(3))
-	mallory.Client = client(alice) // the transport's word does not count for another's signature
+	mallory := signedVisit(newKey(3))
+	mallory.Client = clientName(alice) // the identity from the transport does not replace the signer
 	decision, err = g.Decide(t.Context(), mallory)
 	require.Error(t, err)
-	require.Equal(t, client(key(3)), decision.Client)
+	require.Equal(t, clientName(newKey(3)), decision.Client)
 }
 
 func TestGate_RejectsABlockedTransportWithAnySignature(t *testing.T) {
@@ -172,13 +172,13 @@ func TestGate_InviteMakesAStrangerAContact(t *testing.T) {
 
 	decision, err := g.Decide(t.Context(), invited)
 	require.NoError(t, err)
-	require.Equal(t, trust.ByRule, decision.By)
+	require.Equal(t, trust.DecidedByRule, decision.DecidedBy)
 	require.Equal(t, trust.Stranger, decision.State)
 
 	decision, err = g.Decide(t.Context(), signedVisitAt(alice, noon.Add(time.Second)))
 	require.NoError(t, err)
 	require.Equal(t, trust.Contact, decision.State)
-	require.Empty(t, stranger.asked)
+	require.Empty(t, stranger.cases)
 }
 
 func TestGate_InviteDoesNotCount(t *testing.T) {
@@ -193,12 +193,12 @@ func TestGate_InviteDoesNotCount(t *testing.T) {
 		"if empty":        {trust.Careful, trust.Stranger, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := noonGate(t, trust.GateConfig{Level: tc.level, Invites: []string{invite}, Store: storeWithState(t, client(alice), tc.state)})
+			g := noonGate(t, trust.GateConfig{Level: tc.level, Invites: []string{invite}, Store: storeWithState(t, clientName(alice), tc.state)})
 			visit := signedVisit(alice)
 			visit.Invite = tc.code
 			_, err := g.Decide(t.Context(), visit)
 			require.Equal(t, failure.UserPermission, failure.ModeOf(err))
-			state, err := g.State(t.Context(), client(alice))
+			state, err := g.State(t.Context(), clientName(alice))
 			require.NoError(t, err)
 			require.Equal(t, tc.state, state)
 		})
@@ -215,7 +215,7 @@ func TestGate_InviteOfAnUnnamedClientCountsOnce(t *testing.T) {
 
 func TestGate_AllowListCountsAtLevelCareful(t *testing.T) {
 	for level, want := range map[trust.Level]bool{trust.Careful: true, trust.Strict: false} {
-		_, err := noonGate(t, trust.GateConfig{Level: level, Allow: []string{client(alice)}}).Decide(t.Context(), signedVisit(alice))
+		_, err := noonGate(t, trust.GateConfig{Level: level, Allow: []string{clientName(alice)}}).Decide(t.Context(), signedVisit(alice))
 		require.Equal(t, want, err == nil)
 	}
 }
@@ -227,7 +227,7 @@ func TestGate_HidesReasonsOfJudges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := noonGate(t, trust.GateConfig{Judge: j}).Decide(t.Context(), signedVisit(alice))
-			require.NotContains(t, failure.Plain(err), "words of a model")
+			require.NotContains(t, failure.PlainMessage(err), "words of a model")
 			if j.err != nil {
 				require.Equal(t, failure.ResourceAPI, failure.ModeOf(err), "so that the caller may try again")
 				require.ErrorIs(t, err, j.err)
@@ -242,8 +242,8 @@ func TestGate_GivesTheJudgeTheFacts(t *testing.T) {
 	decision, err := g.Decide(t.Context(), signedVisit(alice))
 	require.NoError(t, err)
 	require.Equal(t, "harmless", decision.Reason)
-	want := []trust.Case{{Agent: librarian, Policy: "Be kind.", Client: client(alice), State: trust.Stranger, Signed: true, Text: question}}
-	require.Empty(t, cmp.Diff(want, j.asked))
+	want := []trust.Case{{Agent: librarian, Policy: "Be kind.", Client: clientName(alice), State: trust.Stranger, Signed: true, Text: question}}
+	require.Empty(t, cmp.Diff(want, j.cases))
 }
 
 func TestGate_RejectsInvalidClientNames(t *testing.T) {
@@ -251,13 +251,13 @@ func TestGate_RejectsInvalidClientNames(t *testing.T) {
 	require.Equal(t, failure.UserPermission, failure.ModeOf(err))
 }
 
-// vagueStore is a store with unknown states.
-type vagueStore struct{ trust.RAMStore }
+// unknownStateStore is a store whose clients have no valid state.
+type unknownStateStore struct{ trust.RAMStore }
 
-func (*vagueStore) State(context.Context, string) (trust.State, error) { return "", nil }
+func (*unknownStateStore) State(context.Context, string) (trust.State, error) { return "", nil }
 
 func TestGate_RejectsClientsWithUnknownStates(t *testing.T) {
-	_, err := noonGate(t, trust.GateConfig{Level: trust.Open, Store: &vagueStore{}}).Decide(t.Context(), signedVisit(alice))
+	_, err := noonGate(t, trust.GateConfig{Level: trust.Open, Store: &unknownStateStore{}}).Decide(t.Context(), signedVisit(alice))
 	require.Equal(t, failure.AgentContract, failure.ModeOf(err))
 }
 
@@ -270,7 +270,7 @@ func TestGate_InviteDoesNotUnblock(t *testing.T) {
 	require.Equal(t, failure.UserPermission, failure.ModeOf(err))
 }
 
-// blockingStore is a store in which each client is blocked between a read and a change.
+// blockingStore is a store in which every client is blocked between a read and a change.
 type blockingStore struct{ trust.RAMStore }
 
 func (*blockingStore) Change(_ context.Context, _ string, to func(trust.State) (trust.State, error)) (trust.State, error) {

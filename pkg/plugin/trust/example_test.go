@@ -11,8 +11,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/trust"
 )
 
-// A client signs a request. The agent does not know the client, and has no judge, so that
-// the client needs an invite.
+// A client signs a request to an agent that does not know it. The agent has no judge, so the client needs an
+// invite.
 func ExampleGate() {
 	g, err := trust.NewGate(trust.GateConfig{Agent: "librarian", Invites: []string{"a code of 16 bytes or more"}})
 	if err != nil {
@@ -29,9 +29,9 @@ func ExampleGate() {
 		signature := trust.Sign(key, trust.Request{Agent: "librarian", Text: text, Time: time.Now()})
 		visit := trust.Visit{Text: text, Signature: signature.String(), Invite: code}
 		if decision, err := g.Decide(context.Background(), visit); err != nil {
-			fmt.Fprintln(os.Stdout, failure.Plain(err))
+			fmt.Fprintln(os.Stdout, failure.PlainMessage(err))
 		} else {
-			fmt.Fprintln(os.Stdout, decision.By, "says:", decision.Reason)
+			fmt.Fprintln(os.Stdout, decision.DecidedBy, "says:", decision.Reason)
 		}
 	}
 	// Output:

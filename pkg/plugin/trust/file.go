@@ -32,9 +32,9 @@ type FileStore struct {
 
 var _ Store = (*FileStore)(nil)
 
-// OpenFile returns the store in the file of the given path, and creates the file if it is missing. A file that cannot be
-// read or written is system_disk, an invalid one agent_validation. The methods of the store have the same errors, also if
-// the file disappears later.
+// OpenFile returns the store in the file with the given path. It creates the file if it is missing. Modes:
+// system_disk for a file that cannot be read or written, agent_validation for invalid content. The methods of the
+// store return the same modes, even if the file disappears later.
 func OpenFile(path string) (*FileStore, error) {
 	s := &FileStore{path: path}
 	_, err := os.Lstat(path)
@@ -76,11 +76,12 @@ func (s *FileStore) Change(_ context.Context, client string, to func(State) (Sta
 	return state, nil
 }
 
-type fileForm struct {
+type fileContent struct {
 	Clients states `yaml:"clients"`
 }
 
-// read rejects unknown entries, because such an entry may have been meant to block a client.
+// read returns the states in the file. It rejects unknown entries, because such an entry may have been meant to
+// block a client.
 func (s *FileStore) read() (states, error) {
 	text, err := os.ReadFile(s.path)
 	if err != nil {
@@ -95,7 +96,7 @@ func (s *FileStore) read() (states, error) {
 }
 
 func parseFile(text []byte) (states, error) {
-	var form fileForm
+	var form fileContent
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
 	if err := decoder.Decode(&form); err != nil {
@@ -120,9 +121,9 @@ func parseFile(text []byte) (states, error) {
 
 // write replaces the file atomically.
 func (s *FileStore) write(clients states) error {
-	text, err := yaml.Marshal(fileForm{Clients: clients})
+	text, err := yaml.Marshal(fileContent{Clients: clients})
 	if err == nil {
-		err = replace(s.path, text)
+		err = replaceFile(s.path, text)
 	}
 	if err != nil {
 		return failure.New(failure.SystemDisk, "trust.write", "the agent cannot write its list of clients").Because(err)
@@ -130,7 +131,7 @@ func (s *FileStore) write(clients states) error {
 	return nil
 }
 
-func replace(path string, text []byte) error {
+func replaceFile(path string, text []byte) error {
 	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
 	if err != nil {
 		return err

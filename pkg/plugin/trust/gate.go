@@ -19,14 +19,14 @@ const (
 	Window    = 5 * time.Minute // between the time of a signed request and the agent's clock, in either direction
 )
 
-// GateConfig describes a gate.
+// GateConfig holds the settings of a gate.
 type GateConfig struct {
 	Agent   string           // name of the agent behind the gate, as clients sign it
 	Level   Level            // (empty means Careful)
 	Store   Store            // (nil means a RAMStore)
-	Judge   Judge            // decides about strangers at level careful (nil refuses them)
+	Judge   Judge            // decides about strangers at level careful (nil rejects them)
 	Policy  string           // for the judge, in words (empty means the policy of the level)
-	Admins  []string         // clients that are admins, unless the store has them blocked
+	Admins  []string         // clients that are admins, unless they are blocked in the store
 	Allow   []string         // strangers that level careful admits
 	Invites []string         // codes that admit a stranger at level careful, and make a client with a name a contact
 	Now     func() time.Time // (nil means time.Now)
@@ -42,12 +42,12 @@ type Gate struct {
 	usedSignatures *usedSignatures
 }
 
-// NewGate returns the gate that c describes. The error lists all that is wrong with c. Modes: agent_validation.
+// NewGate returns the gate that c describes. The error lists all problems of c. Modes: agent_validation.
 func NewGate(c GateConfig) (*Gate, error) {
 	var wrong []string
 	level, err := ParseLevel(string(c.Level))
 	if err != nil {
-		wrong = append(wrong, "Level: "+failure.Plain(err))
+		wrong = append(wrong, "Level: "+failure.PlainMessage(err))
 	}
 	if c.Agent == "" {
 		wrong = append(wrong, "Agent is missing")
@@ -80,8 +80,8 @@ func NewGate(c GateConfig) (*Gate, error) {
 	return g, nil
 }
 
-// State returns the state of a client. It is Blocked if the store says so, otherwise Admin if the GateConfig names the
-// client, otherwise the state in the store. A client without a name is a Stranger.
+// State returns the state of a client. It is Blocked if the store says so, otherwise Admin if the GateConfig lists
+// the client, and otherwise the state in the store. A client without a name is a Stranger.
 func (g *Gate) State(ctx context.Context, client string) (State, error) {
 	if client == "" {
 		return Stranger, nil
@@ -90,7 +90,7 @@ func (g *Gate) State(ctx context.Context, client string) (State, error) {
 	switch {
 	case err != nil:
 		return "", err
-	case !state.valid(): // it may have been meant to block the client
+	case !state.valid(): // an unknown state may have been meant to block the client
 		return "", failure.Newf(failure.AgentContract, "trust.State", "the agent's store returned the unknown state %q", state)
 	}
 	return g.knownState(client, state), nil
@@ -103,7 +103,7 @@ func (g *Gate) knownState(client string, stored State) State {
 	return stored
 }
 
-// isInvited reports whether code is one of the invites. Its duration does not reveal which one.
+// isInvited reports whether code is one of the invites. Its running time does not reveal which one.
 func (g *Gate) isInvited(code string) bool {
 	sum, found := sha256.Sum256([]byte(code)), 0
 	for _, invite := range g.invites {

@@ -20,17 +20,19 @@ const (
 
 var (
 	noon  = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	alice = key(1)
-	root  = key(2) // an admin
+	alice = newKey(1)
+	root  = newKey(2) // an admin
 )
 
-func key(n byte) ed25519.PrivateKey {
+func newKey(n byte) ed25519.PrivateKey {
 	seed := make([]byte, ed25519.SeedSize)
 	seed[0] = n
 	return ed25519.NewKeyFromSeed(seed)
 }
 
-func client(key ed25519.PrivateKey) string { return trust.ClientOf(key.Public().(ed25519.PublicKey)) }
+func clientName(key ed25519.PrivateKey) string {
+	return trust.ClientOf(key.Public().(ed25519.PublicKey))
+}
 
 // signedVisit returns a visit at noon that is signed with key.
 func signedVisit(key ed25519.PrivateKey) trust.Visit { return signedVisitAt(key, noon) }
@@ -43,7 +45,7 @@ func signedVisitAt(key ed25519.PrivateKey, at time.Time) trust.Visit {
 // noonGate returns a gate whose clock shows noon and whose admin is root.
 func noonGate(t *testing.T, c trust.GateConfig) *trust.Gate {
 	t.Helper()
-	c.Agent, c.Admins = librarian, append(c.Admins, client(root))
+	c.Agent, c.Admins = librarian, append(c.Admins, clientName(root))
 	if c.Now == nil {
 		c.Now = func() time.Time { return noon }
 	}
@@ -61,15 +63,15 @@ func storeWithState(t *testing.T, client string, state trust.State) *trust.RAMSt
 	return s
 }
 
-// fixedJudge gives the same verdict in every case.
+// fixedJudge returns the same verdict in every case, and records the cases.
 type fixedJudge struct {
 	verdict trust.Verdict
 	err     error
-	asked   []trust.Case
+	cases   []trust.Case
 }
 
 func (j *fixedJudge) Decide(_ context.Context, c trust.Case) (trust.Verdict, error) {
-	j.asked = append(j.asked, c)
+	j.cases = append(j.cases, c)
 	return j.verdict, j.err
 }
 

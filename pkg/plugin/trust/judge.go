@@ -12,12 +12,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// Judge decides cases that no rule decides. Implementations are safe for concurrent use. An error refuses the client.
+// Judge decides cases that no rule decides. Implementations are safe for concurrent use. If Decide returns an
+// error, the client is rejected.
 type Judge interface {
 	Decide(ctx context.Context, c Case) (Verdict, error)
 }
 
-// Case is what a judge decides about. Text comes from the client, so it is no evidence.
+// Case holds the facts about which a judge decides. Text comes from the client, so it proves nothing.
 type Case struct {
 	Agent  string `json:"agent"`
 	Policy string `json:"-"`      // in words: whom the agent trusts
@@ -27,20 +28,21 @@ type Case struct {
 	Text   string `json:"text"`
 }
 
-// Verdict is the decision of a judge. Reason is for the log. A verdict without a reason refuses the client.
+// Verdict is the decision of a judge. Reason is for the log. A verdict without a reason rejects the client.
 type Verdict struct {
 	Allow  bool
 	Reason string
 }
 
-// Limits of a ModelJudge, in bytes.
+// The limits of a ModelJudge, in bytes.
 const (
-	maxJudged = 16 << 10 // of a client's text; longer texts are refused
+	maxJudged = 16 << 10 // of a client's text; longer texts are rejected
 	maxAnswer = 4 << 10  // of the model's answer
 )
 
-// ModelJudge returns a judge that asks a model once for each case. The policy is the model's instruction. The case is data,
-// and the instruction forbids the model to follow it. An answer that is not exactly of the required form is an error.
+// ModelJudge returns a judge that asks a model once for each case. The policy is part of the model's instruction.
+// The case is data, and the instruction forbids the model to follow text in it. An answer that does not have
+// exactly the required form is an error.
 func ModelJudge(model llm.Model) Judge { return modelJudge{model} }
 
 type modelJudge struct{ model llm.Model }
@@ -87,7 +89,8 @@ func (j modelJudge) Decide(ctx context.Context, c Case) (Verdict, error) {
 	return parseVerdict(answer.String())
 }
 
-// verdictForm is stricter than encoding/json, which accepts names in capitals and duplicate names.
+// verdictForm matches the required answer. It is stricter than encoding/json, which accepts names in capitals and
+// duplicate names.
 var verdictForm = regexp.MustCompile(`^\s*\{\s*"decision"\s*:\s*"(allow|refuse)"\s*,\s*"reason"\s*:\s*("(?:[^"\\]|\\.)*")\s*\}\s*$`)
 
 func parseVerdict(answer string) (Verdict, error) {
@@ -99,5 +102,5 @@ func parseVerdict(answer string) (Verdict, error) {
 	if err := json.Unmarshal([]byte(fields[2]), &reason); err != nil {
 		return Verdict{}, fmt.Errorf("the reason in the model's answer: %w", err)
 	}
-	return Verdict{Allow: fields[1] == "allow", Reason: conversation.Brief(reason, 200)}, nil
+	return Verdict{Allow: fields[1] == "allow", Reason: conversation.Excerpt(reason, 200)}, nil
 }

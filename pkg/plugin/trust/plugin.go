@@ -15,19 +15,20 @@ import (
 // Name is the name of the plugin.
 const Name = "trust"
 
-// The names of the credentials of a turn that the gate checks.
+// The names of the turn's credentials that the gate checks.
 const (
 	SignatureCredential = "signature" // a Signature of the user's message to this agent, as text
 	InviteCredential    = "invite"    // an invite code of the gate
 )
 
-// Config describes the plugin, which puts a gate in front of an agent. The gate decides once a turn, before anything else,
-// whether the client may use the agent (CO-61, CO-62). A refusal fails the turn.
+// Config holds the settings of the plugin, which puts a gate in front of an agent. The gate decides once per turn,
+// before anything else runs, whether the client may use the agent (CO-61, CO-62). If it rejects the client, the
+// turn fails.
 type Config struct {
 	Gate GateConfig // needs the name of the agent
-	// TrustActor believes that the actor of a turn is its client. Set it only if something in front of the mesh verifies
-	// callers, because the mesh passes on the actor as the caller gives it. Otherwise a client without a signature is
-	// a stranger.
+	// TrustActor treats the actor of a turn as its client. Set it only if something in front of the mesh verifies
+	// callers, because the mesh passes the actor on as the caller sends it. Otherwise a client without a signature
+	// is a stranger.
 	TrustActor bool
 	Log        *zap.Logger // for each decision (nil logs nothing)
 }
@@ -66,17 +67,17 @@ type gatekeeper struct {
 	admitted *keep.Values[bool] // by the id of the turn
 }
 
-func (d *gatekeeper) decide(ctx context.Context, t *hook.Turn) (string, error) {
+func (g *gatekeeper) decide(ctx context.Context, t *hook.Turn) (string, error) {
 	if ctx.Value(judgingKey{}) != nil {
 		return "", nil
 	}
 	info := t.Info()
-	if _, ok := d.admitted.Get(t.State(), info.TurnID); ok {
+	if _, ok := g.admitted.Get(t.State(), info.TurnID); ok {
 		return "", nil
 	}
-	gate := d.gate
+	gate := g.gate
 	if info.Attempt > 1 {
-		again := d.config.Gate
+		again := g.config.Gate
 		if at := promptTime(t.Messages()); !at.IsZero() {
 			again.Now = func() time.Time { return at }
 		}
@@ -85,26 +86,27 @@ func (d *gatekeeper) decide(ctx context.Context, t *hook.Turn) (string, error) {
 			return "", err
 		}
 	}
-	decision, err := gate.Decide(ctx, d.visit(ctx, info.Prompt))
-	d.config.Log.Info("trust decision", zap.String("agent", info.Agent), zap.String("turn", info.TurnID),
-		zap.Bool("allowed", decision.Allowed), zap.String("by", string(decision.By)), zap.String("reason", decision.Reason),
+	decision, err := gate.Decide(ctx, g.newVisit(ctx, info.Prompt))
+	g.config.Log.Info("trust decision", zap.String("agent", info.Agent), zap.String("turn", info.TurnID),
+		zap.Bool("allowed", decision.Allowed), zap.String("by", string(decision.DecidedBy)), zap.String("reason", decision.Reason),
 		zap.String("client", decision.Client), zap.String("state", string(decision.State)))
 	if err != nil || info.TurnID == "" {
 		return "", err
 	}
-	return "", d.admitted.Do(t.State(), info.TurnID, func(admitted *bool) { *admitted = true })
+	return "", g.admitted.Update(t.State(), info.TurnID, func(admitted *bool) { *admitted = true })
 }
 
-func (d *gatekeeper) visit(ctx context.Context, text string) Visit {
+func (g *gatekeeper) newVisit(ctx context.Context, text string) Visit {
 	auth, _ := execution.AuthFrom(ctx)
 	v := Visit{Text: text, Signature: auth.Credentials[SignatureCredential].Reveal(), Invite: auth.Credentials[InviteCredential].Reveal()}
-	if d.config.TrustActor {
+	if g.config.TrustActor {
 		v.Client = auth.Actor
 	}
 	return v
 }
 
-// promptTime returns when the session received the user's message of the turn, or zero if it was not stored.
+// promptTime returns when the session received the user's message of the turn (zero if the message was not
+// stored).
 func promptTime(messages []conversation.Message) (at time.Time) {
 	for _, m := range messages {
 		if m.Role == conversation.RoleUser && m.Author == "" {
@@ -114,7 +116,8 @@ func promptTime(messages []conversation.Message) (at time.Time) {
 	return at
 }
 
-// exemptJudge marks the context of a judge, so that an agent that judges has no gate in front of it.
+// exemptJudge marks the context in which a judge runs. If the judge is an agent with this plugin, the mark makes
+// its own gate admit the turn.
 type exemptJudge struct{ Judge }
 
 type judgingKey struct{}

@@ -46,7 +46,7 @@ func withCredentials(actor, signature, invite string) execution.Auth {
 	return auth
 }
 
-func build(t *testing.T, c trust.Config, handlers ...hook.Handler) *agent.Agent {
+func newTrustingAgent(t *testing.T, c trust.Config, handlers ...hook.Handler) *agent.Agent {
 	t.Helper()
 	c.Gate.Agent = "librarian"
 	p, err := trust.New(c)
@@ -60,8 +60,8 @@ func build(t *testing.T, c trust.Config, handlers ...hook.Handler) *agent.Agent 
 	return a
 }
 
-// visit runs a turn of the agent.
-func visit(ctx context.Context, a *agent.Agent, auth execution.Auth, step execution.Step) error {
+// runTurn runs a turn of the agent with the given credentials.
+func runTurn(ctx context.Context, a *agent.Agent, auth execution.Auth, step execution.Step) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	message := conversation.User(loanRequest)
@@ -88,24 +88,41 @@ func TestTrust_DecidesWhoMayUseTheAgent(t *testing.T) {
 		auth   execution.Auth
 		want   failure.Mode // (empty means that the client is admitted)
 	}{
-		"a stranger":            {trust.Config{}, withCredentials("", "", ""), failure.UserPermission},
-		"open to all":           {trust.Config{Gate: trust.GateConfig{Level: trust.Open}}, withCredentials("", "", ""), ""},
-		"an invite":             {trust.Config{Gate: trust.GateConfig{Invites: []string{inviteCode}}}, withCredentials("", "", inviteCode), ""},
-		"a wrong invite":        {trust.Config{Gate: trust.GateConfig{Invites: []string{inviteCode}}}, withCredentials("", "", inviteCode+"x"), failure.UserPermission},
-		"a signature":           {trust.Config{Gate: trust.GateConfig{Allow: []string{trust.ClientOf(reader.Public().(ed25519.PublicKey))}}}, withCredentials("", now, ""), ""},
-		"an old signature":      {trust.Config{Gate: trust.GateConfig{Level: trust.Open}}, withCredentials("", signedQuestion(time.Now().Add(-time.Hour)), ""), failure.PolicySecurity},
-		"a broken signature":    {trust.Config{Gate: trust.GateConfig{Level: trust.Open}}, withCredentials("", now+"0", ""), failure.PolicySecurity},
-		"a claim":               {trust.Config{Gate: trust.GateConfig{Admins: []string{"root"}}}, withCredentials("root", "", ""), failure.UserPermission},
-		"a claim that is true":  {trust.Config{Gate: trust.GateConfig{Admins: []string{"root"}}, TrustActor: true}, withCredentials("root", "", ""), ""},
-		"the judge allows":      {trust.Config{Gate: trust.GateConfig{Judge: says(trust.Verdict{Allow: true, Reason: "nice"}, nil)}}, withCredentials("", "", ""), ""},
-		"the judge refuses":     {trust.Config{Gate: trust.GateConfig{Judge: says(trust.Verdict{Reason: "greedy"}, nil)}}, withCredentials("", "", ""), failure.UserPermission},
-		"the judge fails":       {trust.Config{Gate: trust.GateConfig{Judge: says(trust.Verdict{}, errors.New("down"))}}, withCredentials("", "", ""), failure.UserPermission},
+		"a stranger":  {trust.Config{}, withCredentials("", "", ""), failure.UserPermission},
+		"open to all": {trust.Config{Gate: trust.GateConfig{Level: trust.Open}}, withCredentials("", "", ""), ""},
+		"an invite":   {trust.Config{Gate: trust.GateConfig{Invites: []string{inviteCode}}}, withCredentials("", "", inviteCode), ""},
+		"a wrong invite": {
+			trust.Config{Gate: trust.GateConfig{Invites: []string{inviteCode}}},
+			withCredentials("", "", inviteCode+"x"),
+			failure.UserPermission,
+		},
+		"a signature": {
+			trust.Config{Gate: trust.GateConfig{Allow: []string{trust.ClientOf(reader.Public().(ed25519.PublicKey))}}},
+			withCredentials("", now, ""), "",
+		},
+		"an old signature": {trust.Config{Gate: trust.GateConfig{Level: trust.Open}}, withCredentials("", signedQuestion(time.Now().Add(-time.Hour)),
+			""), failure.PolicySecurity},
+		"a broken signature":   {trust.Config{Gate: trust.GateConfig{Level: trust.Open}}, withCredentials("", now+"0", ""), failure.PolicySecurity},
+		"a claim":              {trust.Config{Gate: trust.GateConfig{Admins: []string{"root"}}}, withCredentials("root", "", ""), failure.UserPermission},
+		"a claim that is true": {trust.Config{Gate: trust.GateConfig{Admins: []string{"root"}}, TrustActor: true}, withCredentials("root", "", ""), ""},
+		"the judge allows": {trust.Config{Gate: trust.GateConfig{Judge: says(trust.Verdict{Allow: true, Reason: "nice"}, nil)}}, withCredentials("",
+			"", ""), ""},
+		"the judge refuses": {
+			trust.Config{Gate: trust.GateConfig{Judge: says(trust.Verdict{Reason: "greedy"}, nil)}},
+			withCredentials("", "", ""),
+			failure.UserPermission,
+		},
+		"the judge fails": {
+			trust.Config{Gate: trust.GateConfig{Judge: says(trust.Verdict{}, errors.New("down"))}},
+			withCredentials("", "", ""),
+			failure.UserPermission,
+		},
 		"no auth and no client": {trust.Config{Gate: trust.GateConfig{Level: trust.Strict}, TrustActor: true}, execution.Auth{}, failure.UserPermission},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ran := false
-			a := build(t, tc.config, hook.AfterUserInput(func(context.Context, *hook.Turn) error { ran = true; return nil }))
-			err := visit(t.Context(), a, tc.auth, execution.Step{TurnID: "t"})
+			a := newTrustingAgent(t, tc.config, hook.AfterUserInput(func(context.Context, *hook.Turn) error { ran = true; return nil }))
+			err := runTurn(t.Context(), a, tc.auth, execution.Step{TurnID: "t"})
 			require.Equal(t, tc.want == "", ran)
 			if tc.want == "" {
 				require.NoError(t, err)
@@ -120,63 +137,66 @@ func TestTrust_DecidesWhoMayUseTheAgent(t *testing.T) {
 // Req: CO-62
 func TestTrust_AcceptsASignatureForOneTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, other := build(t, trust.Config{Gate: trust.GateConfig{Level: trust.Open}}), build(t, trust.Config{Gate: trust.GateConfig{Level: trust.Open}})
+		a, other := newTrustingAgent(t, trust.Config{Gate: trust.GateConfig{Level: trust.Open}}), newTrustingAgent(t,
+			trust.Config{Gate: trust.GateConfig{Level: trust.Open}})
 		sent := time.Now()
 		auth := withCredentials("", signedQuestion(sent), "")
 		stored := conversation.User(loanRequest)
 		stored.Time = sent.Add(time.Second)
 		step := execution.Step{TurnID: "one", Attempt: 1, History: []conversation.Message{stored}}
 
-		require.NoError(t, visit(t.Context(), a, auth, step))
-		require.NoError(t, visit(t.Context(), a, auth, step), "a later step of the turn")
+		require.NoError(t, runTurn(t.Context(), a, auth, step))
+		require.NoError(t, runTurn(t.Context(), a, auth, step), "a later step of the turn")
 		another := step
 		another.TurnID = "two"
-		require.Equal(t, failure.PolicySecurity, failure.ModeOf(visit(t.Context(), a, auth, another)), "the same signature again")
+		require.Equal(t, failure.PolicySecurity, failure.ModeOf(runTurn(t.Context(), a, auth, another)), "the same signature again")
 
 		<-time.After(time.Hour)
 		successor := step
 		successor.Attempt = 2
-		require.NoError(t, visit(t.Context(), other, auth, successor), "the signature is as old as it was for the first attempt")
+		require.NoError(t, runTurn(t.Context(), other, auth, successor), "the signature is as old as it was for the first attempt")
 		successor.TurnID = "two"
-		require.NoError(t, visit(t.Context(), other, auth, successor), "what was used before is not known to a successor")
+		require.NoError(t, runTurn(t.Context(), other, auth, successor), "what was used before is not known to a successor")
 		successor.TurnID, successor.History = "three", []conversation.Message{{Role: conversation.RoleUser, Text: loanRequest, Time: sent.Add(time.Hour)}}
-		require.Equal(t, failure.PolicySecurity, failure.ModeOf(visit(t.Context(), other, auth, successor)), "it was too old then")
+		require.Equal(t, failure.PolicySecurity, failure.ModeOf(runTurn(t.Context(), other, auth, successor)), "it was too old then")
 	})
 }
 
 func TestTrust_DecidesAgainAfterARefusal(t *testing.T) {
 	verdict := trust.Verdict{Reason: "not now"}
-	a := build(t, trust.Config{Gate: trust.GateConfig{Judge: judgeFunc(func(context.Context, trust.Case) (trust.Verdict, error) { return verdict, nil })}})
-	require.Error(t, visit(t.Context(), a, execution.Auth{}, execution.Step{TurnID: "t", Attempt: 1}))
+	a := newTrustingAgent(t, trust.Config{Gate: trust.GateConfig{Judge: judgeFunc(func(context.Context, trust.Case) (trust.Verdict, error) {
+		return verdict,
+			nil
+	})}})
+	require.Error(t, runTurn(t.Context(), a, execution.Auth{}, execution.Step{TurnID: "t", Attempt: 1}))
 	verdict.Allow = true
-	require.NoError(t, visit(t.Context(), a, execution.Auth{}, execution.Step{TurnID: "t", Attempt: 2}))
+	require.NoError(t, runTurn(t.Context(), a, execution.Auth{}, execution.Step{TurnID: "t", Attempt: 2}))
 	verdict.Allow = false
-	require.NoError(t, visit(t.Context(), a, execution.Auth{}, execution.Step{TurnID: "t", Attempt: 2}), "once a turn")
+	require.NoError(t, runTurn(t.Context(), a, execution.Auth{}, execution.Step{TurnID: "t", Attempt: 2}), "once a turn")
 	for range 2 {
-		require.Error(t, visit(t.Context(), a, execution.Auth{}, execution.Step{}), "a turn without an id is not remembered")
+		require.Error(t, runTurn(t.Context(), a, execution.Auth{}, execution.Step{}), "a turn without an id is not remembered")
 	}
 }
 
-// The agent that judges has the same plugin, and its own turns are not judged.
-//
+// The agent that judges has the same plugin, but its own turns are not judged.
 // Req: CO-61
-func TestTrust_DoesNotJudgeItsJudge(t *testing.T) {
+func TestTrust_ExemptsTheJudge(t *testing.T) {
 	var a *agent.Agent
 	asked := 0
-	a = build(t, trust.Config{Gate: trust.GateConfig{Judge: judgeFunc(func(ctx context.Context, c trust.Case) (trust.Verdict, error) {
+	a = newTrustingAgent(t, trust.Config{Gate: trust.GateConfig{Judge: judgeFunc(func(ctx context.Context, c trust.Case) (trust.Verdict, error) {
 		asked++
 		step := execution.Step{TurnID: "judging", History: []conversation.Message{conversation.User(c.Text)}}
 		done, err := a.Execute(ctx, agent.Invocation{Step: step}, func(event.Event) error { return nil })
 		return trust.Verdict{Allow: done.Result.Text == "Yes.", Reason: "the agent said so"}, err
 	})}})
-	require.NoError(t, visit(t.Context(), a, execution.Auth{}, execution.Step{TurnID: "t"}))
+	require.NoError(t, runTurn(t.Context(), a, execution.Auth{}, execution.Step{TurnID: "t"}))
 	require.Equal(t, 1, asked)
 }
 
 func TestTrust_LogsEachDecision(t *testing.T) {
 	core, logs := observer.New(zap.InfoLevel)
-	a := build(t, trust.Config{Gate: trust.GateConfig{Level: trust.Open}, Log: zap.New(core)})
-	require.NoError(t, visit(t.Context(), a, withCredentials("", "", inviteCode), execution.Step{TurnID: "t"}))
+	a := newTrustingAgent(t, trust.Config{Gate: trust.GateConfig{Level: trust.Open}, Log: zap.New(core)})
+	require.NoError(t, runTurn(t.Context(), a, withCredentials("", "", inviteCode), execution.Step{TurnID: "t"}))
 	require.Equal(t, map[string]any{
 		"agent": "librarian", "turn": "t", "allowed": true, "by": "rule", "reason": "the agent is open to all", "client": "", "state": "stranger",
 	}, logs.All()[0].ContextMap())
@@ -188,7 +208,7 @@ func TestNew_RejectsAnInvalidGate(t *testing.T) {
 	require.ErrorContains(t, err, `Level: trust level "paranoid" is not known`)
 }
 
-// An agent for clients with an invite.
+// This agent admits clients that have an invite.
 func Example() {
 	p, err := trust.New(trust.Config{Gate: trust.GateConfig{Agent: "librarian", Invites: []string{inviteCode}}})
 	if err != nil {
@@ -201,7 +221,7 @@ func Example() {
 		return
 	}
 	for i, code := range []string{"", inviteCode} {
-		err := visit(context.Background(), librarian, withCredentials("", "", code), execution.Step{TurnID: fmt.Sprint(i)})
+		err := runTurn(context.Background(), librarian, withCredentials("", "", code), execution.Step{TurnID: fmt.Sprint(i)})
 		fmt.Fprintln(os.Stdout, failure.ModeOf(err))
 	}
 	// Output:

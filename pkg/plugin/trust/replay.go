@@ -12,32 +12,34 @@ import (
 // the memory of a gate to a few megabytes.
 const maxUsed = 1 << 16
 
-// usedSignatures remembers used signatures for as long as Verify would accept them again. Signatures of strangers are counted
-// separately. A stranger's key costs nothing to make, and must not use up the space for known clients.
+// usedSignatures holds used signatures for as long as Verify would accept them again. Signatures of strangers are
+// counted separately, because anyone can make any number of new keys. They must not use up the space for known
+// clients.
 type usedSignatures struct {
-	mu                 sync.Mutex
-	ofStrangers, known digestsByMinute
+	mu               sync.Mutex
+	strangers, known digestsByMinute
 }
 
 func newUsedSignatures() *usedSignatures {
-	return &usedSignatures{ofStrangers: digestsByMinute{}, known: digestsByMinute{}}
+	return &usedSignatures{strangers: digestsByMinute{}, known: digestsByMinute{}}
 }
 
-// use records a signature that Verify accepted at the time now. A signature that was used before is policy_security. If
-// there is no space, use returns policy_rate_limit, because a forgotten signature could be used again.
-func (r *usedSignatures) use(s Signature, known bool, now time.Time) error {
+// record stores a signature that Verify accepted at the time now. It returns policy_security if the signature was
+// used before. It returns policy_rate_limit if there is no space, because a signature that is dropped too early
+// could be used again.
+func (u *usedSignatures) record(s Signature, known bool, now time.Time) error {
 	const op = "trust.replay"
 	minute, id := s.Time.Unix()/60, sha256.Sum256([]byte(s.String()))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ofStrangers.forget(now)
-	r.known.forget(now)
-	if r.ofStrangers.has(minute, id) || r.known.has(minute, id) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.strangers.dropExpired(now)
+	u.known.dropExpired(now)
+	if u.strangers.has(minute, id) || u.known.has(minute, id) {
 		return failure.New(failure.PolicySecurity, op, "the signature was used before; sign each request anew")
 	}
-	pool := r.ofStrangers
+	pool := u.strangers
 	if known {
-		pool = r.known
+		pool = u.known
 	}
 	if pool.size() >= maxUsed {
 		return failure.Newf(failure.PolicyRateLimit, op, "too many signed requests in %v; try again later", 2*Window)
@@ -46,7 +48,8 @@ func (r *usedSignatures) use(s Signature, known bool, now time.Time) error {
 	return nil
 }
 
-// digestsByMinute holds digests of signatures by the minute of their time. About a dozen minutes cover the window.
+// digestsByMinute holds digests of signatures, grouped by the minute in which they were made. About a dozen
+// minutes cover the window.
 type digestsByMinute map[int64]map[[sha256.Size]byte]struct{}
 
 func (m digestsByMinute) has(minute int64, id [sha256.Size]byte) bool {
@@ -69,8 +72,8 @@ func (m digestsByMinute) size() int {
 	return n
 }
 
-// forget drops the minutes whose signatures Verify no longer accepts.
-func (m digestsByMinute) forget(now time.Time) {
+// dropExpired drops the minutes whose signatures Verify no longer accepts.
+func (m digestsByMinute) dropExpired(now time.Time) {
 	for minute := range m {
 		if end := time.Unix((minute+1)*60, 0); now.Sub(end) > Window {
 			delete(m, minute)

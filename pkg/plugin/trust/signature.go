@@ -31,7 +31,8 @@ func (r Request) canonical() []byte {
 	return b
 }
 
-// Signature proves who made a request, and when. A client sends its text form together with the text of the request.
+// Signature proves who made a request, and when. A client sends the text form of the signature together with the
+// text of the request.
 type Signature struct {
 	Key   ed25519.PublicKey
 	Time  time.Time // of the request, to the millisecond
@@ -48,7 +49,7 @@ func Sign(key ed25519.PrivateKey, r Request) Signature {
 // ClientOf returns the name of the client that signs with key: "ed25519:" and the key in hexadecimal.
 func ClientOf(key ed25519.PublicKey) string { return keyPrefix + hex.EncodeToString(key) }
 
-// Client returns the name of the signer. It is proven only if Verify returns nil.
+// Client returns the name of the signer. It is proven only after Verify has returned nil.
 func (s Signature) Client() string { return ClientOf(s.Key) }
 
 // String returns the text form, "ed25519:<key>:<milliseconds since 1970>:<signature>", with key and signature in lower-case
@@ -59,8 +60,8 @@ func (s Signature) String() string {
 
 var signatureForm = regexp.MustCompile(`^ed25519:([0-9a-f]{64}):(0|[1-9][0-9]{0,14}):([0-9a-f]{128})$`)
 
-// ParseSignature parses the text form. It rejects capitals, blanks and leading zeros, so that a signature has exactly one
-// text. Modes: policy_security.
+// ParseSignature parses the text form. It rejects capitals, blanks and leading zeros, so that each signature has
+// exactly one text form. Modes: policy_security.
 func ParseSignature(text string) (Signature, error) {
 	fields := signatureForm.FindStringSubmatch(text)
 	if fields == nil {
@@ -73,9 +74,9 @@ func ParseSignature(text string) (Signature, error) {
 	return Signature{Key: key, Time: time.UnixMilli(millis), Value: value}, cmp.Or(keyErr, timeErr, valueErr)
 }
 
-// Verify checks that s signs a request with this text to this agent, and that its time is at most Window from now. Only the
-// owner of the key learns from the error that the time is wrong. Verify does not detect replays; a Gate does. Modes:
-// policy_security.
+// Verify checks that s signs a request with this text to this agent, and that its time is at most Window from now.
+// The error says that the time is wrong only if the signature itself is valid. Verify does not detect replays, but
+// a Gate does. Modes: policy_security.
 func (s Signature) Verify(agent, text string, now time.Time) error {
 	const op = "trust.Verify"
 	signed := Request{Agent: agent, Text: text, Time: s.Time}.canonical()

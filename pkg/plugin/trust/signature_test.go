@@ -22,7 +22,7 @@ func TestSign_IsEd25519OverTheCanonicalForm(t *testing.T) {
 
 	parsed, err := trust.ParseSignature(s.String())
 	require.NoError(t, err)
-	require.Equal(t, client(alice), parsed.Client())
+	require.Equal(t, clientName(alice), parsed.Client())
 	require.NoError(t, parsed.Verify(librarian, "Grüße, 1:2", at))
 }
 
@@ -50,20 +50,21 @@ func TestSignature_ErrorRevealsNoDetails(t *testing.T) {
 	long := noon.Add(24 * time.Hour)
 	messages := map[string]bool{}
 	for name, err := range map[string]error{
-		"another text":                  right.Verify(librarian, question+" ", noon),
-		"another agent":                 right.Verify("cashier", question, noon),
-		"the border moved":              right.Verify(librarian+"M", question[1:], noon),
-		"another time":                  trust.Signature{Key: right.Key, Time: noon.Add(time.Millisecond), Value: right.Value}.Verify(librarian, question, noon),
+		"another text":     right.Verify(librarian, question+" ", noon),
+		"another agent":    right.Verify("cashier", question, noon),
+		"the border moved": right.Verify(librarian+"M", question[1:], noon),
+		"another time": trust.Signature{Key: right.Key, Time: noon.Add(time.Millisecond), Value: right.Value}.Verify(librarian, question,
+			noon),
 		"another time, and out of date": trust.Signature{Key: right.Key, Time: long, Value: right.Value}.Verify(librarian, question, noon),
 		"another key":                   trust.Signature{Key: other.Key, Time: noon, Value: right.Value}.Verify(librarian, question, noon),
 		"no key":                        trust.Signature{Time: noon, Value: right.Value}.Verify(librarian, question, noon),
 		"no value":                      trust.Signature{Key: right.Key, Time: noon}.Verify(librarian, question, noon),
 	} {
 		require.Equal(t, failure.PolicySecurity, failure.ModeOf(err), name)
-		messages[failure.Plain(err)] = true
+		messages[failure.PlainMessage(err)] = true
 	}
 	require.Len(t, messages, 1)
-	require.NotContains(t, messages, failure.Plain(right.Verify(librarian, question, long)))
+	require.NotContains(t, messages, failure.PlainMessage(right.Verify(librarian, question, long)))
 }
 
 func FuzzParseSignature(f *testing.F) {

@@ -13,12 +13,12 @@ import (
 type Store interface {
 	// State returns the state of a client, or Stranger if the store does not know it.
 	State(ctx context.Context, client string) (State, error)
-	// Change atomically replaces the state of a client by the state that to returns for the current one. If to fails,
-	// nothing changes and Change returns its error.
+	// Change atomically replaces the state of a client by the state that to returns for the current one. If to
+	// fails, Change changes nothing and returns its error.
 	Change(ctx context.Context, client string, to func(from State) (State, error)) (State, error)
 }
 
-// RAMStore is a Store in RAM, which is empty after a restart. The zero RAMStore is ready for use.
+// RAMStore is a Store in RAM. After a restart it is empty. The zero RAMStore is ready for use.
 type RAMStore struct {
 	mu      sync.Mutex
 	clients states
@@ -44,12 +44,12 @@ func (s *RAMStore) Change(_ context.Context, client string, to func(State) (Stat
 	return state, err
 }
 
-// states holds the clients that are not strangers.
+// states holds the states of all clients except strangers.
 type states map[string]State
 
 func (s states) stateOf(client string) State { return cmp.Or(s[client], Stranger) }
 
-// change replaces the state of a client, and reports whether it changed.
+// change replaces the state of a client. It returns the new state, and whether it differs from the old one.
 func (s states) change(client string, to func(State) (State, error)) (State, bool, error) {
 	from := s.stateOf(client)
 	state, err := to(from)

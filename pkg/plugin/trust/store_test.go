@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/trust"
 )
 
-func changeTo(state trust.State) func(trust.State) (trust.State, error) {
+func setState(state trust.State) func(trust.State) (trust.State, error) {
 	return func(trust.State) (trust.State, error) { return state, nil }
 }
 
@@ -27,7 +27,7 @@ func TestStore_KeepsStates(t *testing.T) {
 			require.Equal(t, trust.Stranger, state)
 
 			for _, want := range []trust.State{trust.Contact, trust.Contact, trust.Blocked, trust.Stranger, trust.Whitelisted} {
-				state, err = store.Change(t.Context(), "a", changeTo(want))
+				state, err = store.Change(t.Context(), "a", setState(want))
 				require.NoError(t, err)
 				require.Equal(t, want, state)
 				state, err = store.State(t.Context(), "a")
@@ -45,7 +45,7 @@ func TestStore_KeepsStates(t *testing.T) {
 			require.Equal(t, trust.Whitelisted, state)
 
 			for client, state := range map[string]trust.State{"b c": trust.Contact, "b": "friend"} {
-				_, err = store.Change(t.Context(), client, changeTo(state))
+				_, err = store.Change(t.Context(), client, setState(state))
 				require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 			}
 			_, err = store.State(t.Context(), "a")
@@ -54,7 +54,7 @@ func TestStore_KeepsStates(t *testing.T) {
 	}
 }
 
-// Concurrent changes of one client each take effect once, and no reader sees half a file.
+// Concurrent changes of one client each take effect exactly once, and no reader sees an incomplete file.
 func TestStore_SerializesChanges(t *testing.T) {
 	file, err := trust.OpenFile(filepath.Join(t.TempDir(), "clients.yaml"))
 	require.NoError(t, err)
@@ -100,20 +100,20 @@ func TestFileStore_RestrictsItsFileToTheOwner(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), mode())
 
 	require.NoError(t, os.Chmod(path, 0o644))
-	_, err = store.Change(t.Context(), client(alice), changeTo(trust.Contact))
+	_, err = store.Change(t.Context(), clientName(alice), setState(trust.Contact))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), mode())
 
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.Equal(t, "clients:\n    "+client(alice)+": contact\n", string(text))
+	require.Equal(t, "clients:\n    "+clientName(alice)+": contact\n", string(text))
 	files, err := os.ReadDir(filepath.Dir(path))
 	require.NoError(t, err)
 	require.Len(t, files, 1, "nothing is left behind")
 
 	again, err := trust.OpenFile(path)
 	require.NoError(t, err)
-	state, err := again.State(t.Context(), client(alice))
+	state, err := again.State(t.Context(), clientName(alice))
 	require.NoError(t, err)
 	require.Equal(t, trust.Contact, state)
 }
@@ -124,11 +124,11 @@ func TestFileStore_ReadsManualEdits(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, []byte("# ours\nclients: {build-server: admin}\n"), 0o600))
 	g := noonGate(t, trust.GateConfig{Store: store})
-	_, err = g.Block(t.Context(), "build-server", client(alice))
+	_, err = g.Block(t.Context(), "build-server", clientName(alice))
 	require.NoError(t, err)
 }
 
-// A file that cannot be read closes the gate, even at level open.
+// If the file cannot be read, the gate rejects every client, even at level open.
 func TestFileStore_FailsClosed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		text string
@@ -160,9 +160,9 @@ func TestFileStore_FailsClosed(t *testing.T) {
 				decision, err := g.Decide(t.Context(), visit)
 				require.Equal(t, tc.mode, failure.ModeOf(err))
 				require.False(t, decision.Allowed)
-				require.NotContains(t, failure.Plain(err), path)
+				require.NotContains(t, failure.PlainMessage(err), path)
 			}
-			_, err = g.Block(t.Context(), client(root), "a")
+			_, err = g.Block(t.Context(), clientName(root), "a")
 			require.Equal(t, tc.mode, failure.ModeOf(err))
 			if tc.text != "" {
 				_, err = trust.OpenFile(path)

@@ -14,21 +14,22 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Level is how far an agent trusts clients that it does not know.
+// Level says how far an agent trusts clients that it does not know.
 type Level string
 
-// The levels. Every level refuses a blocked client, and a request with a wrong signature.
+// The levels. Every level rejects blocked clients and requests with a wrong signature.
 const (
 	// Open admits every client that is not blocked. It is for development.
 	Open Level = "open"
-	// Careful admits admins, whitelisted clients and contacts. It admits strangers by the allow-list, by an invite or by
-	// the judge. It is the default.
+	// Careful admits admins, whitelisted clients and contacts. It admits a stranger that is on the allow-list, has
+	// an invite, or is admitted by the judge. It is the default.
 	Careful Level = "careful"
-	// Strict admits admins and whitelisted clients only. It ignores invites, allow-list and judge.
+	// Strict admits only admins and whitelisted clients. It ignores invites, the allow-list and the judge.
 	Strict Level = "strict"
 )
 
-// ParseLevel returns the level of the given name (empty means Careful). An unknown name is agent_validation.
+// ParseLevel returns the level with the given name (empty means Careful). Modes: agent_validation for an unknown
+// name.
 func ParseLevel(name string) (Level, error) {
 	switch l := Level(name); l {
 	case "":
@@ -40,7 +41,7 @@ func ParseLevel(name string) (Level, error) {
 		"trust level %q is not known; use open, careful or strict", name)
 }
 
-// Policy returns the level in words, for a judge whose GateConfig has no other policy.
+// Policy describes the level in words, for a judge whose GateConfig has no policy of its own.
 func (l Level) Policy() string {
 	switch l {
 	case Open:
@@ -53,13 +54,13 @@ func (l Level) Policy() string {
 	}
 }
 
-// State is the standing of a client.
+// State is the trust status of a client.
 type State string
 
-// The states. Stranger, contact and whitelisted are the steps of a ladder, for Promote and Demote. Admins are named in a
-// GateConfig, or by hand in the file of a FileStore.
+// The states. Stranger, Contact and Whitelisted are the steps of a ladder on which Promote and Demote move
+// clients. Admins are listed in a GateConfig, or entered by hand in the file of a FileStore.
 const (
-	Stranger    State = "stranger" // the state of every client of which nothing is known
+	Stranger    State = "stranger" // the state of every unknown client
 	Contact     State = "contact"
 	Whitelisted State = "whitelisted"
 	Blocked     State = "blocked"
@@ -73,16 +74,16 @@ func (s State) valid() bool {
 // rank returns the position of a state on the ladder, or -1.
 func (s State) rank() int { return slices.Index([]State{Stranger, Contact, Whitelisted}, s) }
 
-// clientForm describes the names of clients. A key has exactly one form, because blocking it in another form would have no
-// effect.
+// clientForm describes the form of client names for error messages. A key has exactly one form, because blocking
+// the key in another form would have no effect.
 const clientForm = "a client is written as ed25519: and 64 hexadecimal digits in small letters, or in 1 to 256 other ASCII characters without a space"
 
 var (
-	keyName   = regexp.MustCompile(`^ed25519:[0-9a-f]{64}$`)
-	otherName = regexp.MustCompile(`^[!-~]{1,256}$`)
+	keyNamePattern   = regexp.MustCompile(`^ed25519:[0-9a-f]{64}$`)
+	otherNamePattern = regexp.MustCompile(`^[!-~]{1,256}$`)
 )
 
 func validClient(name string) bool {
 	isKey := strings.HasPrefix(strings.ToLower(name), keyPrefix)
-	return isKey && keyName.MatchString(name) || !isKey && otherName.MatchString(name)
+	return isKey && keyNamePattern.MatchString(name) || !isKey && otherNamePattern.MatchString(name)
 }

@@ -61,7 +61,7 @@ func (s *Server) dial(ctx context.Context) (*link, error) {
 			break
 		}
 	}
-	reason := ": " + failure.Plain(err)
+	reason := ": " + failure.PlainMessage(err)
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		reason = fmt.Sprintf(" within %s", s.config.StartTimeout)

@@ -171,7 +171,7 @@ func (s *Server) getLink(ctx context.Context) (*link, error) {
 		s.current = nil
 	}
 	if wait := time.Until(s.retryAt); wait > 0 {
-		return nil, failure.Newf(failure.ResourceTool, "mcptool.Server", "%s; it is tried again in %s", failure.Plain(s.startErr),
+		return nil, failure.Newf(failure.ResourceTool, "mcptool.Server", "%s; it is tried again in %s", failure.PlainMessage(s.startErr),
 			wait.Round(time.Millisecond)).Because(s.startErr)
 	}
 	l, err := s.dial(ctx)

@@ -62,33 +62,33 @@ func start(t *testing.T, c mcptool.Config) *startedTools {
 	return a
 }
 
-func (a *startedTools) call(name, args string) (string, error) {
-	a.t.Helper()
-	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
+func (s *startedTools) call(name, args string) (string, error) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
-	return a.callIn(ctx, name, args)
+	return s.callIn(ctx, name, args)
 }
 
-func (a *startedTools) callIn(ctx context.Context, name, args string) (string, error) {
-	a.t.Helper()
-	tl, ok := a.Find(name)
-	require.True(a.t, ok, name)
+func (s *startedTools) callIn(ctx context.Context, name, args string) (string, error) {
+	s.t.Helper()
+	tl, ok := s.Find(name)
+	require.True(s.t, ok, name)
 	result, err := tl.Call(ctx, json.RawMessage(args))
 	return result.Text, err
 }
 
-func (a *startedTools) must(name, args string) string {
-	a.t.Helper()
-	text, err := a.call(name, args)
-	require.NoError(a.t, err)
+func (s *startedTools) must(name, args string) string {
+	s.t.Helper()
+	text, err := s.call(name, args)
+	require.NoError(s.t, err)
 	return text
 }
 
 // awaitLog waits until the log has a line with the text.
-func (a *startedTools) awaitLog(text string) {
-	a.t.Helper()
-	require.Eventually(a.t, func() bool {
-		for _, entry := range a.log.All() {
+func (s *startedTools) awaitLog(text string) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		for _, entry := range s.log.All() {
 			if strings.Contains(entry.Message, text) {
 				return true
 			}

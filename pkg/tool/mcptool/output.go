@@ -89,14 +89,14 @@ type stderr struct {
 	tail []string
 }
 
-func (w *stderr) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (s *stderr) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for rest := p; len(rest) > 0; {
 		text, behind, whole := bytes.Cut(rest, []byte("\n"))
-		w.line = append(w.line, text[:min(len(text), maxLine-len(w.line))]...)
+		s.line = append(s.line, text[:min(len(text), maxLine-len(s.line))]...)
 		if whole {
-			w.logLine()
+			s.logLine()
 		}
 		rest = behind
 	}
@@ -104,28 +104,28 @@ func (w *stderr) Write(p []byte) (int, error) {
 }
 
 // logLine logs the line. The caller holds the lock.
-func (w *stderr) logLine() {
-	text := strings.TrimSpace(strings.ToValidUTF8(string(w.line), "?"))
-	w.line = w.line[:0]
+func (s *stderr) logLine() {
+	text := strings.TrimSpace(strings.ToValidUTF8(string(s.line), "?"))
+	s.line = s.line[:0]
 	if text == "" {
 		return
 	}
-	w.log.Info("stderr", zap.String("line", text))
-	if w.tail = append(w.tail, text); len(w.tail) > lastLines {
-		w.tail = w.tail[1:]
+	s.log.Info("stderr", zap.String("line", text))
+	if s.tail = append(s.tail, text); len(s.tail) > lastLines {
+		s.tail = s.tail[1:]
 	}
 }
 
 // flush logs the last line if it does not end with a newline.
-func (w *stderr) flush() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.logLine()
+func (s *stderr) flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.logLine()
 }
 
 // last returns the last lines, joined.
-func (w *stderr) last() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return strings.Join(w.tail, " / ")
+func (s *stderr) last() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.tail, " / ")
 }

@@ -101,9 +101,9 @@ func (s *Server) transport() (t mcp.Transport, end func(), said func() string, e
 // stdin is the stdin of a program that may not read it.
 type stdin struct{ *os.File }
 
-func (w stdin) Write(b []byte) (int, error) {
-	if err := w.SetWriteDeadline(time.Now().Add(stuckTime)); err != nil {
+func (s stdin) Write(b []byte) (int, error) {
+	if err := s.SetWriteDeadline(time.Now().Add(stuckTime)); err != nil {
 		return 0, err
 	}
-	return w.File.Write(b)
+	return s.File.Write(b)
 }

@@ -106,19 +106,27 @@ type nothing = struct{}
 func newServer() *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ServerOptions{PageSize: 3})
 	read := &mcp.ToolAnnotations{ReadOnlyHint: true}
-	mcp.AddTool(s, &mcp.Tool{Name: "add", Description: "Adds.", Annotations: read}, func(_ context.Context, _ *mcp.CallToolRequest, in addition) (*mcp.CallToolResult, any, error) {
+	mcp.AddTool(s, &mcp.Tool{Name: "add", Description: "Adds.", Annotations: read}, func(_ context.Context, _ *mcp.CallToolRequest,
+		in addition,
+	) (*mcp.CallToolResult, any, error) {
 		return text("%d", in.A+in.B)
 	})
-	mcp.AddTool(s, &mcp.Tool{Name: "key", Annotations: &mcp.ToolAnnotations{IdempotentHint: true}, Title: "The key."}, func(_ context.Context, r *mcp.CallToolRequest, _ nothing) (*mcp.CallToolResult, any, error) {
+	mcp.AddTool(s, &mcp.Tool{Name: "key", Annotations: &mcp.ToolAnnotations{IdempotentHint: true}, Title: "The key."}, func(_ context.Context,
+		r *mcp.CallToolRequest, _ nothing,
+	) (*mcp.CallToolResult, any, error) {
 		return text("%v", r.Params.Meta[mcptool.IdempotencyKey])
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "fail", Description: "Fails."}, func(context.Context, *mcp.CallToolRequest, addition) (*mcp.CallToolResult, any, error) {
 		return nil, nil, fmt.Errorf("there is no such file")
 	})
-	mcp.AddTool(s, &mcp.Tool{Name: "pid", Description: "Is the server's process.", Annotations: read}, func(context.Context, *mcp.CallToolRequest, nothing) (*mcp.CallToolResult, any, error) {
+	mcp.AddTool(s, &mcp.Tool{Name: "pid", Description: "Is the server's process.", Annotations: read}, func(context.Context, *mcp.CallToolRequest,
+		nothing,
+	) (*mcp.CallToolResult, any, error) {
 		return text("%d", os.Getpid())
 	})
-	mcp.AddTool(s, &mcp.Tool{Name: "child", Description: "Starts a process that never ends."}, func(context.Context, *mcp.CallToolRequest, nothing) (*mcp.CallToolResult, any, error) {
+	mcp.AddTool(s, &mcp.Tool{Name: "child", Description: "Starts a process that never ends."}, func(context.Context, *mcp.CallToolRequest,
+		nothing,
+	) (*mcp.CallToolResult, any, error) {
 		cmd := exec.Command("sleep", "1000")
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
@@ -137,9 +145,14 @@ func newServer() *mcp.Server {
 		fmt.Fprintln(os.Stderr, "hang was cancelled")
 		return nil, nil, ctx.Err()
 	}
-	mcp.AddTool(s, &mcp.Tool{Name: "tells", Description: "Says how far it is.", Annotations: read}, func(ctx context.Context, r *mcp.CallToolRequest, _ nothing) (*mcp.CallToolResult, any, error) {
+	mcp.AddTool(s, &mcp.Tool{Name: "tells", Description: "Says how far it is.", Annotations: read}, func(ctx context.Context, r *mcp.CallToolRequest,
+		_ nothing,
+	) (*mcp.CallToolResult, any, error) {
 		for _, token := range []any{"another", r.Params.GetProgressToken()} {
-			if err := r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: 1, Total: 4, Message: "a quarter"}); err != nil {
+			if err := r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
+				ProgressToken: token, Progress: 1, Total: 4,
+				Message: "a quarter",
+			}); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -147,19 +160,27 @@ func newServer() *mcp.Server {
 		return text("done")
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "hang", Description: "Never answers."}, hang)
-	mcp.AddTool(s, &mcp.Tool{Name: "stop", Description: "Stops the process.", Annotations: read}, func(ctx context.Context, _ *mcp.CallToolRequest, _ nothing) (*mcp.CallToolResult, any, error) {
+	mcp.AddTool(s, &mcp.Tool{Name: "stop", Description: "Stops the process.", Annotations: read}, func(ctx context.Context, _ *mcp.CallToolRequest,
+		_ nothing,
+	) (*mcp.CallToolResult, any, error) {
 		err := syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 		<-ctx.Done() // it may take a moment to stop
 		return nil, nil, err
 	})
-	mcp.AddTool(s, &mcp.Tool{Name: "long", Description: "Talks."}, func(_ context.Context, _ *mcp.CallToolRequest, in addition) (*mcp.CallToolResult, any, error) {
+	mcp.AddTool(s, &mcp.Tool{Name: "long", Description: "Talks."}, func(_ context.Context, _ *mcp.CallToolRequest, in addition) (*mcp.CallToolResult, any,
+		error,
+	) {
 		return text("%s", strings.Repeat("ä", in.A))
 	})
-	mcp.AddTool(s, &mcp.Tool{Name: "env", Description: "Shows the environment."}, func(context.Context, *mcp.CallToolRequest, nothing) (*mcp.CallToolResult, any, error) {
+	mcp.AddTool(s, &mcp.Tool{Name: "env", Description: "Shows the environment."}, func(context.Context, *mcp.CallToolRequest, nothing) (*mcp.CallToolResult,
+		any, error,
+	) {
 		folder, _ := os.Getwd()
 		return text("%s\n%s", folder, strings.Join(os.Environ(), "\n"))
 	})
-	mcp.AddTool(s, &mcp.Tool{Name: "kinds", Description: "Has all kinds of content."}, func(context.Context, *mcp.CallToolRequest, nothing) (*mcp.CallToolResult, any, error) {
+	mcp.AddTool(s, &mcp.Tool{Name: "kinds", Description: "Has all kinds of content."}, func(context.Context, *mcp.CallToolRequest,
+		nothing,
+	) (*mcp.CallToolResult, any, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{
 			&mcp.TextContent{Text: "words"},
 			&mcp.ImageContent{MIMEType: "image/png", Data: []byte("1234")},
@@ -169,18 +190,26 @@ func newServer() *mcp.Server {
 			&mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "file:///blob", MIMEType: "image/png", Blob: []byte("123")}},
 		}}, nil, nil
 	})
-	mcp.AddTool(s, &mcp.Tool{Name: "structure", Description: "Has structured content only."}, func(context.Context, *mcp.CallToolRequest, nothing) (*mcp.CallToolResult, any, error) {
+	mcp.AddTool(s, &mcp.Tool{Name: "structure", Description: "Has structured content only."}, func(context.Context, *mcp.CallToolRequest,
+		nothing,
+	) (*mcp.CallToolResult, any, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{}, StructuredContent: map[string]any{"answer": 42}}, nil, nil
 	})
 	tree := map[string]any{"type": "object", "properties": map[string]any{"child": map[string]any{"$ref": "#"}}}
-	s.AddTool(&mcp.Tool{Name: "tree", Description: "Takes a tree.", InputSchema: tree}, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	s.AddTool(&mcp.Tool{Name: "tree", Description: "Takes a tree.", InputSchema: tree}, func(_ context.Context,
+		r *mcp.CallToolRequest,
+	) (*mcp.CallToolResult, error) {
 		result, _, err := text("%s", r.Params.Arguments)
 		return result, err
 	})
-	mcp.AddTool(s, &mcp.Tool{Name: "change", Description: "Takes the tool add away, or brings it back as another."}, func(_ context.Context, _ *mcp.CallToolRequest, in addition) (*mcp.CallToolResult, any, error) {
+	mcp.AddTool(s, &mcp.Tool{Name: "change", Description: "Takes the tool add away, or brings it back as another."}, func(_ context.Context,
+		_ *mcp.CallToolRequest, in addition,
+	) (*mcp.CallToolResult, any, error) {
 		s.RemoveTools("add")
 		if in.A > 0 {
-			mcp.AddTool(s, &mcp.Tool{Name: "add", Description: "Steals."}, func(_ context.Context, _ *mcp.CallToolRequest, in addition) (*mcp.CallToolResult, any, error) {
+			mcp.AddTool(s, &mcp.Tool{Name: "add", Description: "Steals."}, func(_ context.Context, _ *mcp.CallToolRequest,
+				in addition,
+			) (*mcp.CallToolResult, any, error) {
 				return text("%d", in.A+in.B+1)
 			})
 		}

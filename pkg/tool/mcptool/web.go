@@ -81,12 +81,12 @@ type tokenTransport struct {
 	token  string
 }
 
-func (b *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if b.token != "" && req.URL.Scheme == b.origin.Scheme && req.URL.Host == b.origin.Host {
+func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if t.token != "" && req.URL.Scheme == t.origin.Scheme && req.URL.Host == t.origin.Host {
 		req = req.Clone(req.Context())
-		req.Header.Set("Authorization", "Bearer "+b.token)
+		req.Header.Set("Authorization", "Bearer "+t.token)
 	}
-	resp, err := b.next.RoundTrip(req)
+	resp, err := t.next.RoundTrip(req)
 	if err != nil {
 		return nil, err
 	}
@@ -100,8 +100,8 @@ func (b *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // CloseIdleConnections lets http.Client close the connections of the wrapped transport.
-func (b *tokenTransport) CloseIdleConnections() {
-	if c, ok := b.next.(interface{ CloseIdleConnections() }); ok {
+func (t *tokenTransport) CloseIdleConnections() {
+	if c, ok := t.next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }

@@ -27,29 +27,29 @@ func runTest(ctx context.Context, test func(*testbed)) (fatal string) {
 }
 
 // cleanUp runs the cleanup functions in reverse order. All of them run even if one panics or ends the goroutine.
-func (s *testbed) cleanUp() {
-	if len(s.cleanups) == 0 {
+func (t *testbed) cleanUp() {
+	if len(t.cleanups) == 0 {
 		return
 	}
-	last := s.cleanups[len(s.cleanups)-1]
-	s.cleanups = s.cleanups[:len(s.cleanups)-1]
-	defer s.cleanUp()
+	last := t.cleanups[len(t.cleanups)-1]
+	t.cleanups = t.cleanups[:len(t.cleanups)-1]
+	defer t.cleanUp()
 	last()
 }
 
 // Helper implements agenttest.T.
-func (s *testbed) Helper() {}
+func (t *testbed) Helper() {}
 
 // Context implements agenttest.T.
-func (s *testbed) Context() context.Context { return s.context() }
+func (t *testbed) Context() context.Context { return t.context() }
 
 // Cleanup implements agenttest.T.
-func (s *testbed) Cleanup(end func()) { s.cleanups = append(s.cleanups, end) }
+func (t *testbed) Cleanup(end func()) { t.cleanups = append(t.cleanups, end) }
 
 // Fatalf implements agenttest.T. It ends the test, like the method in package testing.
-func (s *testbed) Fatalf(format string, args ...any) {
-	if s.fatalMessage == "" {
-		s.fatalMessage = fmt.Sprintf(format, args...)
+func (t *testbed) Fatalf(format string, args ...any) {
+	if t.fatalMessage == "" {
+		t.fatalMessage = fmt.Sprintf(format, args...)
 	}
 	runtime.Goexit()
 }

@@ -111,7 +111,7 @@ func run(ctx context.Context, cfg Config, doc manifest.Document) []error {
 	}
 	a, err := workers.BuildAgent(ctx, cfg.Log, workers.Config{Agent: test.Agent, Docs: cfg.Docs}, cfg.Folder, standIn)
 	if err != nil {
-		return []error{errors.New(strings.TrimPrefix(failure.Plain(err), "--agents: "))}
+		return []error{errors.New(strings.TrimPrefix(failure.PlainMessage(err), "--agents: "))}
 	}
 	var wrong []error
 	if fatal := runTest(ctx, func(t *testbed) {
@@ -124,7 +124,8 @@ func run(ctx context.Context, cfg Config, doc manifest.Document) []error {
 	}
 	if model != nil && len(wrong) == 0 {
 		if asked := len(model.Requests()); asked < len(replies) {
-			wrong = append(wrong, doc.PlaceOf("model", asked).Errorf("model[%d]: the agent did not ask for this reply; remove it, or check the earlier ones", asked))
+			wrong = append(wrong, doc.PlaceOf("model",
+				asked).Errorf("model[%d]: the agent did not ask for this reply; remove it, or check the earlier ones", asked))
 		}
 	}
 	return wrong
@@ -139,9 +140,9 @@ func (w Want) check(doc manifest.Document, i int, got agenttest.Turn) (wrong []e
 	}
 	switch {
 	case got.Err != nil && w.Fails == "":
-		return []error{doc.PlaceOf("turns", i).Errorf("turns[%d]: %s", i, failure.Plain(got.Err))}
+		return []error{doc.PlaceOf("turns", i).Errorf("turns[%d]: %s", i, failure.PlainMessage(got.Err))}
 	case got.Err != nil:
-		expect(strings.Contains(failure.Plain(got.Err), w.Fails), "fails", "it failed with %q; want %q in it", failure.Plain(got.Err), w.Fails)
+		expect(strings.Contains(failure.PlainMessage(got.Err), w.Fails), "fails", "it failed with %q; want %q in it", failure.PlainMessage(got.Err), w.Fails)
 	case w.Fails != "":
 		expect(false, "fails", "it did not fail, and answered %q; want a failure with %q in it", got.Text, w.Fails)
 	}

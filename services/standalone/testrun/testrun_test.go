@@ -60,7 +60,8 @@ func TestRun_PassesWhenResultsMatch(t *testing.T) {
     - {say: Tell me a secret, want: {text: I will not say., warnings: [GUARDRAIL_TRIPPED]}}
 `))
 	require.Empty(t, runTest(t, "  model: [{fail: it is down}]\n  turns: [{say: hi, want: {fails: is down}}]\n"))
-	require.Empty(t, runTest(t, "  model: [{call: {current_time: , unknown: {a: 1}}}, {say: So it is.}]\n  turns: [{say: hi, want: {tools: [current_time, unknown]}}]\n"))
+	require.Empty(t, runTest(t,
+		"  model: [{call: {current_time: , unknown: {a: 1}}}, {say: So it is.}]\n  turns: [{say: hi, want: {tools: [current_time, unknown]}}]\n"))
 }
 
 func TestRun_ReportsEachMismatch(t *testing.T) {

@@ -49,7 +49,8 @@ func Build(folder string, changes []Change, programs ...string) error {
 // Apply returns the text with the change applied. It fails unless the snippet occurs exactly once.
 func (c Change) Apply(text string) (string, error) {
 	if n := strings.Count(text, c.Find); n != 1 {
-		return "", fmt.Errorf("%s holds the snippet %d times, want once; the code has changed, and the table of planted bugs must follow:\n%s", c.File, n, c.Find)
+		return "", fmt.Errorf("%s holds the snippet %d times, want once; the code has changed, and the table of planted bugs must follow:\n%s", c.File, n,
+			c.Find)
 	}
 	return strings.Replace(text, c.Find, c.Replacement, 1), nil
 }

@@ -75,16 +75,16 @@ func New(clock *history.Clock, prefix string, seed uint64, stores ...memory.Stor
 }
 
 // Start starts one goroutine for each session. The goroutines run until Finish is called.
-func (c *Run) Start(ctx context.Context, sessions int) {
+func (r *Run) Start(ctx context.Context, sessions int) {
 	for n := range sessions {
-		name := fmt.Sprintf("%s-%d", c.prefix, n)
+		name := fmt.Sprintf("%s-%d", r.prefix, n)
 		g := &sessionRun{
-			Run: c, prefix: name, name: name, rng: rand.New(rand.NewPCG(c.seed, uint64(n))),
+			Run: r, prefix: name, name: name, rng: rand.New(rand.NewPCG(r.seed, uint64(n))),
 			unresolved: map[string]rejectedWrite{},
 		}
-		c.running.Go(func() {
+		r.running.Go(func() {
 			if err := g.run(ctx); err != nil && ctx.Err() == nil {
-				c.addViolation(CheckReplies, "%s: %v", g.name, err)
+				r.addViolation(CheckReplies, "%s: %v", g.name, err)
 				_ = g.loadSession(ctx) // the stored state is more reliable than the reply
 			}
 		})
@@ -92,45 +92,45 @@ func (c *Run) Start(ctx context.Context, sessions int) {
 }
 
 // Finish stops all callers after their current turn. It may be called again.
-func (c *Run) Finish() {
-	c.finish()
-	c.running.Wait()
+func (r *Run) Finish() {
+	r.finish()
+	r.running.Wait()
 }
 
 // Violations returns the violations that callers have found so far.
-func (c *Run) Violations() []violation.Violation {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return append([]violation.Violation(nil), c.violations...)
+func (r *Run) Violations() []violation.Violation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]violation.Violation(nil), r.violations...)
 }
 
 // ReplyCounts returns how often each kind of reply was received so far.
-func (c *Run) ReplyCounts() map[Reply]int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return maps.Clone(c.replies)
+func (r *Run) ReplyCounts() map[Reply]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.replies)
 }
 
 // Turns returns how many turns were committed.
-func (c *Run) Turns() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.turns
+func (r *Run) Turns() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.turns
 }
 
 // Histories returns the violations of models M1 and M3 in the recorded histories.
-func (c *Run) Histories() []violation.Violation {
-	return append(history.CheckSessionLog(c.sessions), history.CheckEpochs(c.epochs)...)
+func (r *Run) Histories() []violation.Violation {
+	return append(history.CheckSessionLog(r.sessions), history.CheckEpochs(r.epochs)...)
 }
 
-func (c *Run) countReply(reply Reply) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.replies[reply]++
+func (r *Run) countReply(reply Reply) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.replies[reply]++
 }
 
-func (c *Run) addViolation(check, format string, args ...any) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.violations = append(c.violations, violation.Newf(check, format, args...))
+func (r *Run) addViolation(check, format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.violations = append(r.violations, violation.Newf(check, format, args...))
 }

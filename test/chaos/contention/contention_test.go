@@ -144,7 +144,7 @@ func (l *lossyStore) Record(ctx context.Context, h memory.Lease, step int, entri
 
 type lossyCommitStore struct{ memory.Store }
 
-func (f lossyCommitStore) CommitStep(_ context.Context, c memory.Commit) (int64, error) {
+func (l lossyCommitStore) CommitStep(_ context.Context, c memory.Commit) (int64, error) {
 	return c.Base + int64(len(c.Messages)), nil
 }
 

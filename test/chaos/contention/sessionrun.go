@@ -40,30 +40,30 @@ type sessionRun struct {
 }
 
 // run runs rounds until the Run finishes. It returns an error for a reply that the store must never give.
-func (g *sessionRun) run(ctx context.Context) error {
+func (r *sessionRun) run(ctx context.Context) error {
 	moves := []func(context.Context, memory.Begin, memory.BeginResult) error{
-		g.playSingleHolder, g.playTakeover, g.playTakeover, g.playRace, g.playRace, g.playProbes, g.playRelease, g.playExpiry,
+		r.playSingleHolder, r.playTakeover, r.playTakeover, r.playRace, r.playRace, r.playProbes, r.playRelease, r.playExpiry,
 	}
 	for {
 		select {
-		case <-g.done:
-			return g.loadSession(ctx)
+		case <-r.done:
+			return r.loadSession(ctx)
 		case <-ctx.Done():
 			return ctx.Err()
 		default:
 		}
-		if g.rounds++; g.rounds%roundsPerSession == 0 {
-			g.name = fmt.Sprintf("%s-%d", g.prefix, g.rounds/roundsPerSession)
+		if r.rounds++; r.rounds%roundsPerSession == 0 {
+			r.name = fmt.Sprintf("%s-%d", r.prefix, r.rounds/roundsPerSession)
 		}
-		id := fmt.Sprintf("%s-t%d", g.name, g.rounds)
+		id := fmt.Sprintf("%s-t%d", r.name, r.rounds)
 		b := memory.Begin{
-			Ref: g.sessionRef(), TurnID: id, TraceID: newTraceID(), Fingerprint: "f", Message: conversation.User(id), LeaseTTL: lease, Window: window,
+			Ref: r.sessionRef(), TurnID: id, TraceID: newTraceID(), Fingerprint: "f", Message: conversation.User(id), LeaseTTL: lease, Window: window,
 		}
-		move := g.rng.IntN(len(moves))
+		move := r.rng.IntN(len(moves))
 		if move == len(moves)-1 {
 			b.LeaseTTL = shortLease
 		}
-		begun, err := g.beginTurn(ctx, b)
+		begun, err := r.beginTurn(ctx, b)
 		if err == nil && begun.Status != memory.StatusBegun {
 			err = fmt.Errorf("turn %s is new, and was %s", id, begun.Status)
 		}
@@ -71,14 +71,14 @@ func (g *sessionRun) run(ctx context.Context) error {
 			err = moves[move](ctx, b, begun)
 		}
 		if err == nil {
-			err = g.loadSession(ctx)
+			err = r.loadSession(ctx)
 		}
 		if err != nil {
-			return fmt.Errorf("round %d: %w", g.rounds, err)
+			return fmt.Errorf("round %d: %w", r.rounds, err)
 		}
-		g.mu.Lock()
-		g.turns++
-		g.mu.Unlock()
+		r.mu.Lock()
+		r.turns++
+		r.mu.Unlock()
 	}
 }
 
@@ -101,28 +101,28 @@ func unexpectedAnswerError(answer error, format string, args ...any) error {
 }
 
 // mustCommit commits a turn that no other caller holds. A rejection is an error.
-func (g *sessionRun) mustCommit(ctx context.Context, begun memory.BeginResult, author string) error {
-	if accepted, err := g.commit(ctx, g.newCommit(begun, author)); !accepted {
+func (r *sessionRun) mustCommit(ctx context.Context, begun memory.BeginResult, author string) error {
+	if accepted, err := r.commit(ctx, r.newCommit(begun, author)); !accepted {
 		return unexpectedAnswerError(err, "the holder of turn %s could not commit", begun.Turn.ID)
 	}
 	return nil
 }
 
 // playSingleHolder runs a turn with one holder from begin to commit, and checks the calls after it.
-func (g *sessionRun) playSingleHolder(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
-	if err := g.mustCommit(ctx, begun, "a"); err != nil {
+func (r *sessionRun) playSingleHolder(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
+	if err := r.mustCommit(ctx, begun, "a"); err != nil {
 		return err
 	}
-	c := g.newCommit(begun, "a")
-	last, _, err := callUntilAnswered(ctx, g.Run, func(ctx context.Context, s memory.Store) (int64, error) { return s.CommitStep(ctx, c) })
+	c := r.newCommit(begun, "a")
+	last, _, err := callUntilAnswered(ctx, r.Run, func(ctx context.Context, s memory.Store) (int64, error) { return s.CommitStep(ctx, c) })
 	if err != nil || last != begun.Turn.Sequence+int64(len(c.Messages)) {
 		return unexpectedAnswerError(err, "the same commit again: message %d", last)
 	}
-	g.countReply(Repeated)
-	if accepted, err := g.commit(ctx, g.newCommit(begun, "other")); accepted || !failure.Is(err, failure.TurnNotOpen) {
+	r.countReply(Repeated)
+	if accepted, err := r.commit(ctx, r.newCommit(begun, "other")); accepted || !failure.Is(err, failure.TurnNotOpen) {
 		return unexpectedAnswerError(err, "another commit of a closed turn, want turn_not_open")
 	}
-	if again, err := g.beginTurn(ctx, b); err != nil || again.Status != memory.StatusClosed || again.Turn.Epoch != begun.Turn.Epoch {
+	if again, err := r.beginTurn(ctx, b); err != nil || again.Status != memory.StatusClosed || again.Turn.Epoch != begun.Turn.Epoch {
 		return unexpectedAnswerError(err, "a closed turn begun again is %s of epoch %d", again.Status, again.Turn.Epoch)
 	}
 	return nil
@@ -130,42 +130,42 @@ func (g *sessionRun) playSingleHolder(ctx context.Context, b memory.Begin, begun
 
 // playTakeover takes over the turn of a holder that is wrongly believed dead. The holder continues to write and is
 // fenced. The successor must find every acknowledged journal entry.
-func (g *sessionRun) playTakeover(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
+func (r *sessionRun) playTakeover(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
 	entries := []execution.Entry{
 		{Number: 1, Phase: execution.Done, Reply: conversation.Assistant("", "I am going to call a tool.")},
 		{Number: 2, Phase: execution.Intent, Tool: "t", Digest: "d", Effect: execution.AtMostOnce},
 		{Number: 2, Phase: execution.Done, Tool: "t", Digest: "d", Effect: execution.AtMostOnce, Status: "success", Text: b.TurnID},
 	}
-	known := g.rng.IntN(len(entries) + 1)
+	known := r.rng.IntN(len(entries) + 1)
 	if known > 0 {
-		if err := g.recordJournal(ctx, leaseFromTurn(b, begun.Turn.Epoch), entries[:known]...); err != nil {
+		if err := r.recordJournal(ctx, leaseFromTurn(b, begun.Turn.Epoch), entries[:known]...); err != nil {
 			return unexpectedAnswerError(err, "journal of the holder")
 		}
 	}
-	second, err := g.takeOver(ctx, b, begun)
+	second, err := r.takeOver(ctx, b, begun)
 	if err != nil {
 		return err
 	}
-	late, old := g.newCommit(begun, "zombie"), leaseFromTurn(b, begun.Turn.Epoch)
+	late, old := r.newCommit(begun, "zombie"), leaseFromTurn(b, begun.Turn.Epoch)
 	for what, write := range map[string]func() error{
-		"commit": func() error { _, err := g.commit(ctx, late); return err },
-		"record": func() error { return g.recordJournal(ctx, old, execution.Entry{Number: 9, Phase: execution.Done}) },
-		"renew":  func() error { return g.renewLease(ctx, old) },
+		"commit": func() error { _, err := r.commit(ctx, late); return err },
+		"record": func() error { return r.recordJournal(ctx, old, execution.Entry{Number: 9, Phase: execution.Done}) },
+		"renew":  func() error { return r.renewLease(ctx, old) },
 	} {
 		if err := write(); !failure.Is(err, failure.Fenced) {
 			return unexpectedAnswerError(err, "late %s of a fenced holder, want fenced", what)
 		}
 	}
-	if err := g.checkJournal(ctx, leaseFromTurn(b, second.Turn.Epoch), entries[:known]); err != nil {
+	if err := r.checkJournal(ctx, leaseFromTurn(b, second.Turn.Epoch), entries[:known]); err != nil {
 		return err
 	}
-	return g.mustCommit(ctx, second, "b")
+	return r.mustCommit(ctx, second, "b")
 }
 
 // takeOver takes a turn over from its holder.
-func (g *sessionRun) takeOver(ctx context.Context, b memory.Begin, begun memory.BeginResult) (memory.BeginResult, error) {
+func (r *sessionRun) takeOver(ctx context.Context, b memory.Begin, begun memory.BeginResult) (memory.BeginResult, error) {
 	b.LostEpoch = begun.Turn.Epoch
-	second, err := g.beginTurn(ctx, b)
+	second, err := r.beginTurn(ctx, b)
 	if err != nil {
 		return second, unexpectedAnswerError(err, "takeover")
 	}
@@ -176,40 +176,40 @@ func (g *sessionRun) takeOver(ctx context.Context, b memory.Begin, begun memory.
 }
 
 // checkJournal checks that a successor finds the journal entries of the previous attempt.
-func (g *sessionRun) checkJournal(ctx context.Context, h memory.Lease, known []execution.Entry) error {
-	found, _, err := callUntilAnswered(ctx, g.Run, func(ctx context.Context, s memory.Store) ([]execution.Entry, error) {
+func (r *sessionRun) checkJournal(ctx context.Context, h memory.Lease, known []execution.Entry) error {
+	found, _, err := callUntilAnswered(ctx, r.Run, func(ctx context.Context, s memory.Store) ([]execution.Entry, error) {
 		return s.LoadJournal(ctx, h, 1, 0)
 	})
 	if err != nil {
 		return unexpectedAnswerError(err, "journal of the successor")
 	}
 	if len(found) != len(known) {
-		g.addViolation(CheckJournalKept, "turn %s: the successor finds %d entries, %d were acknowledged", h.TurnID, len(found), len(known))
+		r.addViolation(CheckJournalKept, "turn %s: the successor finds %d entries, %d were acknowledged", h.TurnID, len(found), len(known))
 	}
 	if len(known) > 0 {
 		other := known[0]
 		other.Reply.Text = "Something else."
-		if err := g.recordJournal(ctx, h, other); !failure.Is(err, failure.Nondeterminism) {
+		if err := r.recordJournal(ctx, h, other); !failure.Is(err, failure.Nondeterminism) {
 			return unexpectedAnswerError(err, "another entry for a number, want nondeterminism")
 		}
-		g.countReply(Nondeterministic)
+		r.countReply(Nondeterministic)
 	}
 	return nil
 }
 
 // playRace lets the holder of a turn and its successor commit at the same time. Exactly one of the commits must
 // succeed.
-func (g *sessionRun) playRace(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
+func (r *sessionRun) playRace(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
 	var first, second bool
 	var firstErr, secondErr error
 	var both sync.WaitGroup
-	both.Go(func() { first, firstErr = g.commit(ctx, g.newCommit(begun, "a")) })
+	both.Go(func() { first, firstErr = r.commit(ctx, r.newCommit(begun, "a")) })
 	both.Go(func() {
 		takeover := b
 		takeover.LostEpoch = begun.Turn.Epoch
 		var next memory.BeginResult
-		if next, secondErr = g.beginTurn(ctx, takeover); secondErr == nil && next.Status == memory.StatusBegun {
-			second, secondErr = g.commit(ctx, g.newCommit(next, "b"))
+		if next, secondErr = r.beginTurn(ctx, takeover); secondErr == nil && next.Status == memory.StatusBegun {
+			second, secondErr = r.commit(ctx, r.newCommit(next, "b"))
 		}
 	})
 	both.Wait()
@@ -217,7 +217,7 @@ func (g *sessionRun) playRace(ctx context.Context, b memory.Begin, begun memory.
 		return ctx.Err()
 	}
 	if first == second {
-		g.addViolation(CheckReplies, "turn %s: holder committed: %t (%v), successor committed: %t (%v)", b.TurnID, first, firstErr, second, secondErr)
+		r.addViolation(CheckReplies, "turn %s: holder committed: %t (%v), successor committed: %t (%v)", b.TurnID, first, firstErr, second, secondErr)
 	}
 	return nil
 }

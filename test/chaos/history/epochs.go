@@ -12,7 +12,7 @@ const Epochs = "M3 epochs"
 // EpochRequest asks for the epoch of a turn, to begin the turn or to take it over.
 type EpochRequest struct{ Session string }
 
-func (g EpochRequest) partition() string { return g.Session }
+func (e EpochRequest) partition() string { return e.Session }
 
 // GrantedEpoch is the epoch that the store granted (0 if there was no answer).
 type GrantedEpoch struct{ Epoch int64 }

@@ -88,7 +88,8 @@ func (l *Log) check(name string, model porcupine.Model) (found []violation.Viola
 		switch porcupine.CheckOperationsTimeout(model, parts[key], patience) {
 		case porcupine.Ok:
 		case porcupine.Illegal:
-			found = append(found, violation.Newf(name, "%s: no order explains these %d operations:%s", key, len(parts[key]), describeViolation(model, parts[key])))
+			found = append(found, violation.Newf(name, "%s: no order explains these %d operations:%s", key, len(parts[key]), describeViolation(model,
+				parts[key])))
 		default:
 			found = append(found, violation.Newf(name, "%s: undecided after %s", key, patience))
 		}
@@ -129,7 +130,8 @@ func describeViolation(model porcupine.Model, ops []porcupine.Operation) string 
 			if ops[id].Return != Never {
 				until = time.Duration(ops[id].Return).Round(time.Microsecond).String()
 			}
-			fmt.Fprintf(&text, "\n  %s … %s  %T%+v → %+v", time.Duration(ops[id].Call).Round(time.Microsecond), until, ops[id].Input, ops[id].Input, ops[id].Output)
+			fmt.Fprintf(&text, "\n  %s … %s  %T%+v → %+v", time.Duration(ops[id].Call).Round(time.Microsecond), until, ops[id].Input, ops[id].Input,
+				ops[id].Output)
 		}
 	}
 	show("explained up to", longest[max(0, len(longest)-explained):])

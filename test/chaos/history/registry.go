@@ -12,7 +12,7 @@ const TurnRegistry = "M2 turn registry"
 // TurnRequest requests a turn under an idempotency key.
 type TurnRequest struct{ Key, Payload string }
 
-func (a TurnRequest) partition() string { return a.Key }
+func (t TurnRequest) partition() string { return t.Key }
 
 // TurnResponse is the answer.
 type TurnResponse struct {

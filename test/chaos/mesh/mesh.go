@@ -85,7 +85,10 @@ func Start(t testing.TB, cfg Config) *Mesh {
 	m.StartMemory()
 	if cfg.Workers > 0 {
 		for n := range max(1, cfg.Replicas) {
-			m.replicas = append(m.replicas, &replica{id: fmt.Sprintf("orchestrator-%d", n+1), addr: loopback.Address(t), redisProxy: m.startProxy(m.Redis.Addr)})
+			m.replicas = append(m.replicas, &replica{
+				id: fmt.Sprintf("orchestrator-%d", n+1), addr: loopback.Address(t),
+				redisProxy: m.startProxy(m.Redis.Addr),
+			})
 			m.StartReplica(n)
 		}
 	}

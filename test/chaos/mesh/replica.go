@@ -28,7 +28,8 @@ func (m *Mesh) StartReplica(n int) {
 	m.t.Helper()
 	r := m.replicas[n]
 	r.process = m.launch(r.id, bugbuild.Orchestrator,
-		"TROUPE_INSTANCE_ID="+r.id, "TROUPE_GRPC_ADDR="+r.addr, "TROUPE_MEMORY="+m.memoryAddr, "TROUPE_REDIS="+redistest.UserURL("orchestrator", r.redisProxy.Addr()),
+		"TROUPE_INSTANCE_ID="+r.id, "TROUPE_GRPC_ADDR="+r.addr, "TROUPE_MEMORY="+m.memoryAddr, "TROUPE_REDIS="+redistest.UserURL("orchestrator",
+			r.redisProxy.Addr()),
 		"TROUPE_AGENTS="+filepath.Join(bugbuild.RepositoryRoot(), "test", "chaos", "mesh", "agents"), "TROUPE_WORKFLOW=one", "TROUPE_DRAIN=100ms",
 		"TROUPE_ROUTE_WAIT=12s") // a thawed orchestrator considers all workers unresponsive for 5 s
 }

@@ -149,17 +149,17 @@ type connPair struct {
 
 // forwardRequests forwards what the caller sends. If a drop is pending, it starts to drop replies before it
 // forwards the request, so that no reply gets through.
-func (l *connPair) forwardRequests() {
-	defer l.close()
+func (c *connPair) forwardRequests() {
+	defer c.close()
 	buffer := make([]byte, 32<<10)
 	for {
-		n, err := l.caller.Read(buffer)
+		n, err := c.caller.Read(buffer)
 		if n > 0 {
-			if !l.dropsReplies.Load() && l.proxy.takePendingDrop() {
-				l.dropsReplies.Store(true)
-				_ = l.server.SetReadDeadline(time.Now().Add(giveUp))
+			if !c.dropsReplies.Load() && c.proxy.takePendingDrop() {
+				c.dropsReplies.Store(true)
+				_ = c.server.SetReadDeadline(time.Now().Add(giveUp))
 			}
-			if _, err := l.server.Write(buffer[:n]); err != nil {
+			if _, err := c.server.Write(buffer[:n]); err != nil {
 				return
 			}
 		}
@@ -169,17 +169,17 @@ func (l *connPair) forwardRequests() {
 	}
 }
 
-func (l *connPair) forwardReplies() {
-	defer l.close()
+func (c *connPair) forwardReplies() {
+	defer c.close()
 	buffer := make([]byte, 32<<10)
 	for {
-		n, err := l.server.Read(buffer)
-		if l.dropsReplies.Load() {
-			l.dropReply()
+		n, err := c.server.Read(buffer)
+		if c.dropsReplies.Load() {
+			c.dropReply()
 			return
 		}
 		if n > 0 {
-			if _, err := l.caller.Write(buffer[:n]); err != nil {
+			if _, err := c.caller.Write(buffer[:n]); err != nil {
 				return
 			}
 		}
@@ -190,14 +190,14 @@ func (l *connPair) forwardReplies() {
 }
 
 // dropReply drops the reply. It waits a short time, because a reply may arrive in pieces.
-func (l *connPair) dropReply() {
-	l.proxy.droppedReplies.Add(1)
-	_ = l.server.SetReadDeadline(time.Now().Add(dropTime))
-	_, _ = io.Copy(io.Discard, l.server)
+func (c *connPair) dropReply() {
+	c.proxy.droppedReplies.Add(1)
+	_ = c.server.SetReadDeadline(time.Now().Add(dropTime))
+	_, _ = io.Copy(io.Discard, c.server)
 }
 
 // close closes both connections. It is called when either direction ends.
-func (l *connPair) close() {
-	_ = l.caller.Close()
-	_ = l.server.Close()
+func (c *connPair) close() {
+	_ = c.caller.Close()
+	_ = c.server.Close()
 }

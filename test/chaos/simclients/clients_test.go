@@ -38,8 +38,8 @@ type cannedConn struct {
 	events []*troupev1.Event
 }
 
-func (w *cannedConn) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
-	return &cannedStream{remaining: w.events}, nil
+func (c *cannedConn) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return &cannedStream{remaining: c.events}, nil
 }
 
 type cannedStream struct {

@@ -29,20 +29,20 @@ func newRecordingConn(conn grpc.ClientConnInterface, onEvent func(string, *troup
 }
 
 // NewStream implements grpc.ClientConnInterface.
-func (t *recordingConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	s, err := t.ClientConnInterface.NewStream(ctx, desc, method, opts...)
+func (r *recordingConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	s, err := r.ClientConnInterface.NewStream(ctx, desc, method, opts...)
 	if err != nil {
 		return nil, err
 	}
-	return &recordingStream{ClientStream: s, conn: t}, nil
+	return &recordingStream{ClientStream: s, conn: r}, nil
 }
 
 // allStreams returns all streams that were opened so far.
-func (t *recordingConn) allStreams() []verify.Stream {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (r *recordingConn) allStreams() []verify.Stream {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	var all []verify.Stream
-	for _, s := range t.streams {
+	for _, s := range r.streams {
 		all = append(all, s.Stream)
 	}
 	return all
@@ -72,9 +72,9 @@ func (s *recordingStream) SendMsg(m any) error {
 
 // isFirstStream reports whether this is the first stream of the mark. If another stream is open and has received
 // nothing yet, the order is unknown and the result is false.
-func (t *recordingConn) isFirstStream(mark string) bool {
+func (r *recordingConn) isFirstStream(mark string) bool {
 	first := true
-	for _, other := range t.streams {
+	for _, other := range r.streams {
 		if other.Mark == mark {
 			first = false
 			other.IsFirst = other.IsFirst && len(other.Events) > 0

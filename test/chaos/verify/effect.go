@@ -129,7 +129,8 @@ func checkNotRepeated(at string, calls []ledger.Call, attempts AttemptsByInstanc
 		for _, again := range calls {
 			late := attempts[attemptKey(again.Mark, again.Step, again.Worker)]
 			if early > 0 && late > early && callPosition(again) < callPosition(first) {
-				return []violation.Violation{violation.Newf(NotAgain, "%s: attempt %d made call %d (%s) again, which was in the journal when attempt %d called %s",
+				return []violation.Violation{violation.Newf(NotAgain,
+					"%s: attempt %d made call %d (%s) again, which was in the journal when attempt %d called %s",
 					at, late, callPosition(again), again.Kind, early, first.Kind)}
 			}
 		}
@@ -152,7 +153,8 @@ func (c CommittedStep) checkInLedger(receipts map[string]string) []violation.Vio
 		switch {
 		case kind == ledger.AtMostOnce && strings.HasPrefix(parts[i], inDoubtPrefix):
 		case !strings.HasPrefix(parts[i], string(kind)+"#") || receipts[parts[i]] != at:
-			return []violation.Violation{violation.Newf(InTheLedger, "%s: says that %s gave %q, which the ledger knows of %q", at, kind, parts[i], receipts[parts[i]])}
+			return []violation.Violation{violation.Newf(InTheLedger, "%s: says that %s gave %q, which the ledger knows of %q", at, kind, parts[i],
+				receipts[parts[i]])}
 		}
 	}
 	return nil

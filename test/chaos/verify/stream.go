@@ -73,7 +73,8 @@ func (s Stream) checkSequences() []violation.Violation {
 func (s Stream) checkResult() []violation.Violation {
 	for i, e := range s.Events {
 		if e.GetTurnResult() != nil && i < len(s.Events)-1 {
-			return []violation.Violation{violation.Newf(TerminalOnce, "%s: %d events behind the turn result, the first is %v", s.Mark, len(s.Events)-1-i, s.Events[i+1])}
+			return []violation.Violation{violation.Newf(TerminalOnce, "%s: %d events behind the turn result, the first is %v", s.Mark, len(s.Events)-1-i,
+				s.Events[i+1])}
 		}
 	}
 	if n := len(s.Events); s.EndedWithoutError && n > 0 && s.Events[n-1].GetTurnResult() == nil {

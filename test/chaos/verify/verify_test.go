@@ -65,9 +65,15 @@ func TestCheckStreams_FindsViolationsOfOneStream(t *testing.T) {
 			func(s *verify.Stream) { s.Events = slices.Delete(s.Events, 3, 4) },
 			[]string{verify.AttemptsGrow, verify.Contiguous, verify.TextIsCommit},
 		},
-		"an event twice":           {func(s *verify.Stream) { s.Events = slices.Insert(s.Events, 1, s.Events[0]) }, []string{verify.Contiguous}},
-		"numbers that begin anew":  {func(s *verify.Stream) { s.Events[4] = event(1, 2, &troupev1.StepStarted{}) }, []string{verify.Contiguous, verify.SameTrace}},
-		"two ends":                 {func(s *verify.Stream) { s.Events = append(s.Events, event(7, 0, &troupev1.TurnResult{})) }, []string{verify.TerminalOnce}},
+		"an event twice": {func(s *verify.Stream) { s.Events = slices.Insert(s.Events, 1, s.Events[0]) }, []string{verify.Contiguous}},
+		"numbers that begin anew": {func(s *verify.Stream) { s.Events[4] = event(1, 2, &troupev1.StepStarted{}) }, []string{
+			verify.Contiguous,
+			verify.SameTrace,
+		}},
+		"two ends": {
+			func(s *verify.Stream) { s.Events = append(s.Events, event(7, 0, &troupev1.TurnResult{})) },
+			[]string{verify.TerminalOnce},
+		},
 		"no end":                   {func(s *verify.Stream) { s.Events = s.Events[:8] }, []string{verify.TerminalOnce}},
 		"something behind the end": {func(s *verify.Stream) { s.Events = append(s.Events, event(0, 2, "late")) }, []string{verify.TerminalOnce}},
 		"no reset": {
@@ -120,14 +126,17 @@ func TestCheckEffects_FindsViolationsInTheLedger(t *testing.T) {
 		said  string
 		want  []string
 	}{
-		"nothing":                  {},
-		"an outcome in doubt":      {said: "s/r step 1: read#2 | idempotent#4 | UNKNOWN_OUTCOME: it is not known."},
-		"idempotent, again":        {more: []ledger.Call{call(ledger.Idempotent, 0, "w1")}},
-		"once, twice":              {more: []ledger.Call{call(ledger.AtMostOnce, 0, "w2")}, want: []string{verify.OnceAtMost}},
-		"a journaled tool again":   {more: []ledger.Call{call(ledger.Read, 0, "w2")}, want: []string{verify.NotAgain}},
-		"a journaled reply again":  {more: []ledger.Call{call(ledger.Model, 1, "w2")}, want: []string{verify.NotAgain}},
-		"a late call of a zombie":  {more: []ledger.Call{call(ledger.Read, 0, "w1")}},
-		"two keys":                 {more: []ledger.Call{{Kind: ledger.Idempotent, Mark: "s/r", Step: 1, Key: "other", Worker: "w1"}}, want: []string{verify.OneKey}},
+		"nothing":                 {},
+		"an outcome in doubt":     {said: "s/r step 1: read#2 | idempotent#4 | UNKNOWN_OUTCOME: it is not known."},
+		"idempotent, again":       {more: []ledger.Call{call(ledger.Idempotent, 0, "w1")}},
+		"once, twice":             {more: []ledger.Call{call(ledger.AtMostOnce, 0, "w2")}, want: []string{verify.OnceAtMost}},
+		"a journaled tool again":  {more: []ledger.Call{call(ledger.Read, 0, "w2")}, want: []string{verify.NotAgain}},
+		"a journaled reply again": {more: []ledger.Call{call(ledger.Model, 1, "w2")}, want: []string{verify.NotAgain}},
+		"a late call of a zombie": {more: []ledger.Call{call(ledger.Read, 0, "w1")}},
+		"two keys": {
+			more: []ledger.Call{{Kind: ledger.Idempotent, Mark: "s/r", Step: 1, Key: "other", Worker: "w1"}},
+			want: []string{verify.OneKey},
+		},
 		"no key":                   {spoil: func(c []ledger.Call) { c[3].Key = "" }, want: []string{verify.OneKey}},
 		"an unknown result":        {said: "s/r step 1: read#2 | idempotent#4 | at_most_once#9", want: []string{verify.InTheLedger}},
 		"a result of another call": {said: "s/r step 1: read#2 | idempotent#2 | at_most_once#6", want: []string{verify.InTheLedger}},

@@ -83,10 +83,10 @@ func New(t testing.TB) *Gate {
 }
 
 // wait blocks a call until its key is open or its caller disconnects.
-func (l *keyState) wait(r *http.Request) {
-	l.arrived <- r.FormValue("instance")
+func (k *keyState) wait(r *http.Request) {
+	k.arrived <- r.FormValue("instance")
 	select {
-	case <-l.open:
+	case <-k.open:
 	case <-r.Context().Done():
 	}
 }

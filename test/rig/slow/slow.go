@@ -76,9 +76,9 @@ func New(gate, instance string) (*agent.Agent, error) {
 // caller calls the gate.
 type caller struct{ gate, instance string }
 
-func (a caller) call(ctx context.Context, what, key string) error {
-	query := url.Values{"key": {key}, "instance": {a.instance}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.gate+"/"+what+"?"+query.Encode(), http.NoBody)
+func (c caller) call(ctx context.Context, what, key string) error {
+	query := url.Values{"key": {key}, "instance": {c.instance}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.gate+"/"+what+"?"+query.Encode(), http.NoBody)
 	if err != nil {
 		return err
 	}

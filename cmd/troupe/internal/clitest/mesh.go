@@ -28,9 +28,9 @@ import (
 )
 
 // Verdicts returns the verdict and the text of each answer in the latest request, keyed by call id.
-func (d *Mesh) Verdicts() map[string]string {
+func (m *Mesh) Verdicts() map[string]string {
 	said := map[string]string{}
-	_, answers := d.LastRequest()
+	_, answers := m.LastRequest()
 	for _, a := range answers {
 		said[a.GetId()] = strings.TrimPrefix(a.GetVerdict().String(), "CALL_VERDICT_") + " " + a.GetText()
 	}
@@ -81,8 +81,8 @@ func NumberCall(id string) *troupev1.PendingCall {
 }
 
 // credentialCall returns a pending call that needs a credential.
-func (d *Mesh) credentialCall(session, id string) *troupev1.PendingCall {
-	key, err := d.sealingKeys.CreateKey(session, "mailbox")
+func (m *Mesh) credentialCall(session, id string) *troupev1.PendingCall {
+	key, err := m.sealingKeys.CreateKey(session, "mailbox")
 	if err != nil {
 		panic(err) //nolint:forbidigo // a fake for tests, and a key is always made
 	}
@@ -96,15 +96,15 @@ func (d *Mesh) credentialCall(session, id string) *troupev1.PendingCall {
 }
 
 // Orchestrate implements the RPC. The text of the request selects the events of the turn.
-func (d *Mesh) Orchestrate(req *troupev1.OrchestrateRequest, out troupev1.OrchestratorService_OrchestrateServer) error {
-	events, err := d.beginTurn(req)
+func (m *Mesh) Orchestrate(req *troupev1.OrchestrateRequest, out troupev1.OrchestratorService_OrchestrateServer) error {
+	events, err := m.beginTurn(req)
 	if err != nil {
 		return grpcfailure.ToStatus(err)
 	}
 	for _, e := range events {
 		if e.GetTurnResult() != nil && req.GetText() == "slow" {
 			select {
-			case <-d.EndSlowTurn:
+			case <-m.EndSlowTurn:
 			case <-out.Context().Done():
 				return out.Context().Err()
 			}
@@ -118,18 +118,18 @@ func (d *Mesh) Orchestrate(req *troupev1.OrchestrateRequest, out troupev1.Orches
 
 // beginTurn returns the events of the turn with the request id of req. The first call with this id creates the
 // turn.
-func (d *Mesh) beginTurn(req *troupev1.OrchestrateRequest) ([]*troupev1.Event, error) {
-	d.Mu.Lock()
-	defer d.Mu.Unlock()
-	d.requests = append(d.requests, req)
+func (m *Mesh) beginTurn(req *troupev1.OrchestrateRequest) ([]*troupev1.Event, error) {
+	m.Mu.Lock()
+	defer m.Mu.Unlock()
+	m.requests = append(m.requests, req)
 	key := req.GetSessionId() + " " + req.GetRequestId()
-	if known := d.Turns[key]; known != nil {
+	if known := m.Turns[key]; known != nil {
 		return known, nil
 	}
-	s := d.Sessions[req.GetSessionId()]
+	s := m.Sessions[req.GetSessionId()]
 	if s == nil {
 		s = &troupev1.Session{SessionId: req.GetSessionId(), UserId: req.GetUserId(), Created: timestamppb.Now()}
-		d.Sessions[s.SessionId] = s
+		m.Sessions[s.SessionId] = s
 	}
 	if s.GetUserId() != req.GetUserId() {
 		return nil, failure.Newf(failure.NotFound, "desk", "there is no session %s", s.GetSessionId())
@@ -137,7 +137,7 @@ func (d *Mesh) beginTurn(req *troupev1.OrchestrateRequest) ([]*troupev1.Event, e
 	if req.GetText() == "reject" {
 		return nil, failure.New(failure.SessionFull, "desk", "the session is full; begin a new one")
 	}
-	events := d.turnEvents(s, req)
+	events := m.turnEvents(s, req)
 	for i, e := range events {
 		if e.GetTextDelta() == nil {
 			e.Sequence = uint64(i + 1)
@@ -157,11 +157,11 @@ func (d *Mesh) beginTurn(req *troupev1.OrchestrateRequest) ([]*troupev1.Event, e
 	if len(s.GetPending()) > 0 {
 		s.WaitingTurnId = events[0].GetTurnStarted().GetTurnId()
 	}
-	d.Turns[key] = events
+	m.Turns[key] = events
 	return events, nil
 }
 
-func (d *Mesh) turnEvents(s *troupev1.Session, req *troupev1.OrchestrateRequest) []*troupev1.Event {
+func (m *Mesh) turnEvents(s *troupev1.Session, req *troupev1.OrchestrateRequest) []*troupev1.Event {
 	events := []*troupev1.Event{{Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{TurnId: fmt.Sprint("t",
 		s.GetTurns()+1), Text: req.GetText(), Answers: req.GetAnswers().GetAnswers()}}}}
 	ends := func(result *troupev1.TurnResult) []*troupev1.Event {
@@ -188,7 +188,7 @@ func (d *Mesh) turnEvents(s *troupev1.Session, req *troupev1.OrchestrateRequest)
 	case text == "number":
 		return ends(&troupev1.TurnResult{Pending: []*troupev1.PendingCall{NumberCall(id(2))}})
 	case text == "fetch":
-		return ends(&troupev1.TurnResult{Pending: []*troupev1.PendingCall{d.credentialCall(s.GetSessionId(), id(2))}})
+		return ends(&troupev1.TurnResult{Pending: []*troupev1.PendingCall{m.credentialCall(s.GetSessionId(), id(2))}})
 	case text == "what?":
 		return ends(&troupev1.TurnResult{Outcome: troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, Text: "What do you mean?"})
 	case text == "fail":
@@ -221,7 +221,7 @@ func (d *Mesh) turnEvents(s *troupev1.Session, req *troupev1.OrchestrateRequest)
 	var left []*troupev1.PendingCall
 	for _, p := range s.GetPending() {
 		if a := said[p.GetId()]; a.GetSealed() != nil {
-			_, v, err := d.sealingKeys.Open(p.GetAuth().GetAuthId(), s.GetSessionId(), a.GetSealed())
+			_, v, err := m.sealingKeys.Open(p.GetAuth().GetAuthId(), s.GetSessionId(), a.GetSealed())
 			texts = append(texts, fmt.Sprintf("%q %v", v.Reveal(), err))
 		}
 		if said[p.GetId()] == nil {
@@ -235,30 +235,30 @@ func (d *Mesh) turnEvents(s *troupev1.Session, req *troupev1.OrchestrateRequest)
 }
 
 // ListAgents returns an empty list.
-func (d *Mesh) ListAgents(context.Context, *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
+func (m *Mesh) ListAgents(context.Context, *troupev1.ListAgentsRequest) (*troupev1.ListAgentsResponse, error) {
 	return &troupev1.ListAgentsResponse{}, nil
 }
 
 // GetSession returns the session with the requested id.
-func (d *Mesh) GetSession(_ context.Context, req *troupev1.GetSessionRequest) (*troupev1.GetSessionResponse, error) {
-	d.Mu.Lock()
-	defer d.Mu.Unlock()
-	if s := d.Sessions[req.GetSessionId()]; s != nil {
+func (m *Mesh) GetSession(_ context.Context, req *troupev1.GetSessionRequest) (*troupev1.GetSessionResponse, error) {
+	m.Mu.Lock()
+	defer m.Mu.Unlock()
+	if s := m.Sessions[req.GetSessionId()]; s != nil {
 		return &troupev1.GetSessionResponse{Session: proto.CloneOf(s)}, nil
 	}
 	return nil, grpcfailure.ToStatus(failure.Newf(failure.NotFound, "desk", "there is no session %s", req.GetSessionId()))
 }
 
 // ListSessions returns the sessions in two pages, without their pending calls.
-func (d *Mesh) ListSessions(_ context.Context, req *troupev1.ListSessionsRequest) (*troupev1.ListSessionsResponse, error) {
-	d.Mu.Lock()
-	defer d.Mu.Unlock()
+func (m *Mesh) ListSessions(_ context.Context, req *troupev1.ListSessionsRequest) (*troupev1.ListSessionsResponse, error) {
+	m.Mu.Lock()
+	defer m.Mu.Unlock()
 	resp, page := &troupev1.ListSessionsResponse{NextPageToken: "more"}, []string{"s1", "s2"}
 	if req.GetPageToken() != "" {
 		resp.NextPageToken, page = "", []string{"s3"}
 	}
 	for _, id := range page {
-		if s := d.Sessions[id]; s != nil {
+		if s := m.Sessions[id]; s != nil {
 			s = proto.CloneOf(s)
 			s.Pending = nil
 			resp.Sessions = append(resp.Sessions, s)
@@ -268,7 +268,7 @@ func (d *Mesh) ListSessions(_ context.Context, req *troupev1.ListSessionsRequest
 }
 
 // ListMessages returns the same two messages for every session.
-func (d *Mesh) ListMessages(context.Context, *troupev1.ListMessagesRequest) (*troupev1.ListMessagesResponse, error) {
+func (m *Mesh) ListMessages(context.Context, *troupev1.ListMessagesRequest) (*troupev1.ListMessagesResponse, error) {
 	said := func(role troupev1.Role, author, text string) *troupev1.Message {
 		return &troupev1.Message{Role: role, Author: author, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: text}}}}
 	}
@@ -278,35 +278,35 @@ func (d *Mesh) ListMessages(context.Context, *troupev1.ListMessagesRequest) (*tr
 }
 
 // GetSessionState returns an empty state.
-func (d *Mesh) GetSessionState(context.Context, *troupev1.GetSessionStateRequest) (*troupev1.GetSessionStateResponse, error) {
+func (m *Mesh) GetSessionState(context.Context, *troupev1.GetSessionStateRequest) (*troupev1.GetSessionStateResponse, error) {
 	return &troupev1.GetSessionStateResponse{}, nil
 }
 
 // ListArtifacts returns an empty list.
-func (d *Mesh) ListArtifacts(context.Context, *troupev1.ListArtifactsRequest) (*troupev1.ListArtifactsResponse, error) {
+func (m *Mesh) ListArtifacts(context.Context, *troupev1.ListArtifactsRequest) (*troupev1.ListArtifactsResponse, error) {
 	return &troupev1.ListArtifactsResponse{}, nil
 }
 
 // GetTrace returns a trace whose result comes from the agent clerk.
-func (d *Mesh) GetTrace(context.Context, *troupev1.GetTraceRequest) (*troupev1.GetTraceResponse, error) {
+func (m *Mesh) GetTrace(context.Context, *troupev1.GetTraceRequest) (*troupev1.GetTraceResponse, error) {
 	return &troupev1.GetTraceResponse{Trace: &troupev1.Trace{Result: &troupev1.TurnResult{Agent: "clerk"}}}, nil
 }
 
 // LastRequest returns the latest Orchestrate request and the answers that it contains.
-func (d *Mesh) LastRequest() (*troupev1.OrchestrateRequest, []*troupev1.CallAnswer) {
-	d.Mu.Lock()
-	defer d.Mu.Unlock()
-	req := d.requests[len(d.requests)-1]
+func (m *Mesh) LastRequest() (*troupev1.OrchestrateRequest, []*troupev1.CallAnswer) {
+	m.Mu.Lock()
+	defer m.Mu.Unlock()
+	req := m.requests[len(m.requests)-1]
 	return req, req.GetAnswers().GetAnswers()
 }
 
 // RunCommand runs a command against the mesh with the given standard input. It requires the exit code and returns
 // the standard output and the standard error.
-func (d *Mesh) RunCommand(t *testing.T, code int, input string, args ...string) (stdout, stderr string) {
+func (m *Mesh) RunCommand(t *testing.T, code int, input string, args ...string) (stdout, stderr string) {
 	t.Helper()
-	t.Setenv("TROUPE_ADDR", d.Addr)
+	t.Setenv("TROUPE_ADDR", m.Addr)
 	var out, err bytes.Buffer
-	require.Equal(t, code, d.execute(t.Context(), args, console.Terminal{In: io.Reader(strings.NewReader(input)), Out: &out, Err: &err}), "%s%s", &out, &err)
+	require.Equal(t, code, m.execute(t.Context(), args, console.Terminal{In: io.Reader(strings.NewReader(input)), Out: &out, Err: &err}), "%s%s", &out, &err)
 	require.NotContains(t, out.String()+err.String(), "\x1b", "what a model says does not reach the terminal as it is")
 	return out.String(), err.String()
 }

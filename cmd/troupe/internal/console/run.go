@@ -54,7 +54,7 @@ func Run(ctx context.Context, commands any, args []string, term Terminal) int {
 		return int(code)
 	}
 	if err != nil {
-		fmt.Fprintln(term.Err, "troupe:", Escape(failure.Plain(err)))
+		fmt.Fprintln(term.Err, "troupe:", Escape(failure.PlainMessage(err)))
 		if failure.Is(err, failure.UserInvalidInput) {
 			return process.ExitUsage
 		}

@@ -28,7 +28,7 @@ func EscapeLine(text string) string { return EscapeExcept(text, "") }
 
 // EscapeBeginning returns the beginning of a text, escaped and on one line, for tables and lists.
 func EscapeBeginning(text string, characters int) string {
-	return EscapeLine(conversation.Brief(text, characters))
+	return EscapeLine(conversation.Excerpt(text, characters))
 }
 
 // EscapeExcept replaces each character that could move the cursor or break a line with an escape sequence. It

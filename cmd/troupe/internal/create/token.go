@@ -33,7 +33,8 @@ func (n *newToken) Run(term console.Terminal) error {
 		entry.Role = identity.Admin
 	}
 	if n.TTL < 0 {
-		return failure.Newf(failure.UserInvalidInput, "troupe new token", "--ttl: %s is negative; use a positive time, or 0 for a token that never expires", n.TTL)
+		return failure.Newf(failure.UserInvalidInput, "troupe new token", "--ttl: %s is negative; use a positive time, or 0 for a token that never expires",
+			n.TTL)
 	}
 	if n.TTL > 0 {
 		entry.Expires = time.Now().UTC().Add(n.TTL).Truncate(time.Second)

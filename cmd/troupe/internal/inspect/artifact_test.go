@@ -24,13 +24,13 @@ type artifactServer struct {
 	sends   int
 }
 
-func (l *artifactServer) GetArtifact(_ *troupev1.GetArtifactRequest, stream troupev1.SessionService_GetArtifactServer) error {
-	sum := sha256.Sum256(l.content)
-	a := &troupev1.Artifact{Name: "report", Version: 1, Size: int64(len(l.content)), Sha256: hex.EncodeToString(sum[:])}
+func (s *artifactServer) GetArtifact(_ *troupev1.GetArtifactRequest, stream troupev1.SessionService_GetArtifactServer) error {
+	sum := sha256.Sum256(s.content)
+	a := &troupev1.Artifact{Name: "report", Version: 1, Size: int64(len(s.content)), Sha256: hex.EncodeToString(sum[:])}
 	if err := stream.Send(&troupev1.GetArtifactResponse{Item: &troupev1.GetArtifactResponse_Artifact{Artifact: a}}); err != nil {
 		return err
 	}
-	return stream.Send(&troupev1.GetArtifactResponse{Item: &troupev1.GetArtifactResponse_Chunk{Chunk: l.content[:l.sends]}})
+	return stream.Send(&troupev1.GetArtifactResponse{Item: &troupev1.GetArtifactResponse_Chunk{Chunk: s.content[:s.sends]}})
 }
 
 func TestGetArtifact_WritesCompleteContentOrNothing(t *testing.T) {

@@ -9,5 +9,8 @@ import (
 )
 
 func TestToolList_NamesCapabilities(t *testing.T) {
-	require.Equal(t, "search (docs, web), clock", formatTools([]*troupev1.InstanceTool{{Name: "search", Capabilities: []string{"docs", "web"}}, {Name: "clock"}}))
+	require.Equal(t, "search (docs, web), clock", formatTools([]*troupev1.InstanceTool{
+		{Name: "search", Capabilities: []string{"docs", "web"}},
+		{Name: "clock"},
+	}))
 }

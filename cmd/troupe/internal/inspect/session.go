@@ -55,7 +55,8 @@ func (g *getSession) Run(ctx context.Context, term console.Terminal) error {
 		console.PrintRow(w, "last trace", s.GetLastTraceId())
 		fmt.Fprintln(w)
 		for _, m := range wire.MessagesFromProto(messages) {
-			fmt.Fprintf(w, "%d  turn %d  %s:\n%s\n\n", m.Sequence, m.Turn, console.EscapeLine(render.Speaker(m)), console.Escape(strings.TrimSpace(messageText(m))))
+			fmt.Fprintf(w, "%d  turn %d  %s:\n%s\n\n", m.Sequence, m.Turn, console.EscapeLine(render.Speaker(m)),
+				console.Escape(strings.TrimSpace(messageText(m))))
 		}
 	})
 }

@@ -25,7 +25,10 @@ func TestPrintWorkflow_PrintsPolicies(t *testing.T) {
 			Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_CAPABILITY,
 			Needs:    []string{"docs", "web"},
 		}},
-		{Name: "tax", Agent: "tax", End: true, Tools: &troupev1.ChoicePolicy{Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_MANUAL, Names: []string{"clock"}}},
+		{Name: "tax", Agent: "tax", End: true, Tools: &troupev1.ChoicePolicy{
+			Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_MANUAL,
+			Names:    []string{"clock"},
+		}},
 	}})
 	require.Contains(t, out.String(), "\ndesk: chooses by priority (law 10; tax 1)\n")
 	require.Contains(t, out.String(), "\nlaw: agent law, tools by capability (needs docs web), end\n")

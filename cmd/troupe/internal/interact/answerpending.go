@@ -14,18 +14,18 @@ import (
 
 // answerPending asks about the pending calls until none is left or the user postpones the remaining ones. It
 // returns false when the chat must end.
-func (t *chatSession) answerPending(ctx context.Context) bool {
+func (c *chatSession) answerPending(ctx context.Context) bool {
 	for {
-		answers, stays := t.askPendingOnce()
+		answers, stays := c.askPendingOnce()
 		if len(answers) == 0 {
 			return stays
 		}
 		if !stays {
-			t.printNote("Your decisions are sent; the other calls still wait.")
+			c.printNote("Your decisions are sent; the other calls still wait.")
 		}
-		later := t.postponed
-		t.send(ctx, answersRequest(answers))
-		t.postponed = later
+		later := c.postponed
+		c.send(ctx, answersRequest(answers))
+		c.postponed = later
 		if !stays {
 			return false
 		}
@@ -34,17 +34,17 @@ func (t *chatSession) answerPending(ctx context.Context) bool {
 
 // askPendingOnce asks once about each pending call that the user has not postponed. It returns false when the user
 // leaves. The decisions that the user already made are sent even then.
-func (t *chatSession) askPendingOnce() (answers []*troupev1.CallAnswer, stays bool) {
-	for _, p := range t.pending {
-		if t.isPostponed(p) {
+func (c *chatSession) askPendingOnce() (answers []*troupev1.CallAnswer, stays bool) {
+	for _, p := range c.pending {
+		if c.isPostponed(p) {
 			continue
 		}
-		a, ok := t.askDecision(p)
+		a, ok := c.askDecision(p)
 		switch {
 		case !ok:
 			return answers, false
 		case a == nil:
-			t.postpone(p)
+			c.postpone(p)
 			continue
 		}
 		answers = append(answers, a)
@@ -57,28 +57,28 @@ func (t *chatSession) askPendingOnce() (answers []*troupev1.CallAnswer, stays bo
 
 // isPostponed reports whether the user postponed the call, in this turn or in an earlier one. It does not compare
 // ids directly, because a call gets a new id in each turn.
-func (t *chatSession) isPostponed(p *troupev1.PendingCall) bool {
-	return slices.ContainsFunc(t.postponed, func(id string) bool { return execution.Answer{ID: id}.IsFor(p.GetId()) })
+func (c *chatSession) isPostponed(p *troupev1.PendingCall) bool {
+	return slices.ContainsFunc(c.postponed, func(id string) bool { return execution.Answer{ID: id}.IsFor(p.GetId()) })
 }
 
-func (t *chatSession) postpone(p *troupev1.PendingCall) {
-	t.postponed = append(t.postponed, p.GetId())
-	t.printNote("It waits. /pending asks again; a message in its place leaves it undone.")
+func (c *chatSession) postpone(p *troupev1.PendingCall) {
+	c.postponed = append(c.postponed, p.GetId())
+	c.printNote("It waits. /pending asks again; a message in its place leaves it undone.")
 }
 
 // askDecision asks the user to decide about one call. It returns a nil answer if the user postpones the call, and
 // false if the user leaves.
-func (t *chatSession) askDecision(p *troupev1.PendingCall) (*troupev1.CallAnswer, bool) {
-	fmt.Fprintf(t.term.Out, "\n%s\n", render.PendingCall(t.term, p))
+func (c *chatSession) askDecision(p *troupev1.PendingCall) (*troupev1.CallAnswer, bool) {
+	fmt.Fprintf(c.term.Out, "\n%s\n", render.PendingCall(c.term, p))
 	if p.GetNeeds() == troupev1.CallNeed_CALL_NEED_AUTH {
-		return t.askCredential(p)
+		return c.askCredential(p)
 	}
 	prompt, understand := "Allow it? y, n WHY, s WHY (stop the turn), Enter (later): ", parseApproval
 	if p.GetNeeds() == troupev1.CallNeed_CALL_NEED_RESULT {
 		prompt, understand = "Its result in one line, /fail WHY, or Enter (later): ", parseResult
 	}
 	for asked := time.Now(); ; {
-		text, ok := t.promptSince(prompt, asked)
+		text, ok := c.promptSince(prompt, asked)
 		text = strings.TrimSpace(text)
 		switch {
 		case !ok || text == "/quit":

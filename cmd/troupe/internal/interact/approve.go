@@ -63,8 +63,8 @@ func (d *denyCommand) Run(ctx context.Context, term console.Terminal) error {
 
 // sendVerdict sends one verdict for the named calls. If no calls are named, it prints all calls that wait for an
 // approval and sends the verdict for them.
-func (r *answerFlags) sendVerdict(ctx context.Context, term console.Terminal, session string, calls []string, verdict troupev1.CallVerdict, why string) error {
-	return r.sendAnswers(ctx, term, session, func(waiting []*troupev1.PendingCall) ([]*troupev1.CallAnswer, error) {
+func (f *answerFlags) sendVerdict(ctx context.Context, term console.Terminal, session string, calls []string, verdict troupev1.CallVerdict, why string) error {
+	return f.sendAnswers(ctx, term, session, func(waiting []*troupev1.PendingCall) ([]*troupev1.CallAnswer, error) {
 		if len(calls) == 0 {
 			for _, p := range waiting {
 				if p.GetNeeds() == troupev1.CallNeed_CALL_NEED_APPROVAL {
@@ -87,10 +87,10 @@ func (r *answerFlags) sendVerdict(ctx context.Context, term console.Terminal, se
 
 // sendAnswers calls choose with the pending calls, sends the answers that it returns, and prints the rest of the
 // turn.
-func (r *answerFlags) sendAnswers(ctx context.Context, term console.Terminal, session string,
+func (f *answerFlags) sendAnswers(ctx context.Context, term console.Terminal, session string,
 	choose func([]*troupev1.PendingCall) ([]*troupev1.CallAnswer, error),
 ) error {
-	return r.send(ctx, term, func(ctx context.Context, c *client.Client) (*troupev1.OrchestrateRequest, string, error) {
+	return f.send(ctx, term, func(ctx context.Context, c *client.Client) (*troupev1.OrchestrateRequest, string, error) {
 		ctx, cancel := context.WithTimeout(ctx, remote.Timeout)
 		defer cancel()
 		resp, err := c.Sessions.GetSession(ctx, &troupev1.GetSessionRequest{SessionId: session})

@@ -94,7 +94,8 @@ func TestAnswer_ReadsStandardInput(t *testing.T) {
 		d.RunCommand(t, console.ExitInputRequired, "", "ask", "--session", "s1", "number")
 		d.RunCommand(t, process.ExitOK, input, "answer", "s1", "1-1-2", "-", "--failed")
 		_, answers := d.LastRequest()
-		require.Empty(t, cmp.Diff([]*troupev1.CallAnswer{{Id: "1-1-2", Verdict: troupev1.CallVerdict_CALL_VERDICT_FAIL, Text: want}}, answers, protocmp.Transform()))
+		require.Empty(t, cmp.Diff([]*troupev1.CallAnswer{{Id: "1-1-2", Verdict: troupev1.CallVerdict_CALL_VERDICT_FAIL, Text: want}}, answers,
+			protocmp.Transform()))
 	}
 	for _, unfit := range []string{strings.Repeat("x", 256<<10+1), "\xff"} {
 		_, said := d.RunCommand(t, process.ExitUsage, unfit, "answer", "s1", "1-1-2", "-")

@@ -191,18 +191,18 @@ func startChat(t *testing.T, d *clitest.Mesh) *chatUser {
 	return s
 }
 
-func (s *chatUser) typeLine(text string) {
-	_, err := io.WriteString(s.input, text+"\n")
-	require.NoError(s.t, err)
+func (c *chatUser) typeLine(text string) {
+	_, err := io.WriteString(c.input, text+"\n")
+	require.NoError(c.t, err)
 }
 
 // expect reads the screen until the text appears.
-func (s *chatUser) expect(text string) {
-	s.t.Helper()
+func (c *chatUser) expect(text string) {
+	c.t.Helper()
 	var read strings.Builder
 	for !strings.HasSuffix(read.String(), text) {
-		r, _, err := s.screen.ReadRune()
-		require.NoError(s.t, err, "want %q behind %q", text, read.String())
+		r, _, err := c.screen.ReadRune()
+		require.NoError(c.t, err, "want %q behind %q", text, read.String())
 		read.WriteRune(r)
 	}
 }

@@ -15,11 +15,11 @@ import (
 
 // askCredential asks the user for the credential that a call needs. It returns a nil answer if the user postpones
 // the call, and false if the user leaves.
-func (t *chatSession) askCredential(p *troupev1.PendingCall) (*troupev1.CallAnswer, bool) {
-	t.hold.active.Store(t.term.ReadHidden != nil)
-	defer func() { t.hold.active.Store(false); t.hold.release() }()
+func (c *chatSession) askCredential(p *troupev1.PendingCall) (*troupev1.CallAnswer, bool) {
+	c.hold.active.Store(c.term.ReadHidden != nil)
+	defer func() { c.hold.active.Store(false); c.hold.release() }()
 	for asked := time.Now(); ; {
-		text, ok := t.promptSince("Give it? y (you type it next, unseen), n WHY, s WHY (stop the turn), Enter (later): ", asked)
+		text, ok := c.promptSince("Give it? y (you type it next, unseen), n WHY, s WHY (stop the turn), Enter (later): ", asked)
 		text = strings.TrimSpace(text)
 		switch {
 		case !ok || text == "/quit":
@@ -29,35 +29,35 @@ func (t *chatSession) askCredential(p *troupev1.PendingCall) (*troupev1.CallAnsw
 		}
 		verdict, why := parseApproval(text)
 		if verdict != troupev1.CallVerdict_CALL_VERDICT_APPROVE {
-			t.hold.release()
+			c.hold.release()
 			if verdict != 0 {
 				return &troupev1.CallAnswer{Id: p.GetId(), Verdict: verdict, Text: strings.ToValidUTF8(why, "\uFFFD")}, true
 			}
 			continue
 		}
-		credential, ok := t.readCredential()
+		credential, ok := c.readCredential()
 		if !ok || credential == "" {
 			return nil, ok
 		}
-		a, err := client.Seal(t.Session, p, secret.New(credential))
+		a, err := client.Seal(c.Session, p, secret.New(credential))
 		if err == nil {
 			return a, true
 		}
-		t.printNote("%s", console.Escape(failure.Plain(err)))
-		t.hold.release()
+		c.printNote("%s", console.Escape(failure.PlainMessage(err)))
+		c.hold.release()
 	}
 }
 
 // readCredential reads a line without echo. It returns false if the user leaves.
-func (t *chatSession) readCredential() (string, bool) {
-	fmt.Fprint(t.term.Out, "The credential: ")
-	defer fmt.Fprintln(t.term.Out)
-	if t.term.ReadHidden == nil {
+func (c *chatSession) readCredential() (string, bool) {
+	fmt.Fprint(c.term.Out, "The credential: ")
+	defer fmt.Fprintln(c.term.Out)
+	if c.term.ReadHidden == nil {
 		select {
-		case l, ok := <-t.lines:
-			t.hold.recordLine(l)
+		case l, ok := <-c.lines:
+			c.hold.recordLine(l)
 			return l.text, ok
-		case <-t.interrupts:
+		case <-c.interrupts:
 			return "", false
 		}
 	}
@@ -69,13 +69,13 @@ func (t *chatSession) readCredential() (string, bool) {
 	}
 	done := make(chan typed, 1)
 	go func() {
-		text, err := t.term.ReadHidden(ctx)
+		text, err := c.term.ReadHidden(ctx)
 		done <- typed{text, err}
 	}()
 	select {
 	case got := <-done:
 		return got.text, got.err == nil
-	case <-t.interrupts: // the running reader takes the next line, so no other reader may start
+	case <-c.interrupts: // the running reader takes the next line, so no other reader may start
 		stop()
 		<-done
 		return "", false

@@ -23,9 +23,9 @@ type credentialFlags struct {
 
 // readAuth reads the credentials that the flags refer to. Its errors never quote a value that could be a
 // credential.
-func (n credentialFlags) readAuth() (*troupev1.Auth, error) {
-	auth := execution.Auth{Actor: n.Actor, Credentials: map[string]secret.Value{}}
-	for _, flag := range n.Credential {
+func (c credentialFlags) readAuth() (*troupev1.Auth, error) {
+	auth := execution.Auth{Actor: c.Actor, Credentials: map[string]secret.Value{}}
+	for _, flag := range c.Credential {
 		name, from, _ := strings.Cut(flag, "=")
 		source, at, _ := strings.Cut(from, ":")
 		if name == "" || at == "" || source != "env" && source != "file" {
@@ -56,8 +56,8 @@ func (n credentialFlags) readAuth() (*troupev1.Auth, error) {
 }
 
 // repeatHint returns the flags that the user must add to send the same request again.
-func (n credentialFlags) repeatHint() string {
-	if len(n.Credential) == 0 {
+func (c credentialFlags) repeatHint() string {
+	if len(c.Credential) == 0 {
 		return ""
 	}
 	return ", and the same --credential"

@@ -51,37 +51,37 @@ func readLines(ctx context.Context, r io.Reader, h *inputHold) <-chan inputLine 
 
 // prompt prints the prompt and returns the next line. It returns false at the end of the input, or when the user
 // leaves.
-func (t *chatSession) prompt(prompt string) (string, bool) { return t.promptSince(prompt, time.Time{}) }
+func (c *chatSession) prompt(prompt string) (string, bool) { return c.promptSince(prompt, time.Time{}) }
 
 // promptSince works like prompt but ignores lines that the user typed before the given time. Such a line cannot
 // answer a question that was not yet on the screen.
-func (t *chatSession) promptSince(prompt string, asked time.Time) (string, bool) {
-	prompt = t.term.ApplyStyle(console.Bold, prompt)
-	for !t.terminated {
-		fmt.Fprint(t.term.Out, prompt)
+func (c *chatSession) promptSince(prompt string, asked time.Time) (string, bool) {
+	prompt = c.term.ApplyStyle(console.Bold, prompt)
+	for !c.terminated {
+		fmt.Fprint(c.term.Out, prompt)
 		select {
-		case l, ok := <-t.lines:
-			t.hold.recordLine(l)
+		case l, ok := <-c.lines:
+			c.hold.recordLine(l)
 			switch {
 			case !ok:
-				fmt.Fprintln(t.term.Out)
+				fmt.Fprintln(c.term.Out)
 				return "", false
-			case t.term.Interactive && l.readAt.Before(asked):
-				t.hold.release()
-				t.printNote("Not used as an answer, because you typed it earlier: %s", console.EscapeBeginning(l.text, 60))
+			case c.term.Interactive && l.readAt.Before(asked):
+				c.hold.release()
+				c.printNote("Not used as an answer, because you typed it earlier: %s", console.EscapeBeginning(l.text, 60))
 				continue
-			case !t.term.Interactive:
-				fmt.Fprintln(t.term.Out, console.EscapeLine(l.text)) // a terminal has already echoed the line
+			case !c.term.Interactive:
+				fmt.Fprintln(c.term.Out, console.EscapeLine(l.text)) // a terminal has already echoed the line
 			}
-			t.interruptedOnce = false
+			c.interruptedOnce = false
 			return l.text, true
-		case by := <-t.interrupts:
-			fmt.Fprintln(t.term.Out)
-			if by != os.Interrupt || t.interruptedOnce {
+		case by := <-c.interrupts:
+			fmt.Fprintln(c.term.Out)
+			if by != os.Interrupt || c.interruptedOnce {
 				return "", false
 			}
-			t.interruptedOnce = true
-			t.printNote("Press Ctrl-C again to leave.")
+			c.interruptedOnce = true
+			c.printNote("Press Ctrl-C again to leave.")
 		}
 	}
 	return "", false

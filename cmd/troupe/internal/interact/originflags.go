@@ -16,23 +16,23 @@ type originFlags struct {
 }
 
 // origin returns the trace to continue, as the request names it (nil if the flags name none).
-func (e originFlags) origin() *troupev1.From {
+func (o originFlags) origin() *troupev1.From {
 	switch {
-	case e.Resume != "":
-		return &troupev1.From{TraceId: e.Resume}
-	case e.From != "":
-		return &troupev1.From{TraceId: e.From, Step: e.Step, Fork: true}
+	case o.Resume != "":
+		return &troupev1.From{TraceId: o.Resume}
+	case o.From != "":
+		return &troupev1.From{TraceId: o.From, Step: o.Step, Fork: true}
 	default:
 		return nil
 	}
 }
 
 // validate rejects flags that exclude each other. Its argument says whether the command has a text or a file.
-func (e originFlags) validate(said bool) error {
+func (o originFlags) validate(said bool) error {
 	switch {
-	case e.Resume != "" && (e.From != "" || said):
+	case o.Resume != "" && (o.From != "" || said):
 		return errors.New("--resume continues the original request: leave the text, --file and --from out")
-	case (e.From != "") != (e.Step > 0):
+	case (o.From != "") != (o.Step > 0):
 		return errors.New("--from TRACE and --step N (from 1) go together")
 	default:
 		return nil
@@ -40,12 +40,12 @@ func (e originFlags) validate(said bool) error {
 }
 
 // repeatHint returns a hint with the flags that send the same request again (empty when the text is enough).
-func (e originFlags) repeatHint() string {
+func (o originFlags) repeatHint() string {
 	switch {
-	case e.Resume != "":
-		return "ask for the same with: --resume " + console.QuoteForShell(e.Resume)
-	case e.From != "":
-		return fmt.Sprintf("ask for the same with: --from %s --step %d", console.QuoteForShell(e.From), e.Step)
+	case o.Resume != "":
+		return "ask for the same with: --resume " + console.QuoteForShell(o.Resume)
+	case o.From != "":
+		return fmt.Sprintf("ask for the same with: --from %s --step %d", console.QuoteForShell(o.From), o.Step)
 	default:
 		return ""
 	}

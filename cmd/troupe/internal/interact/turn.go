@@ -27,28 +27,28 @@ type turnFlags struct {
 
 // send sends the request that begin returns and prints the events. It returns an exit code that reflects how the
 // turn ended. The second result of begin tells the user how to send the same request again.
-func (s *turnFlags) send(ctx context.Context, term console.Terminal,
+func (t *turnFlags) send(ctx context.Context, term console.Terminal,
 	begin func(context.Context, *client.Client) (_ *troupev1.OrchestrateRequest, again string, _ error),
 ) error {
-	auth, err := s.readAuth()
+	auth, err := t.readAuth()
 	if err != nil {
 		return err
 	}
-	c, conn, err := s.Dial()
+	c, conn, err := t.Dial()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
 	req, again, err := begin(ctx, c)
 	if err != nil {
-		return s.ExplainError(err)
+		return t.ExplainError(err)
 	}
-	req.RequestId, req.Auth = s.RequestID, auth
-	if s.Timeout != 0 {
-		req.Timeout = durationpb.New(s.Timeout)
+	req.RequestId, req.Auth = t.RequestID, auth
+	if t.Timeout != 0 {
+		req.Timeout = durationpb.New(t.Timeout)
 	}
-	v := &render.View{Terminal: term, Server: s.Server, User: req.GetUserId()}
-	admitted, err := v.Show(s.JSON, remote.NewRetryingClient(c, term).Turn(ctx, req))
+	v := &render.View{Terminal: term, Server: t.Server, User: req.GetUserId()}
+	admitted, err := v.Show(t.JSON, remote.NewRetryingClient(c, term).Turn(ctx, req))
 	if _, ended := errors.AsType[console.ExitCode](err); err != nil && !ended && (admitted || mayHaveStarted(err)) {
 		if again == "" {
 			again = "send the same text with: --session " + req.GetSessionId()
@@ -61,9 +61,9 @@ func (s *turnFlags) send(ctx context.Context, term console.Terminal,
 			Priority: req.Priority, Tag: req.GetTags(), //nolint:protogetter // an unset priority is not 0
 		}
 		fmt.Fprintf(term.Err, "The turn may have begun, and continue without you. To see how it ends, %s --request-id %s%s\n",
-			again, req.GetRequestId(), budgetFlagsToRepeat(req.GetBudget())+asked.flagsToRepeat()+s.repeatHint())
+			again, req.GetRequestId(), budgetFlagsToRepeat(req.GetBudget())+asked.flagsToRepeat()+t.repeatHint())
 	}
-	return s.ExplainError(err)
+	return t.ExplainError(err)
 }
 
 // mayHaveStarted reports whether a turn may be running although the call failed with this error.

@@ -19,20 +19,20 @@ type turnOptionFlags struct {
 }
 
 // flagsToRepeat returns the flags that set the same options again.
-func (l turnOptionFlags) flagsToRepeat() (flags string) {
-	if l.Profile != "" {
-		flags += " --profile " + console.QuoteForShell(l.Profile)
+func (t turnOptionFlags) flagsToRepeat() (flags string) {
+	if t.Profile != "" {
+		flags += " --profile " + console.QuoteForShell(t.Profile)
 	}
-	for _, need := range l.Need {
+	for _, need := range t.Need {
 		flags += " --need " + console.QuoteForShell(need)
 	}
-	for _, name := range slices.Sorted(maps.Keys(l.Metadata)) {
-		flags += " --metadata " + console.QuoteForShell(name+"="+l.Metadata[name])
+	for _, name := range slices.Sorted(maps.Keys(t.Metadata)) {
+		flags += " --metadata " + console.QuoteForShell(name+"="+t.Metadata[name])
 	}
-	if l.Priority != nil {
-		flags += fmt.Sprintf(" --priority %d", *l.Priority)
+	if t.Priority != nil {
+		flags += fmt.Sprintf(" --priority %d", *t.Priority)
 	}
-	for _, tag := range l.Tag {
+	for _, tag := range t.Tag {
 		flags += " --tag " + console.QuoteForShell(tag)
 	}
 	return flags

@@ -22,18 +22,18 @@ type deadlineRecorder struct {
 	callTimeout time.Duration
 }
 
-func (s *deadlineRecorder) recordDeadline(ctx context.Context) {
+func (d *deadlineRecorder) recordDeadline(ctx context.Context) {
 	deadline, _ := ctx.Deadline()
-	s.callTimeout = time.Until(deadline)
+	d.callTimeout = time.Until(deadline)
 }
 
-func (s *deadlineRecorder) PauseAgent(ctx context.Context, _ *troupev1.PauseAgentRequest) (*troupev1.PauseAgentResponse, error) {
-	s.recordDeadline(ctx)
+func (d *deadlineRecorder) PauseAgent(ctx context.Context, _ *troupev1.PauseAgentRequest) (*troupev1.PauseAgentResponse, error) {
+	d.recordDeadline(ctx)
 	return &troupev1.PauseAgentResponse{}, nil
 }
 
-func (s *deadlineRecorder) ResumeAgent(ctx context.Context, _ *troupev1.ResumeAgentRequest) (*troupev1.ResumeAgentResponse, error) {
-	s.recordDeadline(ctx)
+func (d *deadlineRecorder) ResumeAgent(ctx context.Context, _ *troupev1.ResumeAgentRequest) (*troupev1.ResumeAgentResponse, error) {
+	d.recordDeadline(ctx)
 	return &troupev1.ResumeAgentResponse{}, nil
 }
 
@@ -67,7 +67,8 @@ func TestOperate_PrintsWhetherAgentIsQuarantined(t *testing.T) {
 		require.Zero(t, run(t.Context(), append(line, "--addr", addr), console.Terminal{Out: &told, Err: &told}), told.String())
 		return told.String()
 	}
-	require.Regexp(t, `slow-1 +ready +-\nagent slow still gets no steps: it is quarantined for \ds: it lies; end the quarantine with: troupe release slow\n$`, said("resume", "slow"))
+	require.Regexp(t,
+		`slow-1 +ready +-\nagent slow still gets no steps: it is quarantined for \ds: it lies; end the quarantine with: troupe release slow\n$`, said("resume", "slow"))
 	require.NotContains(t, said("resume", "other"), "agent other")
 	require.Equal(t, "agent slow is no longer quarantined; instances that were paused before stay paused, until: troupe resume slow\n"+
 		"no instance of it takes steps: none is registered, or each is paused or drains\n", said("release", "slow"))

@@ -13,7 +13,7 @@ func BudgetKinds() []budget.Kind { return append(budget.Kinds(), budget.Depth) }
 func BudgetLimits(b *troupev1.Budget) (all []string) {
 	limits := wire.LimitsFromProto(b)
 	for _, k := range BudgetKinds() {
-		if n := limits.Of(k); n != budget.Unlimited {
+		if n := limits.Get(k); n != budget.Unlimited {
 			all = append(all, string(k)+" "+k.Text(n))
 		}
 	}

@@ -20,28 +20,28 @@ func NewChatView(term console.Terminal) *ChatView {
 }
 
 // PrintEvent prints an event, or nothing if users of a chat do not need it.
-func (r *ChatView) PrintEvent(e *troupev1.Event) {
+func (c *ChatView) PrintEvent(e *troupev1.Event) {
 	call := func(id string) string { return fmt.Sprint(e.GetStep(), " ", id) }
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_TurnStarted, *troupev1.Event_Plan, *troupev1.Event_RoutingDecision, *troupev1.Event_StepFinished, *troupev1.Event_ToolCallPending:
 	case *troupev1.Event_StepStarted:
-		r.streamed = ""
+		c.streamed = ""
 	case *troupev1.Event_TextDelta:
-		if r.speaker != e.GetAgent() {
-			r.speaker = e.GetAgent()
-			r.printLine("%s", r.Terminal.ApplyStyle(console.Dim, console.EscapeLine(r.speaker)+":"))
+		if c.speaker != e.GetAgent() {
+			c.speaker = e.GetAgent()
+			c.printLine("%s", c.Terminal.ApplyStyle(console.Dim, console.EscapeLine(c.speaker)+":"))
 		}
-		r.printText(p.TextDelta.GetText())
+		c.printText(p.TextDelta.GetText())
 	case *troupev1.Event_ToolCallStarted:
-		r.tools[call(p.ToolCallStarted.GetCallId())] = console.EscapeBeginning(p.ToolCallStarted.GetArguments(), 60)
+		c.tools[call(p.ToolCallStarted.GetCallId())] = console.EscapeBeginning(p.ToolCallStarted.GetArguments(), 60)
 	case *troupev1.Event_ToolCallFinished:
 		f := p.ToolCallFinished
-		r.printLine("  %s", r.Terminal.ApplyStyle(console.Dim, fmt.Sprintf("tool %s %s → %s after %s: %s", console.EscapeLine(f.GetTool()),
-			r.tools[call(f.GetCallId())],
+		c.printLine("  %s", c.Terminal.ApplyStyle(console.Dim, fmt.Sprintf("tool %s %s → %s after %s: %s", console.EscapeLine(f.GetTool()),
+			c.tools[call(f.GetCallId())],
 			ToolStatus(f.GetStatus()), console.FormatDuration(f.GetDuration()), console.EscapeBeginning(f.GetSummary(), 80))))
 	case *troupev1.Event_TurnResult:
-		r.printResult(p.TurnResult)
+		c.printResult(p.TurnResult)
 	default:
-		r.View.PrintEvent(e)
+		c.View.PrintEvent(e)
 	}
 }

@@ -99,7 +99,7 @@ func (b *a2aBridge) checkMesh(mesh *client.Client, term console.Terminal) proces
 		err = grpcfailure.FromStatus("troupe a2a", err)
 		if ctx.Err() == nil && failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) {
 			err = remote.Server{Addr: b.Server, TLS: b.TLS}.ExplainError(err)
-			fmt.Fprintf(term.Err, "troupe: %s. Requests fail until it can be reached.\n", console.Escape(failure.Plain(err)))
+			fmt.Fprintf(term.Err, "troupe: %s. Requests fail until it can be reached.\n", console.Escape(failure.PlainMessage(err)))
 		}
 		<-ctx.Done()
 		return nil

@@ -227,21 +227,21 @@ func Go[V any](t *T, call func() (V, error)) *Call[V] {
 }
 
 // Wait waits for the call and returns its result. It fails the check after the limit.
-func (p *Call[V]) Wait(t *T, what string, limit time.Duration) (V, error) {
+func (c *Call[V]) Wait(t *T, what string, limit time.Duration) (V, error) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
-	case <-p.done:
+	case <-c.done:
 	case <-timer.C:
 		t.Failf("%s: expected an answer within %s, actual none", what, limit)
 	}
-	return p.Value, p.Err
+	return c.Value, c.Err
 }
 
 // Running reports whether the call has not returned yet.
-func (p *Call[V]) Running() bool {
+func (c *Call[V]) Running() bool {
 	select {
-	case <-p.done:
+	case <-c.done:
 		return false
 	default:
 		return true

@@ -32,7 +32,8 @@ func startupHookChecks() []check.Check {
 			Title: "Concurrent calls run the startup hook once: when that fails, all of them fail.",
 		},
 		{
-			ID: "startup/failing-hook-terminates", Requirement: "LC-10", Run: requireStartupFails(check.InstanceSpec{Startup: check.HookFails}, hookFailureModes...),
+			ID: "startup/failing-hook-terminates", Requirement: "LC-10", Run: requireStartupFails(check.InstanceSpec{Startup: check.HookFails},
+				hookFailureModes...),
 			Title: "When the startup hook fails the caller gets the cause, AGENT_LOGIC or RESOURCE_TOOL, and the instance is TERMINATED.",
 		},
 		{

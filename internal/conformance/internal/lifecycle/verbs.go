@@ -99,52 +99,52 @@ func verbChecks() []check.Check {
 	return checks
 }
 
-func (r verbCase) run(t *check.T) {
-	in := r.reachState(t)
+func (v verbCase) run(t *check.T) {
+	in := v.reachState(t)
 	before := in.Status()
-	joins := r.verb == "startup" && r.state == check.Initializing
+	joins := v.verb == "startup" && v.state == check.Initializing
 	if !joins { // a start that ends by itself may have ended already
-		check.Equal(t, "state before the verb", r.state, before.GetState())
+		check.Equal(t, "state before the verb", v.state, before.GetState())
 	}
-	reply, err := in.CallVerb(r.verb)
-	if r.rejectMode != failure.Unknown {
-		e := t.FailureWithMode(r.verb, err, r.rejectMode)
-		if r.rejectMode == failure.AgentState {
-			check.Equal(t, "fact actual_state of the failure", strings.ToLower(check.StateName(r.state)), e.Facts["actual_state"])
+	reply, err := in.CallVerb(v.verb)
+	if v.rejectMode != failure.Unknown {
+		e := t.FailureWithMode(v.verb, err, v.rejectMode)
+		if v.rejectMode == failure.AgentState {
+			check.Equal(t, "fact actual_state of the failure", strings.ToLower(check.StateName(v.state)), e.Facts["actual_state"])
 			required := e.Facts["required_state"]
-			t.True(strings.Contains(required, requiredStates[r.verb]), "fact required_state of the failure", requiredStates[r.verb]+" among it",
+			t.True(strings.Contains(required, requiredStates[v.verb]), "fact required_state of the failure", requiredStates[v.verb]+" among it",
 				check.FormatValue(required))
 		}
 		in.RequireUnchanged("a rejected verb", before)
 		return
 	}
-	t.NoError(r.verb, err)
+	t.NoError(v.verb, err)
 	if reply != nil {
-		check.Equal(t, "state in the reply", r.nextState, reply.GetState())
+		check.Equal(t, "state in the reply", v.nextState, reply.GetState())
 	}
-	if r.transitions == 0 {
-		if r.verb == "step" { // the stream may end shortly before in_flight is lowered
+	if v.transitions == 0 {
+		if v.verb == "step" { // the stream may end shortly before in_flight is lowered
 			in.AwaitSteps(before.GetInFlight(), check.AnswerLimit)
 		}
-		in.RequireUnchanged(r.verb, before)
+		in.RequireUnchanged(v.verb, before)
 		return
 	}
-	after := in.RequireState("after the verb", r.nextState)
+	after := in.RequireState("after the verb", v.nextState)
 	if joins {
 		check.Equal(t, "state_version after one start", 2, after.GetStateVersion())
 		return
 	}
-	check.Equal(t, "transitions that the verb made", r.transitions, after.GetStateVersion()-before.GetStateVersion())
+	check.Equal(t, "transitions that the verb made", v.transitions, after.GetStateVersion()-before.GetStateVersion())
 }
 
 // reachState creates an instance and brings it to the state in which the verb is called.
-func (r verbCase) reachState(t *check.T) *check.Instance {
-	if r.state == check.Uninitialized {
+func (v verbCase) reachState(t *check.T) *check.Instance {
+	if v.state == check.Uninitialized {
 		return t.MakeInstance(check.InstanceSpec{})
 	}
-	if r.state == check.Initializing {
+	if v.state == check.Initializing {
 		hook := check.HookHangs // keeps the instance in INITIALIZING
-		if r.verb == "startup" {
+		if v.verb == "startup" {
 			hook = check.HookSlow
 		}
 		in := t.MakeInstance(check.InstanceSpec{Startup: hook, StartupTimeout: check.CheckTimeout})
@@ -153,10 +153,10 @@ func (r verbCase) reachState(t *check.T) *check.Instance {
 		return in
 	}
 	in := t.StartInstance(check.InstanceSpec{})
-	switch r.state {
+	switch v.state {
 	case check.Busy:
 		text := "sleep 30s"
-		if r.verb == "pause" {
+		if v.verb == "pause" {
 			text = "sleep 1500ms" // long enough for the verb to arrive while the step runs
 		}
 		in.StartStep(text).AwaitAdmission(t)

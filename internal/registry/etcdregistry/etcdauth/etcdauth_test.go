@@ -99,7 +99,10 @@ func TestProvision_RequiresACertificate(t *testing.T) {
 	require.NoError(t, err)
 	root, err := foreign.ExternalUserCredentials(etcdauth.Root)
 	require.NoError(t, err)
-	for name, client := range map[string]*clientv3.Client{"of another CA": etcd.ClientWith(root), "in plain text": etcd.PlaintextClient(), "with none": etcd.AnonymousClient()} {
+	for name, client := range map[string]*clientv3.Client{
+		"of another CA": etcd.ClientWith(root), "in plain text": etcd.PlaintextClient(),
+		"with none": etcd.AnonymousClient(),
+	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		_, err := client.Get(ctx, "/troupe/v1/reg/a/1")
 		cancel()

@@ -33,11 +33,11 @@ func Conversation(step execution.Step, tokens int64) []conversation.Message {
 // latestRounds returns the latest rounds of a step that have about the given tokens together with its history.
 func latestRounds(step execution.Step, tokens int64) []conversation.Rounds {
 	for _, m := range step.History {
-		tokens -= conversation.Tokens(m)
+		tokens -= conversation.EstimateTokens(m)
 	}
 	for i, r := range slices.Backward(step.Rounds) {
 		for _, m := range r.Messages {
-			tokens -= conversation.Tokens(m)
+			tokens -= conversation.EstimateTokens(m)
 		}
 		if tokens < 0 {
 			return step.Rounds[i+1:]

@@ -171,7 +171,7 @@ func (r *resolution) value(ctx context.Context, key string, optional bool) strin
 	m := r.turn.Memory()
 	value, err := lookup(ctx, m, key)
 	if err == nil {
-		source := conversation.GravestSource(r.turn.Untrusted(), m.Untrusted())
+		source := conversation.MostRestrictiveSource(r.turn.Untrusted(), m.Untrusted())
 		if source == "" || value == "" {
 			return value
 		}

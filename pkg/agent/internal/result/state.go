@@ -22,6 +22,6 @@ func CutForState(text string) (string, error) {
 		if err != nil || len(asJSON) <= MaxStateBytes {
 			return text, err
 		}
-		text = conversation.Cut(text, min(MaxStateBytes, len(text)*9/10))
+		text = conversation.Truncate(text, min(MaxStateBytes, len(text)*9/10))
 	}
 }

@@ -58,11 +58,11 @@ func (t *Tally) addObservation(c event.ToolFinished) {
 	if c.Status != event.ToolSuccess || c.Result == "" || len(t.Observations) == execution.MaxObservations {
 		return
 	}
-	t.Observations = append(t.Observations, conversation.Cut("Used tool: "+c.Tool+"\n"+c.Result, MaxObservationBytes))
+	t.Observations = append(t.Observations, conversation.Truncate("Used tool: "+c.Tool+"\n"+c.Result, MaxObservationBytes))
 }
 
 func (t *Tally) addTools(tools ...string) {
 	for _, name := range tools[:min(len(tools), maxToolsCalled-len(t.Tools))] {
-		t.Tools = append(t.Tools, conversation.Brief(name, maxToolName))
+		t.Tools = append(t.Tools, conversation.Excerpt(name, maxToolName))
 	}
 }

@@ -1,5 +1,5 @@
-// Package keep lets a plugin remember values by name in the agent's own state (the AGENT tier), for example one
-// for each session or turn. The number of names is bounded.
+// Package keep lets a plugin store values by name in the agent's own state (the AGENT tier), for example one for
+// each session or turn. The number of names is limited.
 package keep
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Limit is how many names are kept. A new name replaces the least recently used one.
-const Limit = 10_000
+// MaxNames is how many names are stored. A new name replaces the least recently used one.
+const MaxNames = 10_000
 
 // Values holds one value of a plugin for each name, such as a session or a turn, until the agent closes. It is safe for
 // concurrent use.
@@ -19,17 +19,17 @@ type Values[T any] struct {
 	mu  sync.Mutex
 }
 
-// New returns the values under a key of the agent's own state, which begins with "_".
+// New returns the Values that are stored under a key of the agent's own state. The key must begin with "_".
 func New[T any](key string) *Values[T] { return &Values[T]{key: key} }
 
-// Do calls change with the value of a name, which is initially the zero T. Calls are serialized, so change must
-// not wait for anything.
-func (v *Values[T]) Do(state *ownership.AgentState, name string, change func(*T)) error {
+// Update calls change with the value of a name, which is initially the zero T. Calls are serialized, so change
+// must not block.
+func (v *Values[T]) Update(state *ownership.AgentState, name string, change func(*T)) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	kept := v.listIn(state)
 	if kept == nil {
-		kept = &recencyList[T]{at: map[string]*list.Element{}}
+		kept = &recencyList[T]{elements: map[string]*list.Element{}}
 		if err := state.Set(v.key, kept); err != nil {
 			return err
 		}
@@ -38,12 +38,12 @@ func (v *Values[T]) Do(state *ownership.AgentState, name string, change func(*T)
 	return nil
 }
 
-// Get returns the value of a name, and whether there is one.
+// Get returns the value of a name, and whether the name has a value.
 func (v *Values[T]) Get(state *ownership.AgentState, name string) (value T, ok bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	kept := v.listIn(state)
-	if kept == nil || kept.at[name] == nil {
+	if kept == nil || kept.elements[name] == nil {
 		return value, false
 	}
 	return *kept.touch(name), true
@@ -55,10 +55,10 @@ func (v *Values[T]) listIn(state *ownership.AgentState) *recencyList[T] {
 	return kept
 }
 
-// recencyList orders values by their last use.
+// recencyList holds values in the order of their last use.
 type recencyList[T any] struct {
-	order list.List // of *entry[T]; the one used last in front
-	at    map[string]*list.Element
+	order    list.List // elements are *entry[T]; the most recently used comes first
+	elements map[string]*list.Element
 }
 
 type entry[T any] struct {
@@ -67,15 +67,15 @@ type entry[T any] struct {
 }
 
 func (r *recencyList[T]) touch(name string) *T {
-	e, ok := r.at[name]
+	e, ok := r.elements[name]
 	if !ok {
 		e = r.order.PushFront(&entry[T]{name: name})
-		r.at[name] = e
+		r.elements[name] = e
 	}
 	r.order.MoveToFront(e)
-	if r.order.Len() > Limit {
+	if r.order.Len() > MaxNames {
 		last := r.order.Back()
-		delete(r.at, last.Value.(*entry[T]).name)
+		delete(r.elements, last.Value.(*entry[T]).name)
 		r.order.Remove(last)
 	}
 	return &e.Value.(*entry[T]).value

@@ -15,10 +15,10 @@ import (
 func TestValues_DropTheLeastRecentlyUsed(t *testing.T) {
 	state := ownership.NewAgentState("test", nil, nil)
 	values := keep.New[int]("_test")
-	set := func(name string) { require.NoError(t, values.Do(state, name, func(n *int) { *n++ })) }
+	set := func(name string) { require.NoError(t, values.Update(state, name, func(n *int) { *n++ })) }
 	set("first")
 	set("second")
-	for i := range keep.Limit - 2 {
+	for i := range keep.MaxNames - 2 {
 		set(strconv.Itoa(i))
 	}
 	n, ok := values.Get(state, "first")
@@ -43,7 +43,7 @@ func TestValues_AreSafeForConcurrentUse(t *testing.T) {
 	var all sync.WaitGroup
 	for range 50 {
 		all.Go(func() {
-			if err := values.Do(state, "one", func(n *int) { *n++ }); err != nil {
+			if err := values.Update(state, "one", func(n *int) { *n++ }); err != nil {
 				t.Error(err)
 			}
 		})
@@ -53,7 +53,7 @@ func TestValues_AreSafeForConcurrentUse(t *testing.T) {
 	require.Equal(t, 50, n)
 }
 
-func TestValues_AreTheAgentsOwn(t *testing.T) {
-	err := keep.New[int]("user:test").Do(ownership.NewAgentState("test", nil, nil), "one", func(*int) {})
+func TestValues_BelongToOneAgent(t *testing.T) {
+	err := keep.New[int]("user:test").Update(ownership.NewAgentState("test", nil, nil), "one", func(*int) {})
 	require.True(t, failure.Is(err, failure.StateViolation), "%v", err)
 }

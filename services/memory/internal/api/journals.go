@@ -13,21 +13,21 @@ import (
 )
 
 // Journal implements troupev1.MemoryServiceServer.
-func (s journals) Journal(ctx context.Context, r *troupev1.JournalRequest) (*troupev1.JournalResponse, error) {
+func (j journals) Journal(ctx context.Context, r *troupev1.JournalRequest) (*troupev1.JournalResponse, error) {
 	const op = "memory.Record"
 	entries := wire.EntriesFromProto(r.GetEntries())
 	if err := checkEntries(op, entries); err != nil {
 		return nil, err
 	}
-	if err := s.store.Record(ctx, leaseFromRequest(ctx, r), int(r.GetStep()), entries); err != nil {
+	if err := j.store.Record(ctx, leaseFromRequest(ctx, r), int(r.GetStep()), entries); err != nil {
 		return nil, err
 	}
 	return &troupev1.JournalResponse{}, nil
 }
 
 // LoadJournal implements troupev1.MemoryServiceServer.
-func (s journals) LoadJournal(ctx context.Context, r *troupev1.LoadJournalRequest) (*troupev1.LoadJournalResponse, error) {
-	entries, err := s.store.LoadJournal(ctx, leaseFromRequest(ctx, r), int(r.GetStep()), int(r.GetAfter()))
+func (j journals) LoadJournal(ctx context.Context, r *troupev1.LoadJournalRequest) (*troupev1.LoadJournalResponse, error) {
+	entries, err := j.store.LoadJournal(ctx, leaseFromRequest(ctx, r), int(r.GetStep()), int(r.GetAfter()))
 	if err != nil {
 		return nil, err
 	}
@@ -35,8 +35,8 @@ func (s journals) LoadJournal(ctx context.Context, r *troupev1.LoadJournalReques
 }
 
 // GetRecording implements troupev1.MemoryServiceServer.
-func (s journals) GetRecording(ctx context.Context, r *troupev1.GetRecordingRequest) (*troupev1.GetRecordingResponse, error) {
-	entries, err := s.store.Recording(ctx, sessionRef(ctx, r.GetSessionId()), r.GetTurnId(), int(r.GetStep()), int(r.GetFrom()))
+func (j journals) GetRecording(ctx context.Context, r *troupev1.GetRecordingRequest) (*troupev1.GetRecordingResponse, error) {
+	entries, err := j.store.Recording(ctx, sessionRef(ctx, r.GetSessionId()), r.GetTurnId(), int(r.GetStep()), int(r.GetFrom()))
 	if err != nil {
 		return nil, err
 	}
@@ -44,8 +44,8 @@ func (s journals) GetRecording(ctx context.Context, r *troupev1.GetRecordingRequ
 }
 
 // LoadRounds implements troupev1.MemoryServiceServer.
-func (s journals) LoadRounds(ctx context.Context, r *troupev1.LoadRoundsRequest) (*troupev1.LoadRoundsResponse, error) {
-	steps, err := s.store.LoadRounds(ctx, sessionRef(ctx, r.GetSessionId()), r.GetAgent(), r.GetFrom())
+func (j journals) LoadRounds(ctx context.Context, r *troupev1.LoadRoundsRequest) (*troupev1.LoadRoundsResponse, error) {
+	steps, err := j.store.LoadRounds(ctx, sessionRef(ctx, r.GetSessionId()), r.GetAgent(), r.GetFrom())
 	if err != nil {
 		return nil, err
 	}

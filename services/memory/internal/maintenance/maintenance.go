@@ -89,29 +89,29 @@ func New(cfg Config) (*Maintainer, error) {
 }
 
 // Run deletes unused sessions and compacts long ones until ctx ends.
-func (k *Maintainer) Run(ctx context.Context, ready func()) error {
+func (m *Maintainer) Run(ctx context.Context, ready func()) error {
 	ready()
 	var work sync.WaitGroup
 	defer work.Wait()
-	if k.cfg.Retention > 0 {
-		work.Go(func() { k.expirePeriodically(ctx) })
+	if m.cfg.Retention > 0 {
+		work.Go(func() { m.expirePeriodically(ctx) })
 	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case ref := <-k.checkQueue:
-			k.checkSession(ctx, ref)
+		case ref := <-m.checkQueue:
+			m.checkSession(ctx, ref)
 		}
 	}
 }
 
 // expirePeriodically deletes unused sessions, once per interval, until ctx ends.
-func (k *Maintainer) expirePeriodically(ctx context.Context) {
-	tick := time.NewTicker(k.cfg.Interval)
+func (m *Maintainer) expirePeriodically(ctx context.Context) {
+	tick := time.NewTicker(m.cfg.Interval)
 	defer tick.Stop()
 	for {
-		k.expireSessions(ctx)
+		m.expireSessions(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -121,68 +121,68 @@ func (k *Maintainer) expirePeriodically(ctx context.Context) {
 }
 
 // expireSessions deletes the unused sessions of all tenants.
-func (k *Maintainer) expireSessions(ctx context.Context) {
+func (m *Maintainer) expireSessions(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, expireTimeout)
 	defer cancel()
 	count := 0
-	tenants, err := k.cfg.Store.Tenants(ctx)
+	tenants, err := m.cfg.Store.Tenants(ctx)
 	for _, tenant := range tenants {
-		deleted, failed := k.cfg.Store.Expire(ctx, tenant, k.cfg.Retention)
+		deleted, failed := m.cfg.Store.Expire(ctx, tenant, m.cfg.Retention)
 		count, err = count+deleted, errors.Join(err, failed)
 	}
 	if count > 0 {
-		k.expiredCounter.Add(ctx, int64(count))
-		k.cfg.Log.Info("unused sessions were deleted", zap.Int("sessions", count), zap.Duration("retention", k.cfg.Retention))
+		m.expiredCounter.Add(ctx, int64(count))
+		m.cfg.Log.Info("unused sessions were deleted", zap.Int("sessions", count), zap.Duration("retention", m.cfg.Retention))
 	}
 	if err != nil && ctx.Err() == nil {
-		k.cfg.Log.Warn("some unused sessions could not be deleted; deletion is retried later", zap.Error(err))
+		m.cfg.Log.Warn("some unused sessions could not be deleted; deletion is retried later", zap.Error(err))
 	}
 }
 
 // checkSession compacts a session that has become long, or logs a warning if compaction is disabled.
-func (k *Maintainer) checkSession(ctx context.Context, ref session.Ref) {
+func (m *Maintainer) checkSession(ctx context.Context, ref session.Ref) {
 	ctx, cancel := context.WithTimeout(ctx, sessionTimeout)
 	defer cancel()
-	found, err := k.cfg.Store.GetSession(ctx, ref)
+	found, err := m.cfg.Store.GetSession(ctx, ref)
 	if err != nil {
 		return // the session was deleted, or the store is unreachable; the next turn queues another check
 	}
-	if k.cfg.CompactAbove == 0 {
-		k.warnIfNearlyFull(ref, found)
-	} else if found.Size.Messages > int64(k.cfg.CompactAbove) && found.OpenTurn == "" {
-		k.compactSession(ctx, ref, found)
+	if m.cfg.CompactAbove == 0 {
+		m.warnIfNearlyFull(ref, found)
+	} else if found.Size.Messages > int64(m.cfg.CompactAbove) && found.OpenTurn == "" {
+		m.compactSession(ctx, ref, found)
 	}
 }
 
-func (k *Maintainer) compactSession(ctx context.Context, ref session.Ref, found session.Session) {
-	done, err := k.cfg.Store.CompactSession(ctx, memory.Compact{Ref: ref, Strategy: conversation.Summarize, Keep: k.cfg.CompactKeep})
+func (m *Maintainer) compactSession(ctx context.Context, ref session.Ref, found session.Session) {
+	done, err := m.cfg.Store.CompactSession(ctx, memory.Compact{Ref: ref, Strategy: conversation.Summarize, Keep: m.cfg.CompactKeep})
 	outcome := "done"
 	switch {
 	case failure.Is(err, failure.SessionBusy):
 		outcome = "busy" // its next turn has begun, after which it is checked again
 	case err != nil:
 		outcome = "failed"
-		k.cfg.Log.Warn("a long session could not be compacted; compaction is retried after its next turn",
+		m.cfg.Log.Warn("a long session could not be compacted; compaction is retried after its next turn",
 			zap.String("session", ref.Session), zap.Error(err))
 	default:
-		k.cfg.Log.Debug("a long session was compacted",
+		m.cfg.Log.Debug("a long session was compacted",
 			zap.String("session", ref.Session), zap.Int64("had", found.Size.Messages), zap.Int64("removed", done.Messages))
 	}
-	k.compactedCounter.Add(ctx, 1, metric.WithAttributes(attribute.String("outcome", outcome)))
+	m.compactedCounter.Add(ctx, 1, metric.WithAttributes(attribute.String("outcome", outcome)))
 }
 
 // warnIfNearlyFull logs a warning if a session is nearly full. It logs once until the session has room again.
-func (k *Maintainer) warnIfNearlyFull(ref session.Ref, found session.Session) {
+func (m *Maintainer) warnIfNearlyFull(ref session.Ref, found session.Session) {
 	full := found.Size.Messages*100 >= session.MaxMessages*nearlyFullPercent || found.Size.Bytes*100 >= session.MaxBytes*nearlyFullPercent
 	switch {
 	case !full:
-		delete(k.warnedSessions, ref)
-	case !k.warnedSessions[ref]:
-		if len(k.warnedSessions) >= maxWarnedSessions {
-			clear(k.warnedSessions)
+		delete(m.warnedSessions, ref)
+	case !m.warnedSessions[ref]:
+		if len(m.warnedSessions) >= maxWarnedSessions {
+			clear(m.warnedSessions)
 		}
-		k.warnedSessions[ref] = true
-		k.cfg.Log.Warn("a session is nearly full; compact or clear it, or set --compact-above",
+		m.warnedSessions[ref] = true
+		m.cfg.Log.Warn("a session is nearly full; compact or clear it, or set --compact-above",
 			zap.String("session", ref.Session), zap.Int64("messages", found.Size.Messages), zap.Int64("bytes", found.Size.Bytes))
 	}
 }

@@ -53,10 +53,10 @@ func startMaintainer(t *testing.T, cfg maintenance.Config) *maintainedStore {
 }
 
 // counterValue returns the value of a counter, summed over all attributes.
-func (k *maintainedStore) counterValue(t *testing.T, name string) (sum int64) {
+func (s *maintainedStore) counterValue(t *testing.T, name string) (sum int64) {
 	t.Helper()
 	var all metricdata.ResourceMetrics
-	require.NoError(t, k.metrics.Collect(t.Context(), &all))
+	require.NoError(t, s.metrics.Collect(t.Context(), &all))
 	for _, scope := range all.ScopeMetrics {
 		for _, m := range scope.Metrics {
 			if values, ok := m.Data.(metricdata.Sum[int64]); ok && m.Name == name {

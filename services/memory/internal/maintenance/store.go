@@ -15,7 +15,7 @@ type observedStore struct {
 
 // ObservedStore returns the store that callers must use. It lets the Maintainer check a session after each of its
 // turns.
-func (k *Maintainer) ObservedStore() memory.Store { return observedStore{k.cfg.Store, k} }
+func (m *Maintainer) ObservedStore() memory.Store { return observedStore{m.cfg.Store, m} }
 
 // CommitStep implements memory.Turns.
 func (s observedStore) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
@@ -36,12 +36,12 @@ func (s observedStore) FailTurn(ctx context.Context, f memory.Fail) (session.Tur
 }
 
 // enqueueCheck queues a session for a check, unless the session is too short to need one or the queue is full.
-func (k *Maintainer) enqueueCheck(ref session.Ref, last int64) {
-	if last < k.minSequence {
+func (m *Maintainer) enqueueCheck(ref session.Ref, last int64) {
+	if last < m.minSequence {
 		return
 	}
 	select {
-	case k.checkQueue <- ref:
+	case m.checkQueue <- ref:
 	default:
 	}
 }

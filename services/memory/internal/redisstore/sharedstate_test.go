@@ -23,16 +23,16 @@ type afterFirstCommandHook struct {
 	callback func()
 }
 
-func (b *afterFirstCommandHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (a *afterFirstCommandHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (b *afterFirstCommandHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (a *afterFirstCommandHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (b *afterFirstCommandHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (a *afterFirstCommandHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if b.commands++; b.commands == 2 {
-			b.callback()
+		if a.commands++; a.commands == 2 {
+			a.callback()
 		}
 		return next(ctx, cmd)
 	}

@@ -34,8 +34,8 @@ type fakeOrchestrator struct {
 	events  func(ctx context.Context) iter.Seq2[*troupev1.Event, error]
 }
 
-func (s *fakeOrchestrator) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
-	return s.streams.sendAll(s.events(stream.Context()), func(e *troupev1.Event) error {
+func (f *fakeOrchestrator) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
+	return f.streams.sendAll(f.events(stream.Context()), func(e *troupev1.Event) error {
 		return stream.Send(&troupev1.WatchTraceResponse{Event: e})
 	})
 }

@@ -25,7 +25,7 @@ func (s State) LogFields() map[string]any {
 		messages = append(messages, map[string]any{"sequence": m.Sequence, "role": string(m.Role), "agent": m.Author})
 	}
 	for _, asked := range s.MissingContext {
-		missing = append(missing, conversation.Brief(asked, maxText))
+		missing = append(missing, conversation.Excerpt(asked, maxText))
 	}
 	data := map[string]any{
 		"messages": messages, "session_id": s.SessionID, "next_agent": s.NextAgent, "last_agent": s.LastAgent,
@@ -37,7 +37,7 @@ func (s State) LogFields() map[string]any {
 		"iteration": s.Iteration, "final_answer": nil, "confidence_score": nil,
 	}
 	if s.FinalAnswer != nil {
-		data["final_answer"] = conversation.Brief(*s.FinalAnswer, maxText)
+		data["final_answer"] = conversation.Excerpt(*s.FinalAnswer, maxText)
 	}
 	if s.ConfidenceScore != nil {
 		data["confidence_score"] = *s.ConfidenceScore

@@ -120,7 +120,7 @@ func readStream(
 			r.Failure = grpcfailure.ToProto(grpcfailure.FromProto(r.GetFailure()))
 		}
 		if err := rpc.Validate(item); err != nil {
-			return nil, fmt.Errorf("%w: %s", errViolation, failure.Plain(err)), nil
+			return nil, fmt.Errorf("%w: %s", errViolation, failure.PlainMessage(err)), nil
 		}
 		if err := checkPlacement(req, item); err != nil {
 			return nil, err, nil

@@ -128,8 +128,8 @@ func TestDispatcher_DistinguishesLostAttemptsFromFailedSteps(t *testing.T) {
 }
 
 // isInBackoff reports whether the instance is skipped because it recently did not answer.
-func (r *dispatcherFixture) isInBackoff(in registry.Instance) bool {
-	return r.backoffs.Errors(in.Agent)[instances.IncarnationOf(in)] != nil
+func (d *dispatcherFixture) isInBackoff(in registry.Instance) bool {
+	return d.backoffs.Errors(in.Agent)[instances.IncarnationOf(in)] != nil
 }
 
 // Every item on the stream, heartbeats included, proves that the worker still works on the step.

@@ -75,19 +75,19 @@ func newBreakerFixture(t *testing.T, wait time.Duration, ids ...string) *breaker
 }
 
 // setError makes a worker fail all later steps with err (nil makes it succeed).
-func (h *breakerFixture) setError(id string, err func(troupev1.AgentService_ExecuteStepServer) error) {
+func (b *breakerFixture) setError(id string, err func(troupev1.AgentService_ExecuteStepServer) error) {
 	if err == nil {
-		h.workers[id].err.Store(nil)
+		b.workers[id].err.Store(nil)
 		return
 	}
-	h.workers[id].err.Store(&err)
+	b.workers[id].err.Store(&err)
 }
 
 // step runs one step at the instance. It returns the routing decision and the outcome.
-func (h *breakerFixture) step(t *testing.T, id string) (d selection.Decision, err error) {
+func (b *breakerFixture) step(t *testing.T, id string) (d selection.Decision, err error) {
 	t.Helper()
 	handler, _ := choiceHandler(t, &d)
-	_, err = h.WithPolicy(selection.Policy{Strategy: selection.Manual, Instance: id}).Execute(t.Context(), stepRequest(), nil, handler)
+	_, err = b.WithPolicy(selection.Policy{Strategy: selection.Manual, Instance: id}).Execute(t.Context(), stepRequest(), nil, handler)
 	return d, err
 }
 

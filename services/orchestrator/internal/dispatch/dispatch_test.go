@@ -119,16 +119,16 @@ type callRecorder struct {
 	onEvent func() error
 }
 
-func (h *callRecorder) handler() Handler {
+func (c *callRecorder) handler() Handler {
 	return Handler{
-		OnWaiting: func(agent string) error { h.waiting = append(h.waiting, agent); return nil },
-		OnStarted: func(in registry.Instance) error { h.started = append(h.started, in.ID); return nil },
+		OnWaiting: func(agent string) error { c.waiting = append(c.waiting, agent); return nil },
+		OnStarted: func(in registry.Instance) error { c.started = append(c.started, in.ID); return nil },
 		OnEvent: func(*troupev1.Event) error {
-			h.events++
-			if h.onEvent == nil {
+			c.events++
+			if c.onEvent == nil {
 				return nil
 			}
-			return h.onEvent()
+			return c.onEvent()
 		},
 	}
 }

@@ -17,7 +17,7 @@ const maxDetail = 200
 var errInTrial = failure.New(failure.ResourceCircuit, "dispatch", "it failed its last steps, and another step shows now whether it works again")
 
 func (e exclusions) add(who instances.Incarnation, why selection.Availability, err error) {
-	e[who.ID] = selection.Rejected{ID: who.ID, Incarnation: who.Number, Availability: why, Detail: conversation.Brief(failure.Plain(err), maxDetail)}
+	e[who.ID] = selection.Rejected{ID: who.ID, Incarnation: who.Number, Availability: why, Detail: conversation.Excerpt(failure.PlainMessage(err), maxDetail)}
 }
 
 // findExcluded returns the instances that must not get the step. Their breaker is open, they are in backoff, or

@@ -45,7 +45,7 @@ func (d *Dispatcher) newLostError(ctx, call context.Context, in registry.Instanc
 	if ctx.Err() != nil {
 		return err
 	}
-	mode, what, violation := failure.ModeOf(err), "broke the step off: "+failure.Plain(err), errors.Is(err, errViolation)
+	mode, what, violation := failure.ModeOf(err), "broke the step off: "+failure.PlainMessage(err), errors.Is(err, errViolation)
 	switch {
 	case isSilent(call):
 		mode, what, err = failure.SystemNetwork, "went silent while it worked", errSilent

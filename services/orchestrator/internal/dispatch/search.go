@@ -184,7 +184,7 @@ func (s *search) noWorkerError(maybeLater bool) error {
 	case (s.policy.Strategy == selection.Manual || s.policy.Strategy == selection.Capability) && s.lastDecision.Reason != "":
 		why = s.lastDecision.Reason
 	case s.lastErr != nil && (!maybeLater || failure.Is(s.lastErr, failure.PolicySecurity)):
-		why += ": " + failure.Plain(s.lastErr)
+		why += ": " + failure.PlainMessage(s.lastErr)
 	case maybeLater:
 		why = "all are at capacity, reject it, fail their steps, or cannot be reached"
 	case len(s.avoided) > 0:

@@ -27,19 +27,19 @@ type unstartedWorker struct {
 	isUp    atomic.Bool
 }
 
-func (s *unstartedWorker) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
-	s.starts.Add(1)
+func (u *unstartedWorker) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
+	u.starts.Add(1)
 	select {
-	case err := <-s.started:
-		s.isUp.Store(err == nil)
+	case err := <-u.started:
+		u.isUp.Store(err == nil)
 		return &troupev1.StartupResponse{}, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-func (s *unstartedWorker) ExecuteStep(_ *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) error {
-	if !s.isUp.Load() {
+func (u *unstartedWorker) ExecuteStep(_ *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepServer) error {
+	if !u.isUp.Load() {
 		return failure.New(failure.AgentState, "test", "not started")
 	}
 	return completeStep(stream)

@@ -68,17 +68,17 @@ type unreliableRegistry struct {
 	rig *operatorFixture
 }
 
-func (f *unreliableRegistry) SetDesired(ctx context.Context, desires ...registry.DesiredState) error {
+func (u *unreliableRegistry) SetDesired(ctx context.Context, desires ...registry.DesiredState) error {
 	switch {
-	case f.rig.rejectsWrites.Load():
+	case u.rig.rejectsWrites.Load():
 		return failure.New(failure.SystemTimeout, "test", "away")
-	case f.rig.losesAnswers.Load():
-		_ = f.Registry.SetDesired(ctx, desires[:max(1, len(desires)-1)]...)
+	case u.rig.losesAnswers.Load():
+		_ = u.Registry.SetDesired(ctx, desires[:max(1, len(desires)-1)]...)
 		return failure.New(failure.SystemTimeout, "test", "lost")
 	}
-	err := f.Registry.SetDesired(ctx, desires...)
-	if f.rig.onSetDesired != nil {
-		f.rig.onSetDesired()
+	err := u.Registry.SetDesired(ctx, desires...)
+	if u.rig.onSetDesired != nil {
+		u.rig.onSetDesired()
 	}
 	return err
 }
@@ -97,29 +97,29 @@ type worker struct {
 }
 
 // addWorker starts a worker, registers it as READY and waits until the cache knows it.
-func (r *operatorFixture) addWorker(t *testing.T, agent, id string) *worker {
+func (o *operatorFixture) addWorker(t *testing.T, agent, id string) *worker {
 	t.Helper()
 	w := &worker{paused: make(chan struct{}, 8), id: id}
 	w.instance = lifecycle.New(lifecycle.Config{Capacity: 4, Leave: func(ctx context.Context) error { return w.registration.Close(ctx) }})
 	require.NoError(t, w.instance.Startup(t.Context()))
 	t.Cleanup(func() { _ = w.instance.Shutdown(context.WithoutCancel(t.Context()), 0, "the test ends") })
-	r.register(t, w, agent, id, serve(t, w))
+	o.register(t, w, agent, id, serve(t, w))
 	return w
 }
 
-func (r *operatorFixture) register(t *testing.T, w *worker, agent, id, address string) {
+func (o *operatorFixture) register(t *testing.T, w *worker, agent, id, address string) {
 	t.Helper()
 	in := registrytest.NewInstance(agent, id)
 	in.Address, in.State = address, lifecycle.Ready
-	registration := registrytest.Register(t, r.registry, in)
+	registration := registrytest.Register(t, o.registry, in)
 	if w != nil {
 		w.registration = registration
 	}
-	await(t, "it is in the cache", func() bool { return r.instances.Ready(agent) > 0 && r.awaitCached(in.Key()) })
+	await(t, "it is in the cache", func() bool { return o.instances.Ready(agent) > 0 && o.awaitCached(in.Key()) })
 }
 
-func (r *operatorFixture) awaitCached(key registry.Key) bool {
-	for _, in := range r.instances.Instances() {
+func (o *operatorFixture) awaitCached(key registry.Key) bool {
+	for _, in := range o.instances.Instances() {
 		if in.Key() == key {
 			return true
 		}
@@ -128,9 +128,9 @@ func (r *operatorFixture) awaitCached(key registry.Key) bool {
 }
 
 // routableIDs returns the ids of the instances that routing would use.
-func (r *operatorFixture) routableIDs(agent string) map[string]bool {
+func (o *operatorFixture) routableIDs(agent string) map[string]bool {
 	ids := map[string]bool{}
-	list, _ := r.instances.List(agent)
+	list, _ := o.instances.List(agent)
 	for _, in := range list.Instances {
 		ids[in.ID] = true
 	}
@@ -138,11 +138,11 @@ func (r *operatorFixture) routableIDs(agent string) map[string]bool {
 }
 
 // recordedState returns the desired state that the registry holds for an instance.
-func (r *operatorFixture) recordedState(t *testing.T, agent, id string) registry.DesiredState {
+func (o *operatorFixture) recordedState(t *testing.T, agent, id string) registry.DesiredState {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var got registry.DesiredState
-	require.NoError(t, r.registry.WatchDesiredStates(ctx, func(all map[registry.Key]registry.DesiredState) {
+	require.NoError(t, o.registry.WatchDesiredStates(ctx, func(all map[registry.Key]registry.DesiredState) {
 		got = all[registry.Key{Agent: agent, ID: id}]
 		cancel()
 	}))

@@ -21,10 +21,10 @@ import (
 var key = registry.Key{Agent: "research", ID: "a"}
 
 // getsSteps reports whether an instance gets steps according to both its desired state and routing.
-func (r *operatorFixture) getsSteps(t *testing.T, of registry.Key) bool {
+func (o *operatorFixture) getsSteps(t *testing.T, of registry.Key) bool {
 	t.Helper()
-	want := r.recordedState(t, of.Agent, of.ID).Kind
-	return want.AllowsSteps() && r.routableIDs(of.Agent)[of.ID]
+	want := o.recordedState(t, of.Agent, of.ID).Kind
+	return want.AllowsSteps() && o.routableIDs(of.Agent)[of.ID]
 }
 
 // Once a drain is recorded, the worker receives it even if the caller has disconnected.

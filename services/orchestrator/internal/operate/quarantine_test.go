@@ -110,9 +110,9 @@ type lateRegistry struct {
 	answer chan struct{}
 }
 
-func (u *lateRegistry) WatchDesiredStates(ctx context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
-	<-u.answer
-	return u.Registry.WatchDesiredStates(ctx, apply)
+func (l *lateRegistry) WatchDesiredStates(ctx context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
+	<-l.answer
+	return l.Registry.WatchDesiredStates(ctx, apply)
 }
 
 // An agent without instances can be quarantined. An instance that registers later is paused.

@@ -133,6 +133,6 @@ func (p *plan) applyExecution(e *troupev1.Event, at time.Time) {
 	}
 	for i, task := range result.GetTasks() {
 		made := p.addCreatedStep(fmt.Sprintf("%s[%d]", s.Name, i+1), at)
-		made.Agent, made.Task = task.GetAgent(), conversation.Brief(task.GetText(), maxTask)
+		made.Agent, made.Task = task.GetAgent(), conversation.Excerpt(task.GetText(), maxTask)
 	}
 }

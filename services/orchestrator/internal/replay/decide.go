@@ -58,16 +58,16 @@ func (r *Replayer) replayDecisions(was *recordedTurn, began []conversation.Messa
 }
 
 // decisionForStep returns the recorded decision that led to a step (nil when the trace has none).
-func (p *recordedTurn) decisionForStep(task cursor.Task) *troupev1.RoutingDecision {
+func (t *recordedTurn) decisionForStep(task cursor.Task) *troupev1.RoutingDecision {
 	if recorded := task.Decision.Record; recorded != nil {
 		return recorded
 	}
-	return p.decisions[task.Number]
+	return t.decisions[task.Number]
 }
 
 // inheritsStep reports whether this trace inherited the step from the earlier turn that it continues.
-func (p *recordedTurn) inheritsStep(number int) bool {
-	for later := range p.decisions {
+func (t *recordedTurn) inheritsStep(number int) bool {
+	for later := range t.decisions {
 		if later > number {
 			return true
 		}
@@ -79,9 +79,9 @@ var errRoutingDiffers = errors.New("the trace did not record the choice")
 
 // selector returns a selector that repeats the recorded choices by strategy. These choices depended on the state
 // of the mesh at that time. Their recorded input leads to the same choice in every replay (package choice).
-func (p *recordedTurn) selector(flow *workflow.Workflow) cursor.Selector {
+func (t *recordedTurn) selector(flow *workflow.Workflow) cursor.Selector {
 	return func(number, _ int, step workflow.Step) (routing.Decision, error) {
-		recorded := p.choices[number]
+		recorded := t.choices[number]
 		if recorded == nil {
 			return routing.Decision{}, errRoutingDiffers
 		}
@@ -90,8 +90,8 @@ func (p *recordedTurn) selector(flow *workflow.Workflow) cursor.Selector {
 }
 
 // endedNormally reports whether the turn ended without failure or cancellation.
-func (p *recordedTurn) endedNormally() bool {
-	o := p.record.GetResult().GetOutcome()
+func (t *recordedTurn) endedNormally() bool {
+	o := t.record.GetResult().GetOutcome()
 	return o != troupev1.TurnOutcome_TURN_OUTCOME_FAILED && o != troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED
 }
 

@@ -100,13 +100,13 @@ func (r *Replayer) loadMessages(ctx context.Context, was *recordedTurn, step *tr
 
 // messageOfStep returns the message that a step of this turn added (nil when no step did). A hidden step has the
 // sequence of the message before it, so the first step with the sequence is the one that added the message.
-func (p *recordedTurn) messageOfStep(m *troupev1.Message) *troupev1.Message {
-	for _, number := range slices.Sorted(maps.Keys(p.results)) {
-		r := p.results[number]
+func (t *recordedTurn) messageOfStep(m *troupev1.Message) *troupev1.Message {
+	for _, number := range slices.Sorted(maps.Keys(t.results)) {
+		r := t.results[number]
 		if r.GetFailure() == nil && r.GetSequence() == m.GetSequence() && r.GetAgent() == m.GetAuthor() {
 			said := conversation.Assistant(r.GetAgent(), r.GetText())
 			said.Untrusted = r.GetUntrusted()
-			said.Sequence, said.Turn = r.GetSequence(), int(p.record.GetTurn())
+			said.Sequence, said.Turn = r.GetSequence(), int(t.record.GetTurn())
 			return wire.MessageToProto(said)
 		}
 	}

@@ -149,7 +149,7 @@ func TestReplayer_RunsStepsOnlyAtTheNamedInstance(t *testing.T) {
 			test.req.Ref = oldTrace
 			_, err := r.ReplayTrace(t.Context(), test.req)
 			require.True(t, failure.Is(err, test.mode), "%v", err)
-			require.Equal(t, test.want, failure.Plain(err))
+			require.Equal(t, test.want, failure.PlainMessage(err))
 		})
 	}
 }

@@ -223,7 +223,7 @@ func (r *Replayer) replayStep(ctx context.Context, step *troupev1.ExecuteStepReq
 			return nil, err
 		}
 		refusal = failure.Newf(failure.NoWorker, op, "no instance of agent %s took step %d: %s", step.GetAgent(), step.GetStep(),
-			failure.Plain(err)).Because(err)
+			failure.PlainMessage(err)).Because(err)
 	}
 	return nil, refusal
 }

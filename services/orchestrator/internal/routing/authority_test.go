@@ -188,7 +188,7 @@ func TestAuthority_ChoosesByStrategy(t *testing.T) {
 		away := func(agent string) choice.Candidate { return choice.CombineInstances(agent, nil) }
 		d, err := a.ChooseAgent(flow, flow.Steps["desk"], selection.Request{}, away)
 		require.True(t, failure.Is(err, failure.NoWorker), choose)
-		require.Equal(t, "no_worker: step desk: "+d.Reason, string(failure.ModeOf(err))+": "+failure.Plain(err))
+		require.Equal(t, "no_worker: step desk: "+d.Reason, string(failure.ModeOf(err))+": "+failure.PlainMessage(err))
 		require.Equal(t, []choice.Rejected{{ID: "billing", Availability: selection.Absent}, {ID: "support", Availability: selection.Absent}, {
 			ID:           "law",
 			Availability: selection.Absent,
@@ -216,10 +216,10 @@ func TestAuthority_ChoosesByStrategy(t *testing.T) {
 	_, err = a.ChooseTools(step, selection.Request{}, []registry.Tool{{Name: "clock"}})
 	require.True(t, failure.Is(err, failure.AgentContract))
 	require.Equal(t, "step s may use none of the 1 tools of agent x: no tool can be chosen: clock has nothing of what the step needs; "+
-		"declare what they can do, or change the step's tools", failure.Plain(err))
+		"declare what they can do, or change the step's tools", failure.PlainMessage(err))
 	none, err := a.ChooseTools(step, selection.Request{}, nil)
 	require.True(t, failure.Is(err, failure.AgentContract))
-	require.Equal(t, "agent x has no tools; give it some, or remove tools from step s", failure.Plain(err))
+	require.Equal(t, "agent x has no tools; give it some, or remove tools from step s", failure.PlainMessage(err))
 	require.Equal(t, "there is no tool to choose", none.Reason, "which the decision records")
 }
 

@@ -114,7 +114,7 @@ func exceededKind(asked, above budget.Limits) (budget.Kind, bool) {
 		kinds = append(kinds, budget.Kinds()...)
 	}
 	for _, k := range kinds {
-		if k != budget.FanOut && asked.Of(k) > above.Of(k) {
+		if k != budget.FanOut && asked.Get(k) > above.Get(k) {
 			return k, true
 		}
 	}

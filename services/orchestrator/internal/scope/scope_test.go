@@ -66,16 +66,16 @@ func newScopeTest(t *testing.T) *scopeTest {
 	return &scopeTest{t, a, New(a, findTrace, statusOfTurn)}
 }
 
-func (c *scopeTest) checkCall(turn turncred.Turn, req any, more ...string) error {
-	c.t.Helper()
-	credential, err := c.a.Issue(turn, time.Time{})
-	require.NoError(c.t, err)
+func (s *scopeTest) checkCall(turn turncred.Turn, req any, more ...string) error {
+	s.t.Helper()
+	credential, err := s.a.Issue(turn, time.Time{})
+	require.NoError(s.t, err)
 	md := metadata.Pairs(append([]string{turnctx.CredentialKey, credential}, more...)...)
-	ctx := metadata.NewIncomingContext(c.t.Context(), md)
-	who, err := turncred.Authenticate(c.a, rpc.PrincipalFromCertificate)(ctx)
-	require.NoError(c.t, err)
-	require.Equal(c.t, identity.Principal{Role: identity.Worker, Name: turn.Agent, Tenant: turn.Tenant}, who)
-	_, err = c.scope(identity.WithPrincipal(ctx, who), "/troupe.v1.OrchestratorService/X", req)
+	ctx := metadata.NewIncomingContext(s.t.Context(), md)
+	who, err := turncred.Authenticate(s.a, rpc.PrincipalFromCertificate)(ctx)
+	require.NoError(s.t, err)
+	require.Equal(s.t, identity.Principal{Role: identity.Worker, Name: turn.Agent, Tenant: turn.Tenant}, who)
+	_, err = s.scope(identity.WithPrincipal(ctx, who), "/troupe.v1.OrchestratorService/X", req)
 	return err
 }
 

@@ -178,7 +178,7 @@ func TestTurn_EndsWhenItsStepExceedsTheBudget(t *testing.T) {
 	rig.declareSteps(t, lineOfThree)
 	rig.setScript("research", func(s *scriptedStep) error {
 		return s.sendResult(&troupev1.StepResult{
-			Failure: grpcfailure.ToProto(budget.ExceededError(budget.ToolCalls, 50, 50, 1)), Used: wire.UsedToProto(budget.Amounts{ToolCalls: 50}),
+			Failure: grpcfailure.ToProto(budget.NewExceededError(budget.ToolCalls, 50, 50, 1)), Used: wire.UsedToProto(budget.Amounts{ToolCalls: 50}),
 		})
 	})
 	runner, _, logs := runAndScrape(t, rig)

@@ -304,10 +304,10 @@ type changingOwnerMemory struct {
 	meanwhile func()
 }
 
-func (l *changingOwnerMemory) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
-	begun, err := l.Memory.BeginTurn(ctx, b)
+func (c *changingOwnerMemory) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+	begun, err := c.Memory.BeginTurn(ctx, b)
 	if b.LookupOnly {
-		l.meanwhile()
+		c.meanwhile()
 	}
 	return begun, err
 }

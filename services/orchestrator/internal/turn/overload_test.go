@@ -177,9 +177,9 @@ type loadGenerator struct {
 
 // offerLoad starts turns at the given rate per second for each tenant, for the given time. The load is open loop:
 // callers do not wait for an answer before the next request.
-func (b *simulatedMesh) offerLoad(t *testing.T, during, deadline time.Duration, rates map[string]float64) map[string]*outcomeTally {
+func (s *simulatedMesh) offerLoad(t *testing.T, during, deadline time.Duration, rates map[string]float64) map[string]*outcomeTally {
 	t.Helper()
-	c := &loadGenerator{simulatedMesh: b, offeredFor: during, deadline: deadline, began: time.Now(), byTenant: map[string]*outcomeTally{}}
+	c := &loadGenerator{simulatedMesh: s, offeredFor: during, deadline: deadline, began: time.Now(), byTenant: map[string]*outcomeTally{}}
 	for tenant := range rates {
 		c.byTenant[tenant] = &outcomeTally{}
 	}
@@ -197,14 +197,14 @@ func (b *simulatedMesh) offerLoad(t *testing.T, during, deadline time.Duration, 
 	return c.byTenant
 }
 
-func (c *loadGenerator) runTurn(t *testing.T, tenant string, n int) {
-	ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
+func (l *loadGenerator) runTurn(t *testing.T, tenant string, n int) {
+	ctx, cancel := context.WithTimeout(t.Context(), l.deadline)
 	defer cancel()
 	began, first := time.Now(), time.Duration(-1)
-	c.recordOutcome(tenant, func(a *outcomeTally) { a.offered++; a.calls++; a.atOnce = max(a.atOnce, a.calls) })
+	l.recordOutcome(tenant, func(a *outcomeTally) { a.offered++; a.calls++; a.atOnce = max(a.atOnce, a.calls) })
 	var result *troupev1.TurnResult
 	var err error
-	for e, broken := range c.Orchestrate(ctx, request.Request{
+	for e, broken := range l.Orchestrate(ctx, request.Request{
 		Ref: session.Ref{Tenant: tenant, Session: fmt.Sprint(tenant, "-", n)}, RequestID: "r", Text: "What may an agent write?", Target: "research-assistant",
 	}) {
 		if first < 0 {
@@ -212,12 +212,12 @@ func (c *loadGenerator) runTurn(t *testing.T, tenant string, n int) {
 		}
 		result, err = e.GetTurnResult(), broken
 	}
-	c.recordOutcome(tenant, func(a *outcomeTally) {
+	l.recordOutcome(tenant, func(a *outcomeTally) {
 		a.calls--
 		switch {
 		case result.GetOutcome() == outcomeCompleted:
 			a.longestWait = max(a.longestWait, first)
-			if time.Since(c.began) <= c.offeredFor {
+			if time.Since(l.began) <= l.offeredFor {
 				a.answeredCount++
 			}
 		case failure.Is(err, failure.Overloaded):
@@ -231,10 +231,10 @@ func (c *loadGenerator) runTurn(t *testing.T, tenant string, n int) {
 	})
 }
 
-func (c *loadGenerator) recordOutcome(tenant string, what func(*outcomeTally)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	what(c.byTenant[tenant])
+func (l *loadGenerator) recordOutcome(tenant string, what func(*outcomeTally)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	what(l.byTenant[tenant])
 }
 
 // defaultAdmissionConfig returns the admission limits that the flags have by default.

@@ -124,7 +124,7 @@ func TestTurn_ResumesTheFailedBranch(t *testing.T) {
 	gone := rejectionError(t, runner, resumeRequest(broken, "r9"))
 	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(gone))
 	require.Equal(t, "trace "+broken[0].GetTraceId()+" cannot be continued: its session has gone on since, or was cleared or compacted; "+
-		"fork it (troupe ask --from "+broken[0].GetTraceId()+" --step N), or resume its latest trace", failure.Plain(gone))
+		"fork it (troupe ask --from "+broken[0].GetTraceId()+" --step N), or resume its latest trace", failure.PlainMessage(gone))
 
 	rig.setScript("research", nil)
 	on := runToEnd(t, runner, resumeRequest(again, "r3"))

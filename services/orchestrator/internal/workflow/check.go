@@ -185,7 +185,7 @@ func (c *checker) checkOnError(at func(...any) []any, name string, s stepDeclara
 func (c *checker) checkRetry(at func(...any) []any, r retryDeclaration) {
 	switch _, err := r.toPolicy(); {
 	case err != nil:
-		c.addProblem(at("onError", "retry", "policy"), "onError.retry.policy: %s", failure.Plain(err))
+		c.addProblem(at("onError", "retry", "policy"), "onError.retry.policy: %s", failure.PlainMessage(err))
 	case r.Policy == "none" && (r.Attempts != 0 || r.Backoff != 0):
 		c.addProblem(at("onError", "retry", "policy"), "onError.retry.policy: none tries nothing again; leave out attempts and backoff, or use another")
 	}

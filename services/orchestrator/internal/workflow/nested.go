@@ -49,12 +49,12 @@ func (c *checker) checkNested(at func(...any) []any, name string, s stepDeclarat
 }
 
 // flatten returns a workflow in which nested workflows are replaced by their steps, named step/inner.
-func (p unresolvedSet) flatten(name string) (*Workflow, error) {
-	return p.inlineNested(name, nil)
+func (u unresolvedSet) flatten(name string) (*Workflow, error) {
+	return u.inlineNested(name, nil)
 }
 
-func (p unresolvedSet) inlineNested(name string, around []string) (*Workflow, error) {
-	own := p[name]
+func (u unresolvedSet) inlineNested(name string, around []string) (*Workflow, error) {
+	own := u[name]
 	around = append(slices.Clip(around), name)
 	whole := *own.flow
 	whole.Steps = map[string]Step{}
@@ -64,14 +64,14 @@ func (p unresolvedSet) inlineNested(name string, around []string) (*Workflow, er
 	for _, step := range slices.Sorted(maps.Keys(own.nestedNames)) {
 		part, at := own.nestedNames[step], []any{"steps", step, "workflow"}
 		switch {
-		case p[part] == nil:
-			c.addProblem(at, "step %s: unknown workflow %q; there are %s", step, part, strings.Join(slices.Sorted(maps.Keys(p)), ", "))
+		case u[part] == nil:
+			c.addProblem(at, "step %s: unknown workflow %q; there are %s", step, part, strings.Join(slices.Sorted(maps.Keys(u)), ", "))
 		case slices.Contains(around, part):
 			c.addProblem(at, "step %s: the workflow %s is inside itself: %s", step, part, strings.Join(append(around, part), ", "))
 		case len(around) >= maxDepth:
 			c.addProblem(at, "step %s: workflows are nested more than %d deep: %s", step, maxDepth, strings.Join(append(around, part), ", "))
 		default:
-			flow, err := p.inlineNested(part, around)
+			flow, err := u.inlineNested(part, around)
 			if err != nil {
 				return nil, err
 			}

@@ -66,7 +66,7 @@ func newFetch(s fetchSettings) (tool.Tool, error) {
 		})
 	}
 	if err != nil {
-		return nil, failure.Newf(failure.UserInvalidInput, "builtin.Tool", "with.%s", failure.Plain(err))
+		return nil, failure.Newf(failure.UserInvalidInput, "builtin.Tool", "with.%s", failure.PlainMessage(err))
 	}
 	f.Tool, err = tool.Func(HTTPFetch,
 		"Reads a page of the web and returns its text. These hosts can be asked: "+strings.Join(s.Hosts, ", ")+".", f.fetchPage)
@@ -172,5 +172,5 @@ func (f *fetch) truncate(text string) string {
 	if len(text) <= f.maxBytes {
 		return text
 	}
-	return conversation.Cut(text, f.maxBytes) + fmt.Sprintf("\n… (cut: the page has %d bytes of text)", len(text))
+	return conversation.Truncate(text, f.maxBytes) + fmt.Sprintf("\n… (cut: the page has %d bytes of text)", len(text))
 }

@@ -141,7 +141,7 @@ func TestFetch_ReportsErrorsForTheModel(t *testing.T) {
 	} {
 		_, err := fetch(path)
 		require.ErrorContains(t, err, want, path)
-		require.NotContains(t, failure.Plain(err), "egress")
+		require.NotContains(t, failure.PlainMessage(err), "egress")
 	}
 	for text, want := range map[string]string{
 		"{}":                                  "with.hosts is missing",

@@ -48,86 +48,86 @@ var markers = map[atom.Atom]string{
 	atom.Title: "# ", atom.H1: "# ", atom.H2: "## ", atom.H3: "### ", atom.H4: "#### ", atom.H5: "##### ", atom.H6: "###### ", atom.Li: "- ",
 }
 
-func (p *textBuilder) walk(n *html.Node) {
+func (t *textBuilder) walk(n *html.Node) {
 	if n.Type == html.TextNode {
-		p.writeText(n.Data)
+		t.writeText(n.Data)
 		return
 	}
 	if n.Type == html.ElementNode {
 		if skippedElements[n.DataAtom] || attribute(n, "hidden") != nil {
 			return
 		}
-		p.neededBreaks = max(p.neededBreaks, blocks[n.DataAtom])
+		t.neededBreaks = max(t.neededBreaks, blocks[n.DataAtom])
 		if mark := markers[n.DataAtom]; mark != "" && n.FirstChild != nil {
-			p.writeWord(mark)
-			p.afterMarker = true
+			t.writeWord(mark)
+			t.afterMarker = true
 		}
 		if n.DataAtom == atom.Td || n.DataAtom == atom.Th {
-			p.needsSpace = true
+			t.needsSpace = true
 		}
 	}
 	if n.DataAtom == atom.Pre {
-		p.preDepth++
-		defer func() { p.preDepth-- }()
+		t.preDepth++
+		defer func() { t.preDepth-- }()
 	}
 	for c := range n.ChildNodes() {
-		p.walk(c)
+		t.walk(c)
 	}
 	if n.DataAtom == atom.A {
-		p.writeLinkTarget(n)
+		t.writeLinkTarget(n)
 	}
-	p.neededBreaks = max(p.neededBreaks, blocks[n.DataAtom])
+	t.neededBreaks = max(t.neededBreaks, blocks[n.DataAtom])
 }
 
 // writeText appends text as HTML displays it: white space becomes one space, except inside <pre>.
-func (p *textBuilder) writeText(text string) {
-	if p.preDepth > 0 {
-		p.writeWord(text)
+func (t *textBuilder) writeText(text string) {
+	if t.preDepth > 0 {
+		t.writeWord(text)
 		return
 	}
 	words := strings.Fields(text)
 	if len(words) == 0 {
-		p.needsSpace = p.needsSpace || text != ""
+		t.needsSpace = t.needsSpace || text != ""
 		return
 	}
-	p.needsSpace = p.needsSpace || strings.TrimLeft(text[:1], " \t\r\n") == ""
-	p.writeWord(strings.Join(words, " "))
-	p.needsSpace = strings.TrimRight(text[len(text)-1:], " \t\r\n") == ""
+	t.needsSpace = t.needsSpace || strings.TrimLeft(text[:1], " \t\r\n") == ""
+	t.writeWord(strings.Join(words, " "))
+	t.needsSpace = strings.TrimRight(text[len(text)-1:], " \t\r\n") == ""
 }
 
 // writeWord appends a word, after any pending line breaks or space.
-func (p *textBuilder) writeWord(text string) {
+func (t *textBuilder) writeWord(text string) {
 	switch {
-	case p.text.Len() == 0, p.afterMarker:
-	case p.neededBreaks > 0:
-		p.text.WriteString("\n\n"[:min(p.neededBreaks, 2)])
-	case p.needsSpace:
-		p.text.WriteByte(' ')
+	case t.text.Len() == 0, t.afterMarker:
+	case t.neededBreaks > 0:
+		t.text.WriteString("\n\n"[:min(t.neededBreaks, 2)])
+	case t.needsSpace:
+		t.text.WriteByte(' ')
 	}
-	p.neededBreaks, p.needsSpace, p.afterMarker = 0, false, false
-	p.text.WriteString(text)
+	t.neededBreaks, t.needsSpace, t.afterMarker = 0, false, false
+	t.text.WriteString(text)
 }
 
 // writeLinkTarget appends the target of a link in brackets, unless it leads to the same page.
-func (p *textBuilder) writeLinkTarget(n *html.Node) {
+func (t *textBuilder) writeLinkTarget(n *html.Node) {
 	to := attribute(n, "href")
 	if to == nil {
 		return
 	}
-	u, err := p.base.Parse(strings.TrimSpace(*to))
+	u, err := t.base.Parse(strings.TrimSpace(*to))
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" {
 		return
 	}
-	here := *p.base
+	here := *t.base
 	here.Fragment = ""
 	u.Fragment = ""
 	if u.String() == here.String() {
 		return
 	}
-	space := p.needsSpace
-	p.needsSpace = true
-	p.writeWord("(" + u.String() + ")")
-	p.needsSpace = space
+	space := t.needsSpace
+	t.needsSpace = true
+	t.writeWord("(" + u.String() + ")")
+	t.needsSpace = space
 }
 
 func attribute(n *html.Node, name string) *string {

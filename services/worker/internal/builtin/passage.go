@@ -66,32 +66,32 @@ func splitPassages(file, text string) []passage {
 	return c.passages
 }
 
-func (c *splitter) flush() {
-	if c.bytes >= minPassage {
-		c.passages = append(c.passages, passage{
-			path:    c.path,
-			line:    c.start,
-			heading: strings.Join(c.headings, " "),
-			text:    strings.Join(c.lines, "\n"),
+func (s *splitter) flush() {
+	if s.bytes >= minPassage {
+		s.passages = append(s.passages, passage{
+			path:    s.path,
+			line:    s.start,
+			heading: strings.Join(s.headings, " "),
+			text:    strings.Join(s.lines, "\n"),
 		})
 	}
-	c.lines, c.bytes = nil, 0
+	s.lines, s.bytes = nil, 0
 }
 
 var headingLine = regexp.MustCompile(`^(#{1,6}) +(.*)$`)
 
 // markdownHeading reports whether the line is a heading, and records it. A heading is not a passage itself.
-func (c *splitter) markdownHeading(line string) bool {
+func (s *splitter) markdownHeading(line string) bool {
 	if strings.HasPrefix(strings.TrimSpace(line), "```") {
-		c.inCodeBlock = !c.inCodeBlock
+		s.inCodeBlock = !s.inCodeBlock
 	}
 	m := headingLine.FindStringSubmatch(line)
-	if m == nil || c.inCodeBlock {
+	if m == nil || s.inCodeBlock {
 		return false
 	}
-	c.flush() // the text before belongs to the previous heading
+	s.flush() // the text before belongs to the previous heading
 	level := len(m[1])
-	c.headings = append(c.headings[:min(level-1, len(c.headings))], m[2])
+	s.headings = append(s.headings[:min(level-1, len(s.headings))], m[2])
 	return true
 }
 
@@ -99,9 +99,9 @@ var declaration = regexp.MustCompile(`^(?:package|func|type|var|const)\b.*`)
 
 // goHeading records the Go declaration that the following lines belong to. The passage includes the line of the
 // declaration and the comment before it.
-func (c *splitter) goHeading(line string) bool {
+func (s *splitter) goHeading(line string) bool {
 	if declaration.MatchString(line) {
-		c.headings = []string{line}
+		s.headings = []string{line}
 	}
 	return false
 }

@@ -156,7 +156,7 @@ func (c Catalog) newTrustPlugin(s trustSettings) (hook.Plugin, error) {
 	if s.Judge != "" {
 		model, err := c.Models.Model(s.Judge)
 		if err != nil {
-			return hook.Plugin{}, failure.Newf(failure.ModeOf(err), "plugins.Plugin", "Judge: %s", failure.Plain(err))
+			return hook.Plugin{}, failure.Newf(failure.ModeOf(err), "plugins.Plugin", "Judge: %s", failure.PlainMessage(err))
 		}
 		cfg.Gate.Judge = trust.ModelJudge(model)
 	}
@@ -171,7 +171,7 @@ func (c Catalog) newTrustPlugin(s trustSettings) (hook.Plugin, error) {
 	if s.Clients != "" {
 		store, err := trust.OpenFile(s.Clients)
 		if err != nil {
-			return hook.Plugin{}, failure.Newf(failure.ModeOf(err), "plugins.Plugin", "Clients: %s", failure.Plain(err)).Because(err)
+			return hook.Plugin{}, failure.Newf(failure.ModeOf(err), "plugins.Plugin", "Clients: %s", failure.PlainMessage(err)).Because(err)
 		}
 		cfg.Gate.Store = store
 	}

@@ -33,7 +33,7 @@ type MCP struct {
 // the declaration names no tools, the program is also started briefly here to list them.
 func (b *builder) buildMCPTools(ctx context.Context, m MCP, i int) []tool.Tool {
 	wrong := func(err error) []tool.Tool {
-		b.errorf([]any{"tools", i, "mcp"}, "tools[%d].mcp: %s", i, failure.Plain(err))
+		b.errorf([]any{"tools", i, "mcp"}, "tools[%d].mcp: %s", i, failure.PlainMessage(err))
 		return nil
 	}
 	networks, err := egress.ParseNetworks(m.AllowInnerAddresses)

@@ -49,7 +49,7 @@ func (b *builder) buildModel(declared yaml.Node) llm.Model {
 	}
 	m, err := llm.Failover("chain/"+b.doc.Name, chain...)
 	if err != nil {
-		b.errorf([]any{"model"}, "%s", failure.Plain(err))
+		b.errorf([]any{"model"}, "%s", failure.PlainMessage(err))
 	}
 	return m
 }
@@ -105,7 +105,7 @@ func (b *builder) openModel(name, at string, keys []any) llm.Model {
 	}
 	m, err := b.Models.Model(name)
 	if err != nil {
-		b.errorf(keys, "%s", failure.Plain(err))
+		b.errorf(keys, "%s", failure.PlainMessage(err))
 		return nil
 	}
 	return m

@@ -48,7 +48,7 @@ func askModel(t *testing.T, declared string, models map[string]llm.Model) (answe
 
 func TestBuild_ModelMayBeAFailoverChain(t *testing.T) {
 	source := llm.Source{Provider: "test", Model: "test/down"}
-	down := func() *scripted.Model { return scripted.New(scripted.Fail(source.Fail(llm.Unavailable, nil))) }
+	down := func() *scripted.Model { return scripted.New(scripted.Fail(source.NewError(llm.Unavailable, nil))) }
 	silent := func() *scripted.Model {
 		return scripted.New(scripted.Reply{Deltas: []string{"too late"}, Wait: make(chan struct{})})
 	}

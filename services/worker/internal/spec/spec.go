@@ -193,7 +193,7 @@ func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
 	}
 	a, err := agent.New(config)
 	if err != nil {
-		return nil, b.doc.PlaceOf().Errorf("%s", failure.Plain(err))
+		return nil, b.doc.PlaceOf().Errorf("%s", failure.PlainMessage(err))
 	}
 	return a, nil
 }

@@ -144,7 +144,7 @@ func (b *builder) buildClientTool(c Client, i int) []tool.Tool {
 	}
 	made, err := tool.Client(c.Name, c.Description, schema)
 	if err != nil {
-		b.errorf(place[:3], "tools[%d].client: %s", i, failure.Plain(err))
+		b.errorf(place[:3], "tools[%d].client: %s", i, failure.PlainMessage(err))
 		return nil
 	}
 	return []tool.Tool{made}

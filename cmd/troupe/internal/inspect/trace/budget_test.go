@@ -14,7 +14,10 @@ import (
 
 func TestDescribeTrace_PrintsUsedBudget(t *testing.T) {
 	events := []*troupev1.Event{
-		{Sequence: 1, Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Budget: &troupev1.TurnBudget{Steps: 20, Limits: wire.LimitsToProto(budget.Default())}}}},
+		{Sequence: 1, Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Budget: &troupev1.TurnBudget{
+			Steps:  20,
+			Limits: wire.LimitsToProto(budget.Default()),
+		}}}},
 		{Sequence: 2, Step: 1, Attempt: 1, Agent: "research", Payload: &troupev1.Event_StepFinished{StepFinished: &troupev1.StepFinished{
 			Result: &troupev1.StepResult{Used: wire.UsedToProto(budget.Amounts{ToolCalls: 2, Tokens: 812})},
 		}}},

@@ -177,7 +177,10 @@ func (a *traceAttempt) addEvent(e *troupev1.Event) {
 	case *troupev1.Event_ModelCall:
 		took := p.ModelCall.GetDuration().AsDuration()
 		if p.ModelCall.GetIteration() == 0 { // a call by a hook handler
-			a.add(&node{text: "aside: model " + p.ModelCall.GetModel(), duration: took, showsUsage: true, ownUsage: wire.UsageFromProto(p.ModelCall.GetUsage())})
+			a.add(&node{
+				text: "aside: model " + p.ModelCall.GetModel(), duration: took, showsUsage: true,
+				ownUsage: wire.UsageFromProto(p.ModelCall.GetUsage()),
+			})
 			return
 		}
 		a.iterationStart = e.GetTime().AsTime().Add(-took)

@@ -18,7 +18,10 @@ func choosingTurn() []*troupev1.Event {
 			Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_CAPABILITY, Type: troupev1.DecisionType_DECISION_TYPE_AGENT_SELECTION,
 			Rejected: []*troupev1.RejectedCandidate{{Id: "mail", Why: "paused"}},
 		}),
-		atAttempt(1, 1, "law-1", instanceChosen(&troupev1.InstanceChoice{Strategy: "round_robin", Reason: "law-1 is the only one that can take it", Confidence: 1})),
+		atAttempt(1, 1, "law-1", instanceChosen(&troupev1.InstanceChoice{
+			Strategy: "round_robin", Reason: "law-1 is the only one that can take it",
+			Confidence: 1,
+		})),
 		atAttempt(1, 1, "law-1", &troupev1.Event{Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{
 			Target: "search", Reason: "search has all that is needed: docs; 1 more have some of it", Confidence: 1, Alternatives: []string{"fetch"},
 			Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_CAPABILITY, Type: troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION,

@@ -29,19 +29,19 @@ func (explainCommand) Help() string {
 }
 
 // Run prints the stored decisions of the trace.
-func (x *explainCommand) Run(ctx context.Context, term console.Terminal) error {
-	c, conn, err := x.Dial()
+func (ec *explainCommand) Run(ctx context.Context, term console.Terminal) error {
+	c, conn, err := ec.Dial()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, remote.Timeout)
 	defer cancel()
-	trace, events, err := loadTrace(ctx, c, x.ID)
+	trace, events, err := loadTrace(ctx, c, ec.ID)
 	if err != nil {
-		return x.ExplainError(err)
+		return ec.ExplainError(err)
 	}
-	if x.JSON {
+	if ec.JSON {
 		return printTraceJSON(term, trace, slices.DeleteFunc(events, func(e *troupev1.Event) bool { return explainEvent(e) == nil }))
 	}
 	fmt.Fprintf(term.Out, "trace  %s\nasked  %s\nstate  %s\n", console.EscapeLine(trace.GetTraceId()),

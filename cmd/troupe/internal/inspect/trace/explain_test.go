@@ -28,7 +28,10 @@ func failingTurn() []*troupev1.Event {
 		atAttempt(1, 1, "", warningEvent("WAITING", "no instance of agent research takes the step yet")),
 		atAttempt(1, 1, "research-1", instanceChosen(&troupev1.InstanceChoice{
 			Strategy: "round_robin", Reason: "research-1 is next in turn of 2", Confidence: 0.5, Fallback: "research-2", Alternatives: []string{"research-2"},
-			Rejected: []*troupev1.RejectedInstance{{InstanceId: "research-3", Why: "full"}, {InstanceId: "research-4", Why: "unresponsive", Detail: "no answer"}},
+			Rejected: []*troupev1.RejectedInstance{{InstanceId: "research-3", Why: "full"}, {
+				InstanceId: "research-4", Why: "unresponsive",
+				Detail: "no answer",
+			}},
 		})),
 		atAttempt(1, 1, "research-1", modelCalled(1, 1200, 80, 12300)),
 		atAttempt(1, 1, "research-1", &troupev1.Event{Payload: &troupev1.Event_TextRetracted{TextRetracted: &troupev1.TextRetracted{Failure: lost}}}),

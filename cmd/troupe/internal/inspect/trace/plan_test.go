@@ -18,11 +18,16 @@ func TestDescribeTrace_PrintsPlansAndStatuses(t *testing.T) {
 	}
 	events := []*troupev1.Event{
 		{Payload: &troupev1.Event_Plan{Plan: &troupev1.Plan{Workflow: "w", Steps: []string{"plan", "sum"}}}},
-		atAttempt(1, 1, "a", stepStarted()), atAttempt(1, 1, "a", end(&troupev1.StepResult{Tasks: []*troupev1.PlannedTask{{Agent: "calc", Text: "add\nit up"}}})),
-		atAttempt(2, 1, "b", stepStarted()), atAttempt(2, 1, "b", end(&troupev1.StepResult{Failure: &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_USER_CANCELLED}})),
+		atAttempt(1, 1, "a", stepStarted()), atAttempt(1, 1, "a", end(&troupev1.StepResult{Tasks: []*troupev1.PlannedTask{{
+			Agent: "calc",
+			Text:  "add\nit up",
+		}}})),
+		atAttempt(2, 1, "b", stepStarted()), atAttempt(2, 1, "b",
+			end(&troupev1.StepResult{Failure: &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_USER_CANCELLED}})),
 		atAttempt(3, 1, "b", stepStarted()), atAttempt(3, 1, "b", end(&troupev1.StepResult{MaxIterationsReached: true})),
 		atAttempt(4, 1, "b", stepStarted()), atAttempt(4, 1, "b", end(&troupev1.StepResult{InputRequired: true})),
-		atAttempt(5, 1, "b", stepStarted()), atAttempt(5, 1, "b", end(&troupev1.StepResult{Failure: &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_POLICY_SECURITY}})),
+		atAttempt(5, 1, "b", stepStarted()), atAttempt(5, 1, "b",
+			end(&troupev1.StepResult{Failure: &troupev1.Failure{Mode: troupev1.FailureMode_FAILURE_MODE_POLICY_SECURITY}})),
 	}
 	stamp := func(s int64) *timestamppb.Timestamp { return timestamppb.New(time.Unix(s, 0)) }
 	trace := &troupev1.Trace{Plan: []*troupev1.PlanStep{

@@ -29,12 +29,12 @@ type traceServer struct {
 	events []*troupev1.Event
 }
 
-func (a *traceServer) GetTrace(context.Context, *troupev1.GetTraceRequest) (*troupev1.GetTraceResponse, error) {
-	return &troupev1.GetTraceResponse{Trace: a.trace}, nil
+func (t *traceServer) GetTrace(context.Context, *troupev1.GetTraceRequest) (*troupev1.GetTraceResponse, error) {
+	return &troupev1.GetTraceResponse{Trace: t.trace}, nil
 }
 
-func (a *traceServer) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
-	for _, e := range a.events {
+func (t *traceServer) WatchTrace(_ *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
+	for _, e := range t.events {
 		if err := stream.Send(&troupev1.WatchTraceResponse{Event: e}); err != nil {
 			return err
 		}
@@ -171,7 +171,8 @@ func TestDescribeTrace_FailedTurn(t *testing.T) {
 		}),
 		&troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: result}},
 	))
-	require.Regexp(t, `^trace +`+clitest.TraceID+`\nsession +s1\nturn +3\nstate +failed\ntarget +assistant\nasked +What are the tiers\?\nstarted +\d+s ago\nevents +17\n\n`, out)
+	require.Regexp(t,
+		`^trace +`+clitest.TraceID+`\nsession +s1\nturn +3\nstate +failed\ntarget +assistant\nasked +What are the tiers\?\nstarted +\d+s ago\nevents +17\n\n`, out)
 	require.Empty(t, cmp.Diff(`
  TIME    IN  OUT      COST
  1.6s  2500  180  $0.0123+  turn 3: failed
@@ -239,7 +240,8 @@ func TestDescribeTrace_WaitingTurn(t *testing.T) {
 		}}}},
 		atAttempt(1, 2, "research-1", stepStarted()),
 		atAttempt(1, 2, "research-1", modelCalled(1, 1, 1, 0)),
-		atAttempt(1, 2, "research-1", &troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: clitest.NumberCall("1-1-2")}}}),
+		atAttempt(1, 2, "research-1",
+			&troupev1.Event{Payload: &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: clitest.NumberCall("1-1-2")}}}),
 		{Payload: &troupev1.Event_TurnResult{TurnResult: result}},
 	})
 	for _, want := range []string{

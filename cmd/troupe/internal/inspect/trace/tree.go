@@ -71,7 +71,8 @@ func printTree(term console.Terminal, trace *troupev1.Trace, run []*troupev1.Tra
 		console.PrintRow(w, "from", render.Origin(f))
 	}
 	if c := trace.GetResult().GetCoordination(); c != nil {
-		console.PrintRow(w, "iteration", fmt.Sprintf("%d, last %s, next %s", c.GetIteration(), console.OrDash(c.GetLastAgent()), console.OrDash(c.GetNextAgent())))
+		console.PrintRow(w, "iteration", fmt.Sprintf("%d, last %s, next %s", c.GetIteration(), console.OrDash(c.GetLastAgent()),
+			console.OrDash(c.GetNextAgent())))
 	}
 	if root := trace.GetRootTraceId(); root != "" && (root != trace.GetTraceId() || len(run) > 1) {
 		console.PrintRow(w, "root", root)

@@ -28,7 +28,7 @@ func (s *Artifacts) CanAttach(c *db.Session, b memory.Begin) bool {
 // Attach stores the files of a message as artifacts. It returns references to all attachments of the message. The
 // caller holds the lock.
 func (s *Artifacts) Attach(c *db.Session, turnID string, b memory.Begin) []conversation.Attachment {
-	set, refs := c.Artifacts, conversation.References(b.Message.Attachments)
+	set, refs := c.Artifacts, conversation.AttachmentsWithoutData(b.Message.Attachments)
 	for i, f := range b.Message.Attachments {
 		if f.Version > 0 {
 			continue

@@ -42,46 +42,46 @@ func (d *DB) NewestSessions(tenant, user string) []*Session {
 }
 
 // Snapshot returns a copy of the session for callers, without the pending calls.
-func (c *Session) Snapshot() session.Session {
-	seen := c.Session
-	seen.Metadata = maps.Clone(c.Metadata)
-	seen.Size = session.Size{Messages: int64(len(c.Log)), Bytes: totalSize(c.Log), ArtifactBytes: c.Artifacts.TotalSize()}
+func (s *Session) Snapshot() session.Session {
+	seen := s.Session
+	seen.Metadata = maps.Clone(s.Metadata)
+	seen.Size = session.Size{Messages: int64(len(s.Log)), Bytes: totalSize(s.Log), ArtifactBytes: s.Artifacts.TotalSize()}
 	return seen
 }
 
 // Messages returns the summary, if the session has one, and the messages after it.
-func (c *Session) Messages() []conversation.Message {
+func (s *Session) Messages() []conversation.Message {
 	var all []conversation.Message
-	if c.Summarized > 0 {
-		all = append(all, conversation.Message{Sequence: c.Summarized, Role: conversation.RoleSummary, Text: c.Summary})
+	if s.Summarized > 0 {
+		all = append(all, conversation.Message{Sequence: s.Summarized, Role: conversation.RoleSummary, Text: s.Summary})
 	}
-	return append(all, c.Log...)
+	return append(all, s.Log...)
 }
 
 // AgentsWithRounds returns the names of the agents that have a history.
-func (c *Session) AgentsWithRounds() []string { return slices.Sorted(maps.Keys(c.Rounds)) }
+func (s *Session) AgentsWithRounds() []string { return slices.Sorted(maps.Keys(s.Rounds)) }
 
 // DropRounds removes the rounds that follow a message up to the given sequence.
-func (c *Session) DropRounds(last int64) {
-	for agent, steps := range c.Rounds {
-		c.Rounds[agent] = slices.DeleteFunc(slices.Clone(steps), func(r conversation.Rounds) bool { return r.After <= last })
-		if len(c.Rounds[agent]) == 0 {
-			delete(c.Rounds, agent)
+func (s *Session) DropRounds(last int64) {
+	for agent, steps := range s.Rounds {
+		s.Rounds[agent] = slices.DeleteFunc(slices.Clone(steps), func(r conversation.Rounds) bool { return r.After <= last })
+		if len(s.Rounds[agent]) == 0 {
+			delete(s.Rounds, agent)
 		}
 	}
 }
 
 // MarkUntrusted records a source of untrusted text for the session. An empty source changes nothing.
-func (c *Session) MarkUntrusted(source string) {
-	c.UntrustedSource = conversation.GravestSource(c.UntrustedSource, source)
+func (s *Session) MarkUntrusted(source string) {
+	s.UntrustedSource = conversation.MostRestrictiveSource(s.UntrustedSource, source)
 }
 
 // DropPendingCalls removes the pending calls, and the journal that was kept for their answers.
-func (c *Session) DropPendingCalls() {
-	if t := c.TurnsByID[c.WaitingTurn]; t != nil {
+func (s *Session) DropPendingCalls() {
+	if t := s.TurnsByID[s.WaitingTurn]; t != nil {
 		t.WaitingJournal = nil
 	}
-	c.WaitingTurn = ""
+	s.WaitingTurn = ""
 }
 
 // AppendMessages adds messages of a turn to its session.

@@ -17,11 +17,11 @@ type Eraser struct{ db *db.DB }
 func New(d *db.DB) *Eraser { return &Eraser{d} }
 
 // ClearSession implements memory.Sessions.
-func (s *Eraser) ClearSession(_ context.Context, ref session.Ref) error {
+func (e *Eraser) ClearSession(_ context.Context, ref session.Ref) error {
 	const op = "memory.ClearSession"
-	s.db.Lock()
-	defer s.db.Unlock()
-	c, err := s.db.GetSession(op, ref)
+	e.db.Lock()
+	defer e.db.Unlock()
+	c, err := e.db.GetSession(op, ref)
 	if err != nil {
 		return err
 	}
@@ -36,45 +36,45 @@ func (s *Eraser) ClearSession(_ context.Context, ref session.Ref) error {
 	for _, t := range c.TurnsByID {
 		t.Recordings = nil
 	}
-	c.LastActivity = s.db.Now()
+	c.LastActivity = e.db.Now()
 	return nil
 }
 
 // DeleteSession implements memory.Sessions.
-func (s *Eraser) DeleteSession(_ context.Context, ref session.Ref) (memory.Erasure, error) {
+func (e *Eraser) DeleteSession(_ context.Context, ref session.Ref) (memory.Erasure, error) {
 	const op = "memory.DeleteSession"
-	s.db.Lock()
-	defer s.db.Unlock()
-	c, err := s.db.GetSession(op, ref)
+	e.db.Lock()
+	defer e.db.Unlock()
+	c, err := e.db.GetSession(op, ref)
 	if failure.Is(err, failure.SessionDeleted) {
-		return s.db.Sessions[ref].Erasure, nil
+		return e.db.Sessions[ref].Erasure, nil
 	}
 	if err != nil {
 		return memory.Erasure{}, err
 	}
-	now := s.db.Now()
+	now := e.db.Now()
 	erased := memory.Erasure{Session: ref.Session, Began: now, Ended: now, Remainders: []memory.Remainder{memory.SessionRemainder(now)}}
 	waiting := int64(0)
-	if s.db.FindTurn(c, c.WaitingTurn) != nil {
+	if e.db.FindTurn(c, c.WaitingTurn) != nil {
 		waiting = 1
 	}
 	erased.Add(map[string]int64{
 		memory.KindMessages: int64(len(c.Log)), memory.KindTurns: int64(c.Turns), memory.KindStateKeys: int64(len(c.Scope.Values)),
 		memory.KindArtifacts: int64(len(c.Artifacts.Versions)), memory.KindArtifactBytes: c.Artifacts.TotalSize(), memory.KindWaiting: waiting,
 	})
-	s.db.Sessions[ref] = &db.Session{Epoch: c.Epoch, DeletedAt: now, Erasure: erased}
+	e.db.Sessions[ref] = &db.Session{Epoch: c.Epoch, DeletedAt: now, Erasure: erased}
 	return erased, nil
 }
 
 // EraseUser implements memory.Sessions. Unlike other stores, it need not reject late changes of the user's data:
 // here a change of shared data is applied in the call that makes it.
-func (s *Eraser) EraseUser(_ context.Context, tenant, user string) (memory.UserErasure, error) {
-	s.db.Lock()
-	defer s.db.Unlock()
+func (e *Eraser) EraseUser(_ context.Context, tenant, user string) (memory.UserErasure, error) {
+	e.db.Lock()
+	defer e.db.Unlock()
 	owner := db.Owner{Tenant: tenant, User: user}
-	s.db.ErasingUsers[owner] = true
+	e.db.ErasingUsers[owner] = true
 	var left []string
-	for ref, c := range s.db.Sessions {
+	for ref, c := range e.db.Sessions {
 		if ref.Tenant == tenant && c.User == user && c.DeletedAt.IsZero() && len(left) < memory.MaxPage {
 			left = append(left, ref.Session)
 		}
@@ -82,16 +82,16 @@ func (s *Eraser) EraseUser(_ context.Context, tenant, user string) (memory.UserE
 	if len(left) > 0 {
 		return memory.UserErasure{Sessions: left}, nil
 	}
-	now := s.db.Now()
+	now := e.db.Now()
 	erased := memory.Erasure{User: user, Began: now, Ended: now, Remainders: []memory.Remainder{memory.UserRemainder(now)}}
-	if scope := s.db.Shared[owner]; scope != nil {
+	if scope := e.db.Shared[owner]; scope != nil {
 		erased.Add(map[string]int64{memory.KindUserState: int64(len(scope.Values))})
 	}
-	if set := s.db.Artifacts[owner]; set != nil {
+	if set := e.db.Artifacts[owner]; set != nil {
 		erased.Add(map[string]int64{memory.KindUserArtifacts: int64(len(set.Versions)), memory.KindUserBytes: set.TotalSize()})
 	}
-	delete(s.db.Shared, owner)
-	delete(s.db.Artifacts, owner)
-	delete(s.db.ErasingUsers, owner)
+	delete(e.db.Shared, owner)
+	delete(e.db.Artifacts, owner)
+	delete(e.db.ErasingUsers, owner)
 	return memory.UserErasure{Erasure: erased}, nil
 }

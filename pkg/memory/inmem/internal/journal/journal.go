@@ -24,11 +24,11 @@ type Journal struct{ db *db.DB }
 func New(d *db.DB) *Journal { return &Journal{d} }
 
 // Record implements memory.Journal.
-func (s *Journal) Record(_ context.Context, lease memory.Lease, step int, entries []execution.Entry) error {
+func (j *Journal) Record(_ context.Context, lease memory.Lease, step int, entries []execution.Entry) error {
 	const op = "memory.Journal"
-	s.db.Lock()
-	defer s.db.Unlock()
-	_, t, err := s.db.FindTurnByLease(op, lease)
+	j.db.Lock()
+	defer j.db.Unlock()
+	_, t, err := j.db.FindTurnByLease(op, lease)
 	if err != nil {
 		return err
 	}
@@ -54,10 +54,10 @@ func (s *Journal) Record(_ context.Context, lease memory.Lease, step int, entrie
 }
 
 // LoadJournal implements memory.Journal.
-func (s *Journal) LoadJournal(_ context.Context, lease memory.Lease, step, after int) ([]execution.Entry, error) {
-	s.db.Lock()
-	defer s.db.Unlock()
-	_, t, err := s.db.FindTurnByLease("memory.LoadJournal", lease)
+func (j *Journal) LoadJournal(_ context.Context, lease memory.Lease, step, after int) ([]execution.Entry, error) {
+	j.db.Lock()
+	defer j.db.Unlock()
+	_, t, err := j.db.FindTurnByLease("memory.LoadJournal", lease)
 	if err != nil {
 		return nil, err
 	}
@@ -65,30 +65,30 @@ func (s *Journal) LoadJournal(_ context.Context, lease memory.Lease, step, after
 }
 
 // Recording implements memory.Journal.
-func (s *Journal) Recording(_ context.Context, ref session.Ref, turnID string, step, from int) ([]execution.Entry, error) {
+func (j *Journal) Recording(_ context.Context, ref session.Ref, turnID string, step, from int) ([]execution.Entry, error) {
 	const op = "memory.Recording"
-	s.db.Lock()
-	defer s.db.Unlock()
-	c, err := s.db.GetSession(op, ref)
+	j.db.Lock()
+	defer j.db.Unlock()
+	c, err := j.db.GetSession(op, ref)
 	if err != nil {
 		return nil, err
 	}
-	t := s.db.FindTurn(c, turnID)
+	t := j.db.FindTurn(c, turnID)
 	if t == nil {
 		return nil, db.NewTurnNotFoundError(op, ref, turnID)
 	}
 	recording := t.Recordings[step]
-	if s.db.HasElapsed(recording.RecordedAt, s.db.KeepJournals) {
+	if j.db.HasElapsed(recording.RecordedAt, j.db.KeepJournals) {
 		return nil, nil
 	}
 	return nextPage(recording.Entries, from-1), nil
 }
 
 // LoadRounds implements memory.Journal.
-func (s *Journal) LoadRounds(_ context.Context, ref session.Ref, agent string, from int64) ([]conversation.Rounds, error) {
-	s.db.Lock()
-	defer s.db.Unlock()
-	c, err := s.db.GetSession("memory.LoadRounds", ref)
+func (j *Journal) LoadRounds(_ context.Context, ref session.Ref, agent string, from int64) ([]conversation.Rounds, error) {
+	j.db.Lock()
+	defer j.db.Unlock()
+	c, err := j.db.GetSession("memory.LoadRounds", ref)
 	if err != nil {
 		return nil, err
 	}
@@ -108,15 +108,15 @@ func (s *Journal) LoadRounds(_ context.Context, ref session.Ref, agent string, f
 
 // KeepRecording keeps the journal of a finished step, including the entries that arrived with its commit. It does
 // nothing if the store keeps no journals. The caller holds the lock.
-func (s *Journal) KeepRecording(t *db.Turn, step int, last []execution.Entry) {
-	if s.db.KeepJournals == 0 {
+func (j *Journal) KeepRecording(t *db.Turn, step int, last []execution.Entry) {
+	if j.db.KeepJournals == 0 {
 		return
 	}
 	journal, _ := mergeEntries(t.Journals[step], last)
 	if t.Recordings == nil {
 		t.Recordings = map[int]db.Recording{}
 	}
-	t.Recordings[step] = db.Recording{Entries: journal, RecordedAt: s.db.Now()}
+	t.Recordings[step] = db.Recording{Entries: journal, RecordedAt: j.db.Now()}
 }
 
 // mergeEntries adds entries to a journal. It returns the number of the first entry that differs from a stored one

@@ -218,7 +218,7 @@ func (s *testSession) recentCalls() string {
 	var b strings.Builder
 	for i, c := range slices.Backward(s.calls) {
 		text := c.String()
-		fmt.Fprintf(&b, "%d: %s\n", i, conversation.Brief(text, 400))
+		fmt.Fprintf(&b, "%d: %s\n", i, conversation.Excerpt(text, 400))
 		if len(s.calls)-i > 60 {
 			break
 		}

@@ -139,7 +139,10 @@ func updateRevisionIsCompared(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Ready)
 	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Metadata: map[string]string{"a": "1"}})
 	for _, revision := range []int64{2, 7} {
-		_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: session.Close, Metadata: map[string]string{"a": "2"}, IfRevision: revision})
+		_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{
+			Ref: ref, Verb: session.Close, Metadata: map[string]string{"a": "2"},
+			IfRevision: revision,
+		})
 		fixture.RequireMode(t, err, failure.RevisionMismatch, "revision", "1")
 	}
 	s := fixture.GetSession(t, store, ref)

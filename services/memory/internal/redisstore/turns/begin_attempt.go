@@ -57,7 +57,7 @@ func (a beginAttempt) keysAndArgs(cfg Config) (keys []string, args []any, _ erro
 		b.LookupOnly, b.LostEpoch, p.name, p.encodedFailure, messages.MaxReadBytes, p.partial.Step, p.partial.Body, p.partial.Size,
 		b.Predecessor.Continues, answers, b.Predecessor.Resumes, indexUnlessEmpty(origin,
 			firstOptionalArg+len(files)), b.TakeoverGrace.Milliseconds(), len(keys) + 1,
-		conversation.GravestSource(p.partial.Untrusted, b.UntrustedSource()),
+		conversation.MostRestrictiveSource(p.partial.Untrusted, b.UntrustedSource()),
 	}, files, origin)
 	return append(keys, a.files.keys()...), args, nil
 }

@@ -31,9 +31,9 @@ func newQueueFixture(n, capacity int) *queueFixture {
 }
 
 // takeSlot reserves a slot for one step.
-func (d *queueFixture) takeSlot(strategy selection.Strategy) (registry.Instance, selection.Decision, bool) {
-	list, _ := d.cache.List("a")
-	return d.TakeSlot("a", list, selection.Input{Policy: selection.Policy{Strategy: strategy}, Session: "s", Counter: d.NextCounter("a", strategy)},
+func (q *queueFixture) takeSlot(strategy selection.Strategy) (registry.Instance, selection.Decision, bool) {
+	list, _ := q.cache.List("a")
+	return q.TakeSlot("a", list, selection.Input{Policy: selection.Policy{Strategy: strategy}, Session: "s", Counter: q.NextCounter("a", strategy)},
 		NewWaiter(Order{}))
 }
 

@@ -11,9 +11,9 @@ import (
 )
 
 // tryWaiter makes one step try to get a slot, as a woken step does.
-func (d *queueFixture) tryWaiter(w *Waiter) (registry.Instance, bool) {
-	list, _ := d.cache.List("a")
-	in, _, ok := d.TakeSlot("a", list, selection.Input{}, w)
+func (q *queueFixture) tryWaiter(w *Waiter) (registry.Instance, bool) {
+	list, _ := q.cache.List("a")
+	in, _, ok := q.TakeSlot("a", list, selection.Input{}, w)
 	return in, ok
 }
 

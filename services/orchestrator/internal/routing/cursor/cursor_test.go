@@ -147,74 +147,74 @@ type randomWorkflow struct {
 	flow *workflow.Workflow
 }
 
-func (g *randomWorkflow) addStep(s workflow.Step) string {
-	s.Name = fmt.Sprintf("s%d", len(g.flow.Steps))
+func (w *randomWorkflow) addStep(s workflow.Step) string {
+	s.Name = fmt.Sprintf("s%d", len(w.flow.Steps))
 	if s.Agent == "" && len(s.Parallel) == 0 {
 		s.Agent = "agent-" + s.Name
 	}
-	g.flow.Steps[s.Name] = s
+	w.flow.Steps[s.Name] = s
 	return s.Name
 }
 
 // addStepsBefore adds random steps that lead to the given step, and returns the first of them.
-func (g *randomWorkflow) addStepsBefore(next, fork string, depth int) string {
-	for range 1 + g.IntN(2) {
-		switch kind := g.IntN(7); {
+func (w *randomWorkflow) addStepsBefore(next, fork string, depth int) string {
+	for range 1 + w.IntN(2) {
+		switch kind := w.IntN(7); {
 		case kind < 2 && depth > 0:
-			name := g.addStep(workflow.Step{Parallel: []string{"?"}, Fork: fork})
+			name := w.addStep(workflow.Step{Parallel: []string{"?"}, Fork: fork})
 			step := workflow.Step{Name: name, Join: next, Fork: fork}
-			for range 2 + g.IntN(2) {
-				step.Parallel = append(step.Parallel, g.addStepsBefore(next, name, depth-1))
+			for range 2 + w.IntN(2) {
+				step.Parallel = append(step.Parallel, w.addStepsBefore(next, name, depth-1))
 			}
-			if g.IntN(2) == 0 {
+			if w.IntN(2) == 0 {
 				step.Agent = "agent-" + name
 			}
-			g.flow.Steps[name] = step
+			w.flow.Steps[name] = step
 			next = name
 		case kind == 2:
-			instead := g.addStep(workflow.Step{Next: next, Fork: fork})
-			next = g.addStep(workflow.Step{Next: next, Fork: fork, OnError: workflow.OnError{Fallback: instead}})
+			instead := w.addStep(workflow.Step{Next: next, Fork: fork})
+			next = w.addStep(workflow.Step{Next: next, Fork: fork, OnError: workflow.OnError{Fallback: instead}})
 		case kind == 3:
-			name := g.addStep(workflow.Step{Next: next, Fork: fork, MaxEntries: 2, Otherwise: next})
-			step := g.flow.Steps[name]
+			name := w.addStep(workflow.Step{Next: next, Fork: fork, MaxEntries: 2, Otherwise: next})
+			step := w.flow.Steps[name]
 			step.Then = []workflow.Edge{{When: workflow.Condition{ObservationsBelow: 1}, Next: name}}
-			g.flow.Steps[name] = step
+			w.flow.Steps[name] = step
 			next = name
 		case kind == 4:
-			next = g.addStep(workflow.Step{Next: next, Fork: fork, OnError: workflow.OnError{Continue: true}, Plan: &workflow.Plan{
-				Agents: []string{"worker", "helper"}, MaxTasks: 3, Parallel: g.IntN(2) == 0, Continue: true,
+			next = w.addStep(workflow.Step{Next: next, Fork: fork, OnError: workflow.OnError{Continue: true}, Plan: &workflow.Plan{
+				Agents: []string{"worker", "helper"}, MaxTasks: 3, Parallel: w.IntN(2) == 0, Continue: true,
 			}})
 		default:
-			next = g.addStep(workflow.Step{Next: next, Fork: fork, OnError: workflow.OnError{Continue: true}})
+			next = w.addStep(workflow.Step{Next: next, Fork: fork, OnError: workflow.OnError{Continue: true}})
 		}
 	}
 	return next
 }
 
 // randomResult returns a random result that does not end the turn.
-func (g *randomWorkflow) randomResult(task Task) execution.Result {
+func (w *randomWorkflow) randomResult(task Task) execution.Result {
 	step := task.Decision.Step
 	r := execution.Result{Step: task.Number, Agent: step.Agent, Text: fmt.Sprint("said in ", task.Number)}
-	if step.OnError.ContinuesTurn() && g.IntN(3) == 0 {
+	if step.OnError.ContinuesTurn() && w.IntN(3) == 0 {
 		return execution.Result{Step: r.Step, Agent: r.Agent, Failure: failure.New(failure.ResourceAPI, "test", "down")}
 	}
-	if g.IntN(2) == 0 {
+	if w.IntN(2) == 0 {
 		r.Observations = []string{"something"}
 	}
 	if step.Plan != nil {
-		for i := range g.IntN(4) {
-			r.Tasks = append(r.Tasks, execution.PlannedTask{Agent: step.Plan.Agents[g.IntN(2)], Text: fmt.Sprint("part ", i)})
+		for i := range w.IntN(4) {
+			r.Tasks = append(r.Tasks, execution.PlannedTask{Agent: step.Plan.Agents[w.IntN(2)], Text: fmt.Sprint("part ", i)})
 		}
 	}
 	return r
 }
 
 // partialResults returns the results of some rounds, and a part of the results of the next round.
-func (g *randomWorkflow) partialResults(ways [][]Task, all []execution.Result) (known []execution.Result) {
-	whole := g.IntN(len(ways))
+func (w *randomWorkflow) partialResults(ways [][]Task, all []execution.Result) (known []execution.Result) {
+	whole := w.IntN(len(ways))
 	for i, round := range ways[:whole+1] {
 		for _, task := range round {
-			if i < whole || g.IntN(2) == 0 {
+			if i < whole || w.IntN(2) == 0 {
 				known = append(known, all[task.Number-1])
 			}
 		}

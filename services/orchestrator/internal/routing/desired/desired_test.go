@@ -15,8 +15,8 @@ type fixedDesiredStates struct {
 	all map[registry.Key]registry.DesiredState
 }
 
-func (r fixedDesiredStates) WatchDesiredStates(_ context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
-	apply(r.all)
+func (f fixedDesiredStates) WatchDesiredStates(_ context.Context, apply func(map[registry.Key]registry.DesiredState)) error {
+	apply(f.all)
 	return nil
 }
 

@@ -65,93 +65,93 @@ func New(log *zap.Logger, onChange func(filled bool, addresses map[string]bool))
 }
 
 // Desired returns the desired states of the instances.
-func (r *Cache) Desired() *desired.State { return r.desired }
+func (c *Cache) Desired() *desired.State { return c.desired }
 
 // Watch updates the cache from the registry until ctx ends.
-func (r *Cache) Watch(ctx context.Context, w registry.Watcher) error {
+func (c *Cache) Watch(ctx context.Context, w registry.Watcher) error {
 	var verifying sync.WaitGroup
 	defer verifying.Wait()
-	if r.prober.probe != nil {
-		verifying.Go(func() { r.prober.run(ctx, r) })
+	if c.prober.probe != nil {
+		verifying.Go(func() { c.prober.run(ctx, c) })
 	}
-	return w.Watch(ctx, r.Apply)
+	return w.Watch(ctx, c.Apply)
 }
 
 // Apply applies an update of the registry. It is the callback for registry.Watcher.
-func (r *Cache) Apply(u registry.Update) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (c *Cache) Apply(u registry.Update) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if u.Unreachable != nil {
-		r.registryAwaySince = time.Now()
-		defer r.notifyChange()
-		r.log.Warn("the registry is away; dispatching to the instances known so far", zap.Error(u.Unreachable), zap.Int("instances", len(r.instances)))
+		c.registryAwaySince = time.Now()
+		defer c.notifyChange()
+		c.log.Warn("the registry is away; dispatching to the instances known so far", zap.Error(u.Unreachable), zap.Int("instances", len(c.instances)))
 		return
 	}
-	r.registryAwaySince = time.Time{}
+	c.registryAwaySince = time.Time{}
 	switch {
 	case u.List != nil:
-		r.source = listed
-		r.replace(*u.List)
-		r.log.Info("registry listed", zap.Int("instances", len(r.instances)))
+		c.source = listed
+		c.replace(*u.List)
+		c.log.Info("registry listed", zap.Int("instances", len(c.instances)))
 	case u.Put != nil:
-		r.instances[u.Put.Key()] = *u.Put
+		c.instances[u.Put.Key()] = *u.Put
 	case u.Delete != nil:
-		r.remove(*u.Delete)
+		c.remove(*u.Delete)
 	}
-	r.missing.review(r.instances, time.Now())
-	r.notifyChange()
+	c.missing.review(c.instances, time.Now())
+	c.notifyChange()
 }
 
 // replace replaces all registered instances by a list. Instances that are not on the list have vanished. The
 // caller holds the lock.
-func (r *Cache) replace(list []registry.Instance) {
-	before := r.instances
-	r.instances = make(map[registry.Key]registry.Instance, len(list))
+func (c *Cache) replace(list []registry.Instance) {
+	before := c.instances
+	c.instances = make(map[registry.Key]registry.Instance, len(list))
 	for _, in := range list {
-		r.instances[in.Key()] = in
+		c.instances[in.Key()] = in
 	}
 	for key, in := range before {
-		if _, ok := r.instances[key]; !ok {
-			r.instances[key] = in
-			r.remove(key)
+		if _, ok := c.instances[key]; !ok {
+			c.instances[key] = in
+			c.remove(key)
 		}
 	}
 }
 
 // remove handles a registration that vanished. A draining instance is removed at once, because its registration is
 // expected to end. The caller holds the lock.
-func (r *Cache) remove(key registry.Key) {
-	in, ok := r.instances[key]
-	delete(r.instances, key)
-	if !ok || r.prober.probe == nil || r.desired.Get(key).Kind == registry.Drain {
+func (c *Cache) remove(key registry.Key) {
+	in, ok := c.instances[key]
+	delete(c.instances, key)
+	if !ok || c.prober.probe == nil || c.desired.Get(key).Kind == registry.Drain {
 		return
 	}
-	r.missing.add(in, time.Now())
-	r.prober.notify()
+	c.missing.add(in, time.Now())
+	c.prober.notify()
 }
 
 // notifyChange wakes all goroutines that wait for a change. The caller holds the lock.
-func (r *Cache) notifyChange() {
+func (c *Cache) notifyChange() {
 	addresses, places := map[string]bool{}, 0
-	for _, in := range r.shownInstances() {
+	for _, in := range c.shownInstances() {
 		addresses[in.Address] = true
-		if _, why := r.classify(in); why == selection.Available {
+		if _, why := c.classify(in); why == selection.Available {
 			places += in.Capacity
 		}
 	}
-	r.capacity.Store(int64(places))
-	clear(r.lists)
-	close(r.changed)
-	r.changed = make(chan struct{})
-	r.onChange(r.source != unfilled, addresses)
+	c.capacity.Store(int64(places))
+	clear(c.lists)
+	close(c.changed)
+	c.changed = make(chan struct{})
+	c.onChange(c.source != unfilled, addresses)
 }
 
 // shownInstances returns the registered instances and the missing ones that still count as known. The caller holds
 // the lock.
-func (r *Cache) shownInstances() []registry.Instance {
-	all := slices.Collect(maps.Values(r.instances))
-	for _, a := range r.missing.absences {
-		if r.missing.isShown(a) {
+func (c *Cache) shownInstances() []registry.Instance {
+	all := slices.Collect(maps.Values(c.instances))
+	for _, a := range c.missing.absences {
+		if c.missing.isShown(a) {
 			all = append(all, a.instance)
 		}
 	}
@@ -159,10 +159,10 @@ func (r *Cache) shownInstances() []registry.Instance {
 }
 
 // Instances returns all known instances, ordered by agent and id.
-func (r *Cache) Instances() []registry.Instance {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := r.shownInstances()
+func (c *Cache) Instances() []registry.Instance {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.shownInstances()
 	slices.SortFunc(all, compareKeys)
 	return all
 }
@@ -172,44 +172,44 @@ func compareKeys(a, b registry.Instance) int {
 }
 
 // KnowsAgent reports whether any instance of the agent is known, in any state.
-func (r *Cache) KnowsAgent(agent string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.shownInstances(), func(in registry.Instance) bool { return in.Agent == agent })
+func (c *Cache) KnowsAgent(agent string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.shownInstances(), func(in registry.Instance) bool { return in.Agent == agent })
 }
 
 // IsFilled reports whether the cache was ever filled, from the registry or from a snapshot.
-func (r *Cache) IsFilled() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.source != unfilled
+func (c *Cache) IsFilled() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.source != unfilled
 }
 
 // IsMissing reports whether the registration of an instance has vanished while the instance still counts as known.
-func (r *Cache) IsMissing(key registry.Key) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	a, ok := r.missing.absences[key]
-	return ok && r.missing.isShown(a)
+func (c *Cache) IsMissing(key registry.Key) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a, ok := c.missing.absences[key]
+	return ok && c.missing.isShown(a)
 }
 
 // HasFrozenRemovals reports whether removals are frozen, because too many registrations vanished at once.
-func (r *Cache) HasFrozenRemovals() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.missing.frozen
+func (c *Cache) HasFrozenRemovals() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.missing.frozen
 }
 
 // Staleness returns how long the registry has been unreachable (0 while it is reachable).
-func (r *Cache) Staleness() time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.registryAwaySince.IsZero() {
+func (c *Cache) Staleness() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.registryAwaySince.IsZero() {
 		return 0
 	}
-	return time.Since(r.registryAwaySince)
+	return time.Since(c.registryAwaySince)
 }
 
 // Capacity returns how many steps the available instances can run at once. It takes no lock, so onChange may call
 // it.
-func (r *Cache) Capacity() int { return int(r.capacity.Load()) }
+func (c *Cache) Capacity() int { return int(c.capacity.Load()) }

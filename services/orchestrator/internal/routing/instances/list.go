@@ -27,18 +27,18 @@ type List struct {
 
 // List returns the instances of an agent, and a channel that is closed at the next change of the cache. The list
 // is built once per change, not once per call.
-func (r *Cache) List(agent string) (*List, <-chan struct{}) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.list(agent), r.changed
+func (c *Cache) List(agent string) (*List, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.list(agent), c.changed
 }
 
 // list returns the cached list of an agent, or builds it. The caller holds the lock.
-func (r *Cache) list(agent string) *List {
-	l, ok := r.lists[agent]
+func (c *Cache) list(agent string) *List {
+	l, ok := c.lists[agent]
 	if !ok {
-		l = newList(r, agent)
-		r.lists[agent] = l
+		l = newList(c, agent)
+		c.lists[agent] = l
 	}
 	return l
 }
@@ -89,8 +89,8 @@ func newList(r *Cache, agent string) *List {
 
 // classify returns the class of an instance and whether it may get steps. This depends on the restriction of its
 // agent, its desired state and its registered state. The caller holds the lock.
-func (r *Cache) classify(in registry.Instance) (selection.Class, selection.Availability) {
-	want, restriction := r.desired.Lookup(in.Key())
+func (c *Cache) classify(in registry.Instance) (selection.Class, selection.Availability) {
+	want, restriction := c.desired.Lookup(in.Key())
 	switch {
 	case restriction == desired.Quarantined:
 		return 0, selection.Quarantined
@@ -110,9 +110,9 @@ func (r *Cache) classify(in registry.Instance) (selection.Class, selection.Avail
 }
 
 // Ready returns how many instances of an agent accept steps.
-func (r *Cache) Ready(agent string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	of := r.list(agent).Sizes
+func (c *Cache) Ready(agent string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	of := c.list(agent).Sizes
 	return of[selection.Ready] + of[selection.MissingReady]
 }

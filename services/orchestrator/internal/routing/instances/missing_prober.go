@@ -33,19 +33,19 @@ type missingProber struct {
 // SetProbe sets the function that probes the worker of a missing instance. Without it, a missing instance is
 // removed at once. Call it before Watch. The function must check that the same instance answers, and must return
 // within about 2 s.
-func (r *Cache) SetProbe(ask func(context.Context, registry.Instance) Health) {
-	r.prober.probe = ask
+func (c *Cache) SetProbe(ask func(context.Context, registry.Instance) Health) {
+	c.prober.probe = ask
 }
 
-func (v *missingProber) notify() {
+func (m *missingProber) notify() {
 	select {
-	case v.wake <- struct{}{}:
+	case m.wake <- struct{}{}:
 	default: // a wake-up is pending
 	}
 }
 
 // run probes the missing instances of a cache until ctx ends.
-func (v *missingProber) run(ctx context.Context, r *Cache) {
+func (m *missingProber) run(ctx context.Context, r *Cache) {
 	ticks := time.NewTicker(reviewPeriod)
 	defer ticks.Stop()
 	for {
@@ -53,14 +53,14 @@ func (v *missingProber) run(ctx context.Context, r *Cache) {
 		case <-ctx.Done():
 			return
 		case <-ticks.C:
-		case <-v.wake:
+		case <-m.wake:
 		}
-		v.probeAll(ctx, r)
+		m.probeAll(ctx, r)
 	}
 }
 
 // probeAll probes all missing instances concurrently and reviews them with the results.
-func (v *missingProber) probeAll(ctx context.Context, r *Cache) {
+func (m *missingProber) probeAll(ctx context.Context, r *Cache) {
 	r.mu.Lock()
 	asked := make([]*absence, 0, len(r.missing.absences))
 	for _, a := range r.missing.absences {
@@ -73,7 +73,7 @@ func (v *missingProber) probeAll(ctx context.Context, r *Cache) {
 	answers := make([]Health, len(asked))
 	var asking sync.WaitGroup
 	for i, a := range asked {
-		asking.Go(func() { answers[i] = v.probe(ctx, a.instance) })
+		asking.Go(func() { answers[i] = m.probe(ctx, a.instance) })
 	}
 	asking.Wait()
 	if ctx.Err() != nil {

@@ -57,36 +57,36 @@ func runVanishTest(t *testing.T, n int, test func(*vanishFixture)) {
 	})
 }
 
-func (m *vanishFixture) register(id string) {
-	m.t.Helper()
-	registration, err := m.registry.Register(m.t.Context(), instance(id, lifecycle.Ready))
-	require.NoError(m.t, err)
-	m.registrations[id] = registration
-	m.setHealth(id, Serving)
+func (v *vanishFixture) register(id string) {
+	v.t.Helper()
+	registration, err := v.registry.Register(v.t.Context(), instance(id, lifecycle.Ready))
+	require.NoError(v.t, err)
+	v.registrations[id] = registration
+	v.setHealth(id, Serving)
 }
 
-func (m *vanishFixture) setHealth(id string, h Health) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.health[id+":1"] = h
+func (v *vanishFixture) setHealth(id string, h Health) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.health[id+":1"] = h
 }
 
 // vanish removes registrations and waits until the cache has noticed.
-func (m *vanishFixture) vanish(ids ...string) {
-	m.t.Helper()
+func (v *vanishFixture) vanish(ids ...string) {
+	v.t.Helper()
 	for _, id := range ids {
-		require.NoError(m.t, m.registrations[id].Close(m.t.Context()))
+		require.NoError(v.t, v.registrations[id].Close(v.t.Context()))
 	}
 	synctest.Wait()
 	time.Sleep(10 * time.Millisecond) // in the time of the bubble
 	synctest.Wait()
 }
 
-func (m *vanishFixture) sleep(d time.Duration) { time.Sleep(d); synctest.Wait() }
+func (v *vanishFixture) sleep(d time.Duration) { time.Sleep(d); synctest.Wait() }
 
-func (m *vanishFixture) routableIDs() map[string]bool {
+func (v *vanishFixture) routableIDs() map[string]bool {
 	ids := map[string]bool{}
-	candidates := instances(m.Cache, "a")
+	candidates := instances(v.Cache, "a")
 	for _, in := range candidates {
 		ids[in.ID] = true
 	}

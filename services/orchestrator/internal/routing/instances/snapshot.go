@@ -115,14 +115,14 @@ type cacheView struct {
 	changed          <-chan struct{}
 }
 
-func (r *Cache) view() cacheView {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	all := r.shownInstances()
+func (c *Cache) view() cacheView {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.shownInstances()
 	slices.SortFunc(all, compareKeys)
 	return cacheView{
-		source: r.source, registryAway: !r.registryAwaySince.IsZero(), canRemoveMissing: r.missing.isDecided() && r.desired.IsKnown(),
-		instances: all, quarantines: r.desired.Quarantines(), changed: r.changed,
+		source: c.source, registryAway: !c.registryAwaySince.IsZero(), canRemoveMissing: c.missing.isDecided() && c.desired.IsKnown(),
+		instances: all, quarantines: c.desired.Quarantines(), changed: c.changed,
 	}
 }
 
@@ -140,26 +140,26 @@ func (v cacheView) isReady(in registry.Instance) bool {
 
 // restore adds confirmed instances to a cache that the registry has not filled yet. stored is the number of
 // instances in the snapshot.
-func (r *Cache) restore(confirmed []registry.Instance, stored int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.source == listed {
+func (c *Cache) restore(confirmed []registry.Instance, stored int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.source == listed {
 		return
 	}
-	if len(confirmed) == 0 && r.source == unfilled {
-		r.log.Warn("no instance of the snapshot answers", zap.Int("instances", stored))
+	if len(confirmed) == 0 && c.source == unfilled {
+		c.log.Warn("no instance of the snapshot answers", zap.Int("instances", stored))
 		return
 	}
-	before := maps.Clone(r.instances)
+	before := maps.Clone(c.instances)
 	for _, in := range confirmed {
-		r.instances[in.Key()] = in
+		c.instances[in.Key()] = in
 	}
-	if maps.EqualFunc(before, r.instances, registry.Instance.Equal) {
+	if maps.EqualFunc(before, c.instances, registry.Instance.Equal) {
 		return
 	}
-	r.source = snapshotted
-	r.log.Warn("the registry is away; dispatching to the instances of the snapshot", zap.Int("instances", len(r.instances)), zap.Int("of", stored))
-	r.notifyChange()
+	c.source = snapshotted
+	c.log.Warn("the registry is away; dispatching to the instances of the snapshot", zap.Int("instances", len(c.instances)), zap.Int("of", stored))
+	c.notifyChange()
 }
 
 // marshalSnapshot returns the content of the file, without the time of saving.

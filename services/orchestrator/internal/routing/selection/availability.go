@@ -30,8 +30,8 @@ const (
 )
 
 // texts returns the recorded name of a reason, and its phrases for one instance and for several.
-func (w Availability) texts() (name, one, many string) {
-	switch w {
+func (a Availability) texts() (name, one, many string) {
+	switch a {
 	case Available:
 		return "available", "is available", "are available"
 	case Full:
@@ -70,19 +70,19 @@ func (w Availability) texts() (name, one, many string) {
 }
 
 // String returns the recorded name.
-func (w Availability) String() string { name, _, _ := w.texts(); return name }
+func (a Availability) String() string { name, _, _ := a.texts(); return name }
 
 // Describe returns a phrase about one instance, such as "is full".
-func (w Availability) Describe() string { _, one, _ := w.texts(); return one }
+func (a Availability) Describe() string { _, one, _ := a.texts(); return one }
 
 // MarshalText implements encoding.TextMarshaler.
-func (w Availability) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
+func (a Availability) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (w *Availability) UnmarshalText(text []byte) error {
+func (a *Availability) UnmarshalText(text []byte) error {
 	for known := range availabilities {
 		if known.String() == string(text) {
-			*w = known
+			*a = known
 			return nil
 		}
 	}

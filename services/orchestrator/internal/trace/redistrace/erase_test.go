@@ -174,11 +174,11 @@ type failAfter struct{ left int }
 
 var errCut = errors.New("the connection was cut")
 
-func (c *failAfter) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (f *failAfter) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (c *failAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (f *failAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if c.left--; c.left < 0 {
+		if f.left--; f.left < 0 {
 			cmd.SetErr(errCut)
 			return errCut
 		}
@@ -186,9 +186,9 @@ func (c *failAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (c *failAfter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (f *failAfter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if c.left--; c.left < 0 {
+		if f.left--; f.left < 0 {
 			return errCut
 		}
 		return next(ctx, cmds)

@@ -65,7 +65,7 @@ func (t *Turn) addTask(work context.Context, req *troupev1.ExecuteStepRequest, s
 		req.Plan = &troupev1.PlanRequest{Max: int32(p.MaxTasks), Parallel: p.Parallel}
 		for _, agent := range p.Agents {
 			req.Plan.Agents = append(req.Plan.Agents, &troupev1.PlanAgent{
-				Name: agent, Description: conversation.Brief(t.Workflows.Description(agent), maxDescription),
+				Name: agent, Description: conversation.Excerpt(t.Workflows.Description(agent), maxDescription),
 			})
 		}
 	}
@@ -74,7 +74,7 @@ func (t *Turn) addTask(work context.Context, req *troupev1.ExecuteStepRequest, s
 // goalText returns the user's goal, as the first event of the trace quotes it: the last text, or the names of
 // files that came without one.
 func goalText(text string, history []conversation.Message) string {
-	if text := conversation.Brief(text, publish.MaxText); text != "" {
+	if text := conversation.Excerpt(text, publish.MaxText); text != "" {
 		return text
 	}
 	for _, m := range slices.Backward(history) {
@@ -85,7 +85,7 @@ func goalText(text string, history []conversation.Message) string {
 		for _, a := range m.Attachments {
 			names = append(names, a.Name)
 		}
-		return cmp.Or(conversation.Brief(m.Text, publish.MaxText), conversation.Brief(strings.Join(names, " "), publish.MaxText))
+		return cmp.Or(conversation.Excerpt(m.Text, publish.MaxText), conversation.Excerpt(strings.Join(names, " "), publish.MaxText))
 	}
 	return "continue the conversation" // the user's message is no longer in the window
 }
@@ -98,7 +98,7 @@ func (t *Turn) RoutingRequest(step workflow.Step) selection.Request {
 // NewRoutingRequest returns the view of a turn that the routing authority gets for each decision (contract OC-14).
 func NewRoutingRequest(req request.Request, traceID string, step workflow.Step) selection.Request {
 	return selection.Request{
-		TraceID: traceID, Profile: req.ProfileOrDefault(), Goal: conversation.Brief(req.Text, publish.MaxText), Task: step.Name,
+		TraceID: traceID, Profile: req.ProfileOrDefault(), Goal: conversation.Excerpt(req.Text, publish.MaxText), Task: step.Name,
 		Metadata: req.Metadata, Needs: req.Needs, Parent: req.Parent.GetTraceId(),
 	}
 }

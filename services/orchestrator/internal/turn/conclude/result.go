@@ -39,7 +39,7 @@ func publishTotals(ctx context.Context, w *publish.Writer, results []execution.R
 	sum := &troupev1.Aggregate{Steps: int32(len(results)), Usage: wire.UsageToProto(totalUsage(results))}
 	for _, r := range results {
 		sum.Agents = append(sum.Agents, r.Agent)
-		sum.Output = conversation.Brief(r.Text, maxOutput) // of the last step, as the answer of the turn is
+		sum.Output = conversation.Excerpt(r.Text, maxOutput) // of the last step, as the answer of the turn is
 	}
 	sum.TraceLength = int32(w.EventLog().Length()) + 1
 	return w.Write(ctx, troupev1.Stage_STAGE_AGGREGATE, &troupev1.Event{Payload: &troupev1.Event_Aggregate{Aggregate: sum}})

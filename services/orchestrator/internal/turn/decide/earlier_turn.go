@@ -65,11 +65,11 @@ func eventsBefore(events []*troupev1.Event, step int) []*troupev1.Event {
 
 // finishedResults returns the results of the finished steps, by number: the committed steps, and the failed steps
 // that did not end the turn.
-func (p earlierTurn) finishedResults() []execution.Result {
-	all := slices.Clone(p.turn.Steps)
-	for step, r := range p.steps.Finished {
+func (e earlierTurn) finishedResults() []execution.Result {
+	all := slices.Clone(e.turn.Steps)
+	for step, r := range e.steps.Finished {
 		known := slices.ContainsFunc(all, func(r execution.Result) bool { return r.Step == step })
-		if r.GetFailure() != nil && p.steps.Tolerated[step] && !known {
+		if r.GetFailure() != nil && e.steps.Tolerated[step] && !known {
 			all = append(all, wire.ResultFromProto(r))
 		}
 	}
@@ -78,16 +78,16 @@ func (p earlierTurn) finishedResults() []execution.Result {
 }
 
 // resultsBefore returns the results of the steps before the given one. It fails unless all of them have finished.
-func (p earlierTurn) resultsBefore(step int) ([]execution.Result, error) {
-	finished := p.finishedResults()
+func (e earlierTurn) resultsBefore(step int) ([]execution.Result, error) {
+	finished := e.finishedResults()
 	last := 0
 	for _, r := range finished {
 		last = max(last, r.Step)
 	}
-	for n := range p.steps.Finished {
+	for n := range e.steps.Finished {
 		last = max(last, n)
 	}
-	for n := range p.steps.Running {
+	for n := range e.steps.Running {
 		last = max(last, n)
 	}
 	if step > last {

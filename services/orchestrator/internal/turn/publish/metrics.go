@@ -73,27 +73,27 @@ func (w *Writer) Observe(ctx context.Context, e *troupev1.Event) {
 	if r := e.GetTurnResult(); r != nil {
 		used := wire.UsedFromProto(r.GetUsed())
 		for _, k := range budget.Kinds() {
-			if limit := w.turn.Allowance.Limits.Of(k); limit > 0 {
-				w.metrics.budget.Record(ctx, float64(used.Of(k))/float64(limit), metric.WithAttributes(attribute.String("of", string(k))))
+			if limit := w.turn.Allowance.Limits.Get(k); limit > 0 {
+				w.metrics.budget.Record(ctx, float64(used.Get(k))/float64(limit), metric.WithAttributes(attribute.String("of", string(k))))
 			}
 		}
 	}
 }
 
-func (s *turnMetrics) count(ctx context.Context, e *troupev1.Event, maxSteps int) {
+func (t *turnMetrics) count(ctx context.Context, e *troupev1.Event, maxSteps int) {
 	label := func(key, value, prefix string) attribute.KeyValue {
 		return attribute.String(key, strings.ToLower(strings.TrimPrefix(value, prefix)))
 	}
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_RoutingDecision:
 		d := p.RoutingDecision
-		s.decisions.Add(ctx, 1, metric.WithAttributes(
+		t.decisions.Add(ctx, 1, metric.WithAttributes(
 			label("type", d.GetType().String(), "DECISION_TYPE_"), label("strategy", d.GetStrategy().String(), "ROUTING_STRATEGY_")))
 	case *troupev1.Event_StepStarted:
 		c := p.StepStarted.GetChoice()
-		s.decisions.Add(ctx, 1, metric.WithAttributes(label("type", c.GetType().String(), "DECISION_TYPE_"), attribute.String("strategy", c.GetStrategy())))
+		t.decisions.Add(ctx, 1, metric.WithAttributes(label("type", c.GetType().String(), "DECISION_TYPE_"), attribute.String("strategy", c.GetStrategy())))
 		if e.GetAttempt() > 1 {
-			s.retries.Add(ctx, 1)
+			t.retries.Add(ctx, 1)
 		}
 	case *troupev1.Event_StepFinished:
 		outcome := "successful"
@@ -101,15 +101,15 @@ func (s *turnMetrics) count(ctx context.Context, e *troupev1.Event, maxSteps int
 			outcome = "failed"
 		}
 		by := metric.WithAttributes(attribute.String("outcome", outcome))
-		s.steps.Add(ctx, 1, by)
+		t.steps.Add(ctx, 1, by)
 		if d := p.StepFinished.GetDuration(); d != nil { // otherwise the owner that published it did not see the step begin
-			s.stepDuration.Record(ctx, d.AsDuration().Seconds(), by)
+			t.stepDuration.Record(ctx, d.AsDuration().Seconds(), by)
 		}
 	case *troupev1.Event_ToolCallFinished:
-		s.tools.Add(ctx, 1, metric.WithAttributes(label("status", p.ToolCallFinished.GetStatus().String(), "TOOL_STATUS_")))
+		t.tools.Add(ctx, 1, metric.WithAttributes(label("status", p.ToolCallFinished.GetStatus().String(), "TOOL_STATUS_")))
 	case *troupev1.Event_TurnResult:
 		steps := p.TurnResult.GetMetrics().GetTotalSteps()
-		s.turnSteps.Record(ctx, int64(steps))
-		s.budget.Record(ctx, float64(steps)/float64(maxSteps), metric.WithAttributes(attribute.String("of", "steps")))
+		t.turnSteps.Record(ctx, int64(steps))
+		t.budget.Record(ctx, float64(steps)/float64(maxSteps), metric.WithAttributes(attribute.String("of", "steps")))
 	}
 }

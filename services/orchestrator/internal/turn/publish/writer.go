@@ -133,7 +133,7 @@ func (p *Publisher) traceRecord(t Turn) *troupev1.Trace {
 	req := t.Request
 	return &troupev1.Trace{
 		TraceId: t.Turn.Trace, SessionId: req.Session, TurnId: t.Turn.ID, Turn: int32(t.Turn.Number), RequestId: req.RequestID,
-		Target: t.Target, Text: conversation.Brief(req.Text, MaxText), Started: timestamppb.Now(), Owner: p.Owner,
+		Target: t.Target, Text: conversation.Excerpt(req.Text, MaxText), Started: timestamppb.Now(), Owner: p.Owner,
 		Parent: req.Parent, ForkedFrom: req.Source.Proto(), RootTraceId: cmp.Or(req.Root, t.Turn.Trace),
 	}
 }
@@ -212,11 +212,11 @@ func (w *Writer) WriteStart(ctx context.Context, ready int) error {
 	req, turn := w.turn.Request, w.turn.Turn
 	answers := wire.AnswersToProto(turn.Answers)
 	for _, a := range answers {
-		a.Text, a.Sealed = conversation.Brief(a.GetText(), MaxText), nil
+		a.Text, a.Sealed = conversation.Excerpt(a.GetText(), MaxText), nil
 	}
 	return w.Write(ctx, troupev1.Stage_STAGE_INITIALIZE, &troupev1.Event{
 		Payload: &troupev1.Event_TurnStarted{TurnStarted: &troupev1.TurnStarted{
-			Text: conversation.Brief(req.Text, MaxText), RequestId: req.RequestID, TurnId: turn.ID, Target: w.turn.Target,
+			Text: conversation.Excerpt(req.Text, MaxText), RequestId: req.RequestID, TurnId: turn.ID, Target: w.turn.Target,
 			InstancesReady: int32(ready), ContinuesTurnId: turn.Continues, Answers: answers, Parent: req.Parent,
 			Profile: req.ProfileOrDefault(), Attachments: blobsWithoutBytes(req.Files), From: req.Source.Proto(),
 		}},
@@ -226,7 +226,7 @@ func (w *Writer) WriteStart(ctx context.Context, ready int) error {
 // blobsWithoutBytes returns files in the form that events have: without their bytes.
 func blobsWithoutBytes(files []conversation.Attachment) []*troupev1.Blob {
 	var all []*troupev1.Blob
-	for _, f := range conversation.References(files) {
+	for _, f := range conversation.AttachmentsWithoutData(files) {
 		all = append(all, wire.BlobToProto(f))
 	}
 	return all
@@ -240,7 +240,7 @@ func (w *Writer) WriteDecision(ctx context.Context, task cursor.Task, took time.
 	}
 	task.Decision.Duration = took
 	decision := task.Decision.Proto()
-	decision.Number, decision.Task = int32(task.Number), conversation.Brief(task.Decision.Step.Task, MaxText)
+	decision.Number, decision.Task = int32(task.Number), conversation.Excerpt(task.Decision.Step.Task, MaxText)
 	return w.WriteChoice(ctx, decision)
 }
 

@@ -33,7 +33,7 @@ func (r Request) Allowance(workflow budget.Limits, before Labels) (Allowance, er
 		allowed.Limits = allowed.Limits.Lower(*r.Budget)
 	}
 	if allowed.Depth > allowed.Limits.Depth {
-		return Allowance{}, budget.ExceededError(budget.Depth, int64(allowed.Limits.Depth), int64(allowed.Depth)-1, 1)
+		return Allowance{}, budget.NewExceededError(budget.Depth, int64(allowed.Limits.Depth), int64(allowed.Depth)-1, 1)
 	}
 	return allowed, nil
 }
@@ -42,14 +42,14 @@ func (r Request) Allowance(workflow budget.Limits, before Labels) (Allowance, er
 func checkNotAbove(asked, allowed budget.Limits) error {
 	const op = "turn.Orchestrate"
 	for _, k := range append(budget.Kinds(), budget.Depth) {
-		switch amount := asked.Of(k); {
+		switch amount := asked.Get(k); {
 		case amount == budget.Unlimited:
 		case amount < 1:
 			return failure.Newf(failure.UserInvalidInput, op, "budget.%s: must be at least 1; leave it out for what the workflow allows", k)
-		case amount > allowed.Of(k):
+		case amount > allowed.Get(k):
 			return failure.Newf(failure.UserInvalidInput, op,
 				"budget.%s: %s is more than the %s that the workflow allows; ask for less, or raise its limits.%s",
-				k, k.Text(amount), k.Text(allowed.Of(k)), k)
+				k, k.Text(amount), k.Text(allowed.Get(k)), k)
 		}
 	}
 	if asked.Policy == budget.Warn && allowed.Policy != budget.Warn {

@@ -81,14 +81,14 @@ type Source struct {
 }
 
 // IsResume reports whether the turn resumes a failed one.
-func (f Source) IsResume() bool { return f.Trace != "" && !f.IsFork }
+func (s Source) IsResume() bool { return s.Trace != "" && !s.IsFork }
 
 // Proto converts the source to its message (nil for the zero Source).
-func (f Source) Proto() *troupev1.From {
-	if f == (Source{}) {
+func (s Source) Proto() *troupev1.From {
+	if s == (Source{}) {
 		return nil
 	}
-	return &troupev1.From{TraceId: f.Trace, Step: int32(f.Step), Fork: f.IsFork}
+	return &troupev1.From{TraceId: s.Trace, Step: int32(s.Step), Fork: s.IsFork}
 }
 
 // SourceFromProto is the inverse of Source.Proto.

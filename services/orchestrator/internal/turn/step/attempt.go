@@ -129,7 +129,7 @@ func (t *Turn) endLostAttempt(ctx context.Context, a *attempt, committed *troupe
 func newAttemptsExhaustedError(at publish.EventOrigin, losses []*dispatch.LostError) error {
 	last := losses[len(losses)-1]
 	return failure.Newf(failure.AttemptsExhausted, "turn", "step %d of agent %s was lost %d times; the last time: %s",
-		at.Number, at.Agent, len(losses), failure.Plain(last)).
+		at.Number, at.Agent, len(losses), failure.PlainMessage(last)).
 		With("instances", instanceIDs(losses)).Because(last)
 }
 
@@ -139,7 +139,7 @@ func withLastLoss(err error, losses []*dispatch.LostError) error {
 	if !ok || none.Mode != failure.NoWorker || len(losses) == 0 {
 		return err
 	}
-	none = failure.Newf(failure.NoWorker, "turn", "%s; then %s", failure.Plain(losses[len(losses)-1]), none.Message).Because(none)
+	none = failure.Newf(failure.NoWorker, "turn", "%s; then %s", failure.PlainMessage(losses[len(losses)-1]), none.Message).Because(none)
 	return none.With("instances", instanceIDs(losses))
 }
 

@@ -68,12 +68,12 @@ func (a *attempt) checkResult(result *troupev1.StepResult) error {
 func (t *Turn) publishViolation(ctx context.Context, a *attempt, result *troupev1.StepResult, err error) error {
 	v, ok := event.OwnershipViolation{}, false
 	if lost, is := errors.AsType[*dispatch.LostError](err); is {
-		if v, ok = event.ViolationOf(lost.Failure); ok {
+		if v, ok = event.ViolationFromError(lost.Failure); ok {
 			a.Origin.Instance = lost.Instance.ID
 			t.services.violations.Record(ctx, string(identity.Worker), v, map[string]string{"trace": t.Events.TraceID(), "instance": lost.Instance.ID})
 		}
 	} else if why := grpcfailure.FromProto(result.GetFailure()); why != nil {
-		v, ok = event.ViolationOf(why)
+		v, ok = event.ViolationFromError(why)
 	}
 	if !ok || slices.Contains(a.violatedKeys, v.Key) {
 		return nil

@@ -8,9 +8,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// searchResultsOf returns the text files of a message in the form of search results: each paragraph with its file and
-// line.
-func searchResultsOf(m conversation.Message) []conversation.Message {
+// attachmentsAsResults returns the text files of a message in the form of search results, in which each paragraph
+// has its file and line.
+func attachmentsAsResults(m conversation.Message) []conversation.Message {
 	var all []conversation.Message
 	for _, a := range m.Attachments {
 		if !llm.IsText(a) {

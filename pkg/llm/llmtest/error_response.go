@@ -12,31 +12,31 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// refusals tests how the adapter reads error responses.
-var refusals = []trial{
-	{"IsOfItsKind", ofItsKind},
-	{"NeedsNoBodyToBeUnderstood", withoutBody},
-	{"ForbidsNothingToItsBody", hugeBody},
-	{"TellsWhenToAskAgain", tellsRetryAfter},
-	{"IsAskedOnce", askedOnce},
-	{"OfAPageIsMalformed", pageInstead},
-	{"OfAConnectionIsToldApart", noConnection},
+// errorResponseTests tests how the adapter reads error responses.
+var errorResponseTests = []suiteTest{
+	{"HasTheRightKind", testErrorKinds},
+	{"IsClassifiedWithoutABody", testUnknownErrorBody},
+	{"IsReadOnlyPartly", testHugeErrorBody},
+	{"ReportsTheRetryDelay", testRetryAfter},
+	{"IsNotRetried", testNoRetries},
+	{"DetectsAWebPage", testWebPage},
+	{"DetectsAFailedConnection", testNoConnection},
 }
 
-// refuse responds with a status and the provider's body for it.
-func refuse(status int, kind llm.Kind, header ...string) answer {
+// respondWithError responds with an error status and the provider's body for the kind of error.
+func respondWithError(status int, kind llm.Kind, header ...string) responder {
 	return func(rig *testbed, w *writer, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		for i := 0; i < len(header); i += 2 {
 			w.Header().Set(header[i], header[i+1])
 		}
 		w.WriteHeader(status)
-		// Some providers quote the rejected key.
-		_, _ = w.Write(rig.Wire.Refusal(status, kind, "what is wrong with "+key))
+		// The text contains the key, because some providers quote a rejected key.
+		_, _ = w.Write(rig.Wire.ErrorBody(status, kind, "what is wrong with "+key))
 	}
 }
 
-func ofItsKind(rig *testbed) {
+func testErrorKinds(rig *testbed) {
 	for _, c := range []struct {
 		status int
 		kind   llm.Kind
@@ -55,7 +55,7 @@ func ofItsKind(rig *testbed) {
 		{504, llm.Unavailable},
 		{529, llm.Unavailable},
 	} {
-		all := rig.askHello(rig.open(llm.Bounds{}, refuse(c.status, c.kind)))
+		all := rig.askHello(rig.open(llm.Bounds{}, respondWithError(c.status, c.kind)))
 		e := rig.requireFailure(all.Err, c.kind)
 		require.Equal(rig, c.status, e.Status)
 		require.Zero(rig, e.RetryAfter)
@@ -64,9 +64,12 @@ func ofItsKind(rig *testbed) {
 	}
 }
 
-func withoutBody(rig *testbed) {
+func testUnknownErrorBody(rig *testbed) {
 	for _, body := range []string{"", "<html><body>no</body></html>", "null", `{"unknown":["form"]}`, "{"} {
-		for status, kind := range map[int]llm.Kind{401: llm.Authentication, 403: llm.Permission, 429: llm.RateLimit, 400: llm.BadRequest, 502: llm.Unavailable} {
+		for status, kind := range map[int]llm.Kind{
+			401: llm.Authentication, 403: llm.Permission, 429: llm.RateLimit, 400: llm.BadRequest,
+			502: llm.Unavailable,
+		} {
 			all := rig.askHello(rig.open(llm.Bounds{}, func(_ *testbed, w *writer, _ *http.Request) {
 				w.WriteHeader(status)
 				_, _ = w.Write([]byte(body))
@@ -76,8 +79,8 @@ func withoutBody(rig *testbed) {
 	}
 }
 
-// hugeBody checks that a huge error response fills neither the worker's memory nor its log.
-func hugeBody(rig *testbed) {
+// testHugeErrorBody checks that a huge error response fills neither the memory nor the log of the worker.
+func testHugeErrorBody(rig *testbed) {
 	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		for line := []byte(strings.Repeat("x", 1<<16)); r.Context().Err() == nil && rig.Context().Err() == nil; {
@@ -90,9 +93,9 @@ func hugeBody(rig *testbed) {
 	require.Less(rig, len(all.Err.Error()), 128<<10)
 }
 
-func tellsRetryAfter(rig *testbed) {
+func testRetryAfter(rig *testbed) {
 	after := func(value string) time.Duration {
-		all := rig.askHello(rig.open(llm.Bounds{}, refuse(http.StatusTooManyRequests, llm.RateLimit, "Retry-After", value)))
+		all := rig.askHello(rig.open(llm.Bounds{}, respondWithError(http.StatusTooManyRequests, llm.RateLimit, "Retry-After", value)))
 		return rig.requireFailure(all.Err, llm.RateLimit).RetryAfter
 	}
 	require.Equal(rig, 7*time.Second, after("7"))
@@ -104,17 +107,17 @@ func tellsRetryAfter(rig *testbed) {
 	require.Positive(rig, after(strconv.Itoa(1<<62)), "a time without end")
 }
 
-// askedOnce checks that neither the adapter nor its SDK retries: llm.Retried does.
-func askedOnce(rig *testbed) {
+// testNoRetries checks that neither the adapter nor its SDK retries, because only llm.Retried may.
+func testNoRetries(rig *testbed) {
 	for n, status := range []int{429, 500, 503, 408, 409} {
-		all := rig.askHello(rig.open(llm.Bounds{}, refuse(status, llm.Unavailable)))
+		all := rig.askHello(rig.open(llm.Bounds{}, respondWithError(status, llm.Unavailable)))
 		require.Error(rig, all.Err)
 		asked, _ := rig.requests()
 		require.Len(rig, asked, n+1)
 	}
 }
 
-func pageInstead(rig *testbed) {
+func testWebPage(rig *testbed) {
 	for _, kind := range []string{"text/html", "application/json", "text/event-stream"} {
 		all := rig.askHello(rig.open(llm.Bounds{}, func(_ *testbed, w *writer, _ *http.Request) {
 			w.Header().Set("Content-Type", kind)
@@ -124,10 +127,10 @@ func pageInstead(rig *testbed) {
 	}
 }
 
-func noConnection(rig *testbed) {
+func testNoConnection(rig *testbed) {
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
-	m, err := rig.Open(rig.Name+"/"+bare, closed.URL, key, llm.Bounds{})
+	m, err := rig.Open(rig.Name+"/"+modelName, closed.URL, key, llm.Bounds{})
 	require.NoError(rig, err, "nothing is sent before the model is asked")
 	all := rig.askHello(m)
 	require.Zero(rig, rig.requireFailure(all.Err, llm.Connection).Status)

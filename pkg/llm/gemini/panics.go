@@ -7,11 +7,11 @@ import (
 	"google.golang.org/genai"
 )
 
-// withoutPanics returns the items of an SDK stream. The SDK panics at JSON of an unexpected form; here such a panic
-// ends the stream with an error. A panic of the consumer is passed through.
+// withoutPanics yields the items of an SDK stream. The SDK panics on JSON of an unexpected form. Such a panic ends
+// the stream with an error, but a panic of the consumer continues.
 func withoutPanics(stream iter.Seq2[*genai.GenerateContentResponse, error]) iter.Seq2[*genai.GenerateContentResponse, error] {
 	return func(yield func(*genai.GenerateContentResponse, error) bool) {
-		taken := false // the panic, if there is one, is not the SDK's
+		taken := false // yield is running, so a panic comes from the consumer
 		defer func() {
 			if taken {
 				return

@@ -9,20 +9,20 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// passage is a paragraph with its place in a file. Search tools return it as a line "path:line", then the text up
-// to an empty line.
+// passage is a paragraph with its place in a file. Search tools return it as a line "path:line", followed by the
+// text up to an empty line.
 type passage struct {
 	path  string // (empty if the source of the text is unknown)
 	line  int    // of the first line of the text
 	lines []string
 }
 
-// citation matches the first line of a passage. The path must have an extension, because other lines may end with
-// a number, too.
+// citation matches the first line of a passage. The path must have an extension, because other lines can also end
+// with a colon and a number.
 var citation = regexp.MustCompile(`^(\S.*\.\w+):(\d+)$`)
 
-// collectPassages returns the passages to quote from, best first, and whether any tool or agent found something at all.
-// Text without a place counts only if no text has one.
+// collectPassages returns the passages to quote from, in the order of the messages, and whether there is any
+// message of a tool or an agent. Passages without a place are used only if no passage has one.
 func collectPassages(messages []conversation.Message) (found []passage, told bool) {
 	var placed, loose []passage
 	for _, m := range messages {
@@ -31,7 +31,7 @@ func collectPassages(messages []conversation.Message) (found []passage, told boo
 		}
 		told = true
 		for block := range strings.SplitSeq(m.Text, "\n\n") {
-			p, ok := parse(block)
+			p, ok := parsePassage(block)
 			switch {
 			case !ok:
 			case p.path != "":
@@ -47,9 +47,9 @@ func collectPassages(messages []conversation.Message) (found []passage, told boo
 	return loose, told
 }
 
-// parse reads one paragraph. It skips what agents write around their findings, such as "Used tool: x" or a heading
-// that ends with a colon.
-func parse(block string) (passage, bool) {
+// parsePassage parses one paragraph. It skips text that agents add to their findings, such as "Used tool: x" or a
+// heading that ends with a colon.
+func parsePassage(block string) (passage, bool) {
 	lines := strings.Split(strings.Trim(block, "\n"), "\n")
 	for len(lines) > 0 && strings.HasPrefix(lines[0], "Used tool: ") {
 		lines = lines[1:]
@@ -67,7 +67,7 @@ func parse(block string) (passage, bool) {
 	return passage{lines: lines}, len(lines) > 0
 }
 
-// firstOfEachPlace returns the first passage of each place.
+// firstOfEachPlace removes all but the first passage of each place.
 func firstOfEachPlace(all []passage) []passage {
 	type place struct {
 		path string
