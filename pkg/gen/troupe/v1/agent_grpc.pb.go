@@ -54,8 +54,7 @@ func NewAgentServiceClient(cc grpc.ClientConnInterface) AgentServiceClient {
 	return &agentServiceClient{cc}
 }
 
-func (c *agentServiceClient) ExecuteStep(ctx context.Context, in *ExecuteStepRequest,
-	opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecuteStepResponse], error) {
+func (c *agentServiceClient) ExecuteStep(ctx context.Context, in *ExecuteStepRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecuteStepResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &AgentService_ServiceDesc.Streams[0], AgentService_ExecuteStep_FullMethodName, cOpts...)
 	if err != nil {
@@ -153,8 +152,7 @@ func _AgentService_ExecuteStep_Handler(srv interface{}, stream grpc.ServerStream
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type AgentService_ExecuteStepServer = grpc.ServerStreamingServer[ExecuteStepResponse]
 
-func _AgentService_ReplayStep_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _AgentService_ReplayStep_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReplayStepRequest)
 	if err := dec(in); err != nil {
 		return nil, err

@@ -138,8 +138,7 @@ func RegisterConformanceServiceServer(s grpc.ServiceRegistrar, srv ConformanceSe
 	s.RegisterService(&ConformanceService_ServiceDesc, srv)
 }
 
-func _ConformanceService_MakeInstance_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _ConformanceService_MakeInstance_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(MakeInstanceRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -157,8 +156,7 @@ func _ConformanceService_MakeInstance_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
-func _ConformanceService_DropInstance_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _ConformanceService_DropInstance_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DropInstanceRequest)
 	if err := dec(in); err != nil {
 		return nil, err

@@ -482,8 +482,7 @@ var (
 
 func file_troupe_v1_failure_proto_rawDescGZIP() []byte {
 	file_troupe_v1_failure_proto_rawDescOnce.Do(func() {
-		file_troupe_v1_failure_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_troupe_v1_failure_proto_rawDesc),
-			len(file_troupe_v1_failure_proto_rawDesc)))
+		file_troupe_v1_failure_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_troupe_v1_failure_proto_rawDesc), len(file_troupe_v1_failure_proto_rawDesc)))
 	})
 	return file_troupe_v1_failure_proto_rawDescData
 }

@@ -1369,8 +1369,7 @@ var (
 
 func file_troupe_v1_lifecycle_proto_rawDescGZIP() []byte {
 	file_troupe_v1_lifecycle_proto_rawDescOnce.Do(func() {
-		file_troupe_v1_lifecycle_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_troupe_v1_lifecycle_proto_rawDesc),
-			len(file_troupe_v1_lifecycle_proto_rawDesc)))
+		file_troupe_v1_lifecycle_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_troupe_v1_lifecycle_proto_rawDesc), len(file_troupe_v1_lifecycle_proto_rawDesc)))
 	})
 	return file_troupe_v1_lifecycle_proto_rawDescData
 }

@@ -134,8 +134,7 @@ type MemoryServiceClient interface {
 	PutArtifact(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PutArtifactRequest, PutArtifactResponse], error)
 	// GetArtifact streams an artifact: first what it is, then its bytes from the offset on.
 	// Fails with NOT_FOUND.
-	GetArtifact(ctx context.Context, in *MemoryServiceGetArtifactRequest,
-		opts ...grpc.CallOption) (grpc.ServerStreamingClient[MemoryServiceGetArtifactResponse], error)
+	GetArtifact(ctx context.Context, in *MemoryServiceGetArtifactRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MemoryServiceGetArtifactResponse], error)
 	// ListArtifacts returns all versions of the artifacts of a session, and of the user: ones
 	// of its user, by name and version.
 	// Fails with NOT_FOUND when there is no such session.
@@ -260,8 +259,7 @@ func (c *memoryServiceClient) LoadHistory(ctx context.Context, in *LoadHistoryRe
 	return out, nil
 }
 
-func (c *memoryServiceClient) GetSession(ctx context.Context, in *MemoryServiceGetSessionRequest,
-	opts ...grpc.CallOption) (*MemoryServiceGetSessionResponse, error) {
+func (c *memoryServiceClient) GetSession(ctx context.Context, in *MemoryServiceGetSessionRequest, opts ...grpc.CallOption) (*MemoryServiceGetSessionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(MemoryServiceGetSessionResponse)
 	err := c.cc.Invoke(ctx, MemoryService_GetSession_FullMethodName, in, out, cOpts...)
@@ -271,8 +269,7 @@ func (c *memoryServiceClient) GetSession(ctx context.Context, in *MemoryServiceG
 	return out, nil
 }
 
-func (c *memoryServiceClient) ListSessions(ctx context.Context, in *MemoryServiceListSessionsRequest,
-	opts ...grpc.CallOption) (*MemoryServiceListSessionsResponse, error) {
+func (c *memoryServiceClient) ListSessions(ctx context.Context, in *MemoryServiceListSessionsRequest, opts ...grpc.CallOption) (*MemoryServiceListSessionsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(MemoryServiceListSessionsResponse)
 	err := c.cc.Invoke(ctx, MemoryService_ListSessions_FullMethodName, in, out, cOpts...)
@@ -292,8 +289,7 @@ func (c *memoryServiceClient) UpdateSession(ctx context.Context, in *UpdateSessi
 	return out, nil
 }
 
-func (c *memoryServiceClient) CompactSession(ctx context.Context, in *MemoryServiceCompactSessionRequest,
-	opts ...grpc.CallOption) (*MemoryServiceCompactSessionResponse, error) {
+func (c *memoryServiceClient) CompactSession(ctx context.Context, in *MemoryServiceCompactSessionRequest, opts ...grpc.CallOption) (*MemoryServiceCompactSessionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(MemoryServiceCompactSessionResponse)
 	err := c.cc.Invoke(ctx, MemoryService_CompactSession_FullMethodName, in, out, cOpts...)
@@ -303,8 +299,7 @@ func (c *memoryServiceClient) CompactSession(ctx context.Context, in *MemoryServ
 	return out, nil
 }
 
-func (c *memoryServiceClient) ClearSession(ctx context.Context, in *MemoryServiceClearSessionRequest,
-	opts ...grpc.CallOption) (*MemoryServiceClearSessionResponse, error) {
+func (c *memoryServiceClient) ClearSession(ctx context.Context, in *MemoryServiceClearSessionRequest, opts ...grpc.CallOption) (*MemoryServiceClearSessionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(MemoryServiceClearSessionResponse)
 	err := c.cc.Invoke(ctx, MemoryService_ClearSession_FullMethodName, in, out, cOpts...)
@@ -314,8 +309,7 @@ func (c *memoryServiceClient) ClearSession(ctx context.Context, in *MemoryServic
 	return out, nil
 }
 
-func (c *memoryServiceClient) DeleteSession(ctx context.Context, in *MemoryServiceDeleteSessionRequest,
-	opts ...grpc.CallOption) (*MemoryServiceDeleteSessionResponse, error) {
+func (c *memoryServiceClient) DeleteSession(ctx context.Context, in *MemoryServiceDeleteSessionRequest, opts ...grpc.CallOption) (*MemoryServiceDeleteSessionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(MemoryServiceDeleteSessionResponse)
 	err := c.cc.Invoke(ctx, MemoryService_DeleteSession_FullMethodName, in, out, cOpts...)
@@ -355,8 +349,7 @@ func (c *memoryServiceClient) UpdateState(ctx context.Context, in *UpdateStateRe
 	return out, nil
 }
 
-func (c *memoryServiceClient) PutArtifact(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PutArtifactRequest, PutArtifactResponse],
-	error) {
+func (c *memoryServiceClient) PutArtifact(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PutArtifactRequest, PutArtifactResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &MemoryService_ServiceDesc.Streams[0], MemoryService_PutArtifact_FullMethodName, cOpts...)
 	if err != nil {
@@ -369,8 +362,7 @@ func (c *memoryServiceClient) PutArtifact(ctx context.Context, opts ...grpc.Call
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type MemoryService_PutArtifactClient = grpc.BidiStreamingClient[PutArtifactRequest, PutArtifactResponse]
 
-func (c *memoryServiceClient) GetArtifact(ctx context.Context, in *MemoryServiceGetArtifactRequest,
-	opts ...grpc.CallOption) (grpc.ServerStreamingClient[MemoryServiceGetArtifactResponse], error) {
+func (c *memoryServiceClient) GetArtifact(ctx context.Context, in *MemoryServiceGetArtifactRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[MemoryServiceGetArtifactResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &MemoryService_ServiceDesc.Streams[1], MemoryService_GetArtifact_FullMethodName, cOpts...)
 	if err != nil {
@@ -389,8 +381,7 @@ func (c *memoryServiceClient) GetArtifact(ctx context.Context, in *MemoryService
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type MemoryService_GetArtifactClient = grpc.ServerStreamingClient[MemoryServiceGetArtifactResponse]
 
-func (c *memoryServiceClient) ListArtifacts(ctx context.Context, in *MemoryServiceListArtifactsRequest,
-	opts ...grpc.CallOption) (*MemoryServiceListArtifactsResponse, error) {
+func (c *memoryServiceClient) ListArtifacts(ctx context.Context, in *MemoryServiceListArtifactsRequest, opts ...grpc.CallOption) (*MemoryServiceListArtifactsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(MemoryServiceListArtifactsResponse)
 	err := c.cc.Invoke(ctx, MemoryService_ListArtifacts_FullMethodName, in, out, cOpts...)
@@ -430,8 +421,7 @@ func (c *memoryServiceClient) PutConfig(ctx context.Context, in *PutConfigReques
 	return out, nil
 }
 
-func (c *memoryServiceClient) EraseUser(ctx context.Context, in *MemoryServiceEraseUserRequest, opts ...grpc.CallOption) (*MemoryServiceEraseUserResponse,
-	error) {
+func (c *memoryServiceClient) EraseUser(ctx context.Context, in *MemoryServiceEraseUserRequest, opts ...grpc.CallOption) (*MemoryServiceEraseUserResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(MemoryServiceEraseUserResponse)
 	err := c.cc.Invoke(ctx, MemoryService_EraseUser_FullMethodName, in, out, cOpts...)
@@ -660,8 +650,7 @@ func RegisterMemoryServiceServer(s grpc.ServiceRegistrar, srv MemoryServiceServe
 	s.RegisterService(&MemoryService_ServiceDesc, srv)
 }
 
-func _MemoryService_BeginTurn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_BeginTurn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(BeginTurnRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -679,8 +668,7 @@ func _MemoryService_BeginTurn_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
-func _MemoryService_RenewTurn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_RenewTurn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RenewTurnRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -698,8 +686,7 @@ func _MemoryService_RenewTurn_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
-func _MemoryService_ReleaseTurn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_ReleaseTurn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReleaseTurnRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -717,8 +704,7 @@ func _MemoryService_ReleaseTurn_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
-func _MemoryService_Journal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_Journal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(JournalRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -736,8 +722,7 @@ func _MemoryService_Journal_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
-func _MemoryService_LoadJournal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_LoadJournal_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(LoadJournalRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -755,8 +740,7 @@ func _MemoryService_LoadJournal_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
-func _MemoryService_GetRecording_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_GetRecording_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetRecordingRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -774,8 +758,7 @@ func _MemoryService_GetRecording_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
-func _MemoryService_CommitStep_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_CommitStep_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CommitStepRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -793,8 +776,7 @@ func _MemoryService_CommitStep_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
-func _MemoryService_FailTurn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_FailTurn_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(FailTurnRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -812,8 +794,7 @@ func _MemoryService_FailTurn_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
-func _MemoryService_LoadHistory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_LoadHistory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(LoadHistoryRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -831,8 +812,7 @@ func _MemoryService_LoadHistory_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
-func _MemoryService_GetSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_GetSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(MemoryServiceGetSessionRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -850,8 +830,7 @@ func _MemoryService_GetSession_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
-func _MemoryService_ListSessions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_ListSessions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(MemoryServiceListSessionsRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -869,8 +848,7 @@ func _MemoryService_ListSessions_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
-func _MemoryService_UpdateSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_UpdateSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(UpdateSessionRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -888,8 +866,7 @@ func _MemoryService_UpdateSession_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
-func _MemoryService_CompactSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_CompactSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(MemoryServiceCompactSessionRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -907,8 +884,7 @@ func _MemoryService_CompactSession_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
-func _MemoryService_ClearSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_ClearSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(MemoryServiceClearSessionRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -926,8 +902,7 @@ func _MemoryService_ClearSession_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
-func _MemoryService_DeleteSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_DeleteSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(MemoryServiceDeleteSessionRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -945,8 +920,7 @@ func _MemoryService_DeleteSession_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
-func _MemoryService_SearchMemory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_SearchMemory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SearchMemoryRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -964,8 +938,7 @@ func _MemoryService_SearchMemory_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
-func _MemoryService_GetState_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_GetState_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(MemoryServiceGetStateRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -983,8 +956,7 @@ func _MemoryService_GetState_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
-func _MemoryService_UpdateState_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_UpdateState_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(UpdateStateRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -1014,15 +986,13 @@ func _MemoryService_GetArtifact_Handler(srv interface{}, stream grpc.ServerStrea
 	if err := stream.RecvMsg(m); err != nil {
 		return err
 	}
-	return srv.(MemoryServiceServer).GetArtifact(m, &grpc.GenericServerStream[MemoryServiceGetArtifactRequest,
-		MemoryServiceGetArtifactResponse]{ServerStream: stream})
+	return srv.(MemoryServiceServer).GetArtifact(m, &grpc.GenericServerStream[MemoryServiceGetArtifactRequest, MemoryServiceGetArtifactResponse]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type MemoryService_GetArtifactServer = grpc.ServerStreamingServer[MemoryServiceGetArtifactResponse]
 
-func _MemoryService_ListArtifacts_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_ListArtifacts_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(MemoryServiceListArtifactsRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -1040,8 +1010,7 @@ func _MemoryService_ListArtifacts_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
-func _MemoryService_DeleteArtifact_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_DeleteArtifact_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DeleteArtifactRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -1059,8 +1028,7 @@ func _MemoryService_DeleteArtifact_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
-func _MemoryService_GetConfig_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_GetConfig_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetConfigRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -1078,8 +1046,7 @@ func _MemoryService_GetConfig_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
-func _MemoryService_PutConfig_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_PutConfig_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(PutConfigRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -1097,8 +1064,7 @@ func _MemoryService_PutConfig_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
-func _MemoryService_EraseUser_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _MemoryService_EraseUser_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(MemoryServiceEraseUserRequest)
 	if err := dec(in); err != nil {
 		return nil, err

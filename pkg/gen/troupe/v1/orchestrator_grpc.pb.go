@@ -122,8 +122,7 @@ func NewOrchestratorServiceClient(cc grpc.ClientConnInterface) OrchestratorServi
 	return &orchestratorServiceClient{cc}
 }
 
-func (c *orchestratorServiceClient) Orchestrate(ctx context.Context, in *OrchestrateRequest,
-	opts ...grpc.CallOption) (grpc.ServerStreamingClient[OrchestrateResponse], error) {
+func (c *orchestratorServiceClient) Orchestrate(ctx context.Context, in *OrchestrateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[OrchestrateResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &OrchestratorService_ServiceDesc.Streams[0], OrchestratorService_Orchestrate_FullMethodName, cOpts...)
 	if err != nil {
@@ -142,8 +141,7 @@ func (c *orchestratorServiceClient) Orchestrate(ctx context.Context, in *Orchest
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type OrchestratorService_OrchestrateClient = grpc.ServerStreamingClient[OrchestrateResponse]
 
-func (c *orchestratorServiceClient) WatchTrace(ctx context.Context, in *WatchTraceRequest,
-	opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchTraceResponse], error) {
+func (c *orchestratorServiceClient) WatchTrace(ctx context.Context, in *WatchTraceRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchTraceResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &OrchestratorService_ServiceDesc.Streams[1], OrchestratorService_WatchTrace_FullMethodName, cOpts...)
 	if err != nil {
@@ -212,8 +210,7 @@ func (c *orchestratorServiceClient) ListInstances(ctx context.Context, in *ListI
 	return out, nil
 }
 
-func (c *orchestratorServiceClient) DescribeInstance(ctx context.Context, in *DescribeInstanceRequest, opts ...grpc.CallOption) (*DescribeInstanceResponse,
-	error) {
+func (c *orchestratorServiceClient) DescribeInstance(ctx context.Context, in *DescribeInstanceRequest, opts ...grpc.CallOption) (*DescribeInstanceResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DescribeInstanceResponse)
 	err := c.cc.Invoke(ctx, OrchestratorService_DescribeInstance_FullMethodName, in, out, cOpts...)
@@ -293,8 +290,7 @@ func (c *orchestratorServiceClient) ReplayTrace(ctx context.Context, in *ReplayT
 	return out, nil
 }
 
-func (c *orchestratorServiceClient) QuarantineAgent(ctx context.Context, in *QuarantineAgentRequest, opts ...grpc.CallOption) (*QuarantineAgentResponse,
-	error) {
+func (c *orchestratorServiceClient) QuarantineAgent(ctx context.Context, in *QuarantineAgentRequest, opts ...grpc.CallOption) (*QuarantineAgentResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(QuarantineAgentResponse)
 	err := c.cc.Invoke(ctx, OrchestratorService_QuarantineAgent_FullMethodName, in, out, cOpts...)
@@ -492,8 +488,7 @@ func _OrchestratorService_WatchTrace_Handler(srv interface{}, stream grpc.Server
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type OrchestratorService_WatchTraceServer = grpc.ServerStreamingServer[WatchTraceResponse]
 
-func _OrchestratorService_GetTrace_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _OrchestratorService_GetTrace_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetTraceRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -511,8 +506,7 @@ func _OrchestratorService_GetTrace_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
-func _OrchestratorService_CancelTrace_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _OrchestratorService_CancelTrace_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CancelTraceRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -530,8 +524,7 @@ func _OrchestratorService_CancelTrace_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
-func _OrchestratorService_ListTraces_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _OrchestratorService_ListTraces_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListTracesRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -549,8 +542,7 @@ func _OrchestratorService_ListTraces_Handler(srv interface{}, ctx context.Contex
 	return interceptor(ctx, in, info, handler)
 }
 
-func _OrchestratorService_ListAgents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _OrchestratorService_ListAgents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListAgentsRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -568,8 +560,7 @@ func _OrchestratorService_ListAgents_Handler(srv interface{}, ctx context.Contex
 	return interceptor(ctx, in, info, handler)
 }
 
-func _OrchestratorService_ListInstances_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _OrchestratorService_ListInstances_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListInstancesRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -587,8 +578,7 @@ func _OrchestratorService_ListInstances_Handler(srv interface{}, ctx context.Con
 	return interceptor(ctx, in, info, handler)
 }
 
-func _OrchestratorService_DescribeInstance_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _OrchestratorService_DescribeInstance_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DescribeInstanceRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -606,8 +596,7 @@ func _OrchestratorService_DescribeInstance_Handler(srv interface{}, ctx context.
 	return interceptor(ctx, in, info, handler)
 }
 
-func _OrchestratorService_PauseAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _OrchestratorService_PauseAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(PauseAgentRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -625,8 +614,7 @@ func _OrchestratorService_PauseAgent_Handler(srv interface{}, ctx context.Contex
 	return interceptor(ctx, in, info, handler)
 }
 
-func _OrchestratorService_ResumeAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _OrchestratorService_ResumeAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ResumeAgentRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -644,8 +632,7 @@ func _OrchestratorService_ResumeAgent_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
-func _OrchestratorService_DrainInstance_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _OrchestratorService_DrainInstance_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DrainInstanceRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -663,8 +650,7 @@ func _OrchestratorService_DrainInstance_Handler(srv interface{}, ctx context.Con
 	return interceptor(ctx, in, info, handler)
 }
 
-func _OrchestratorService_ListDecisions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _OrchestratorService_ListDecisions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListDecisionsRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -682,8 +668,7 @@ func _OrchestratorService_ListDecisions_Handler(srv interface{}, ctx context.Con
 	return interceptor(ctx, in, info, handler)
 }
 
-func _OrchestratorService_ListWorkflows_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _OrchestratorService_ListWorkflows_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListWorkflowsRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -701,8 +686,7 @@ func _OrchestratorService_ListWorkflows_Handler(srv interface{}, ctx context.Con
 	return interceptor(ctx, in, info, handler)
 }
 
-func _OrchestratorService_GetWorkflow_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _OrchestratorService_GetWorkflow_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetWorkflowRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -720,8 +704,7 @@ func _OrchestratorService_GetWorkflow_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
-func _OrchestratorService_ReplayTrace_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _OrchestratorService_ReplayTrace_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReplayTraceRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -739,8 +722,7 @@ func _OrchestratorService_ReplayTrace_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
-func _OrchestratorService_QuarantineAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _OrchestratorService_QuarantineAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(QuarantineAgentRequest)
 	if err := dec(in); err != nil {
 		return nil, err
@@ -758,8 +740,7 @@ func _OrchestratorService_QuarantineAgent_Handler(srv interface{}, ctx context.C
 	return interceptor(ctx, in, info, handler)
 }
 
-func _OrchestratorService_ReleaseAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error,
-	interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+func _OrchestratorService_ReleaseAgent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReleaseAgentRequest)
 	if err := dec(in); err != nil {
 		return nil, err
