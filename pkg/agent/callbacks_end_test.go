@@ -25,7 +25,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// handlersForEveryEvent returns a handler for each event of a turn. It records the event and then calls act.
+// handlersForEveryEvent returns one handler for each event of a turn. It appends the event's name to the log and
+// then calls act.
 func handlersForEveryEvent(note func(string), act func(turn *hook.Turn) error) []hook.Handler {
 	on := func(name string, turn *hook.Turn) error {
 		note(name)
@@ -65,7 +66,7 @@ func handlersForEveryEvent(note func(string), act func(turn *hook.Turn) error) [
 	}
 }
 
-// agentWithEveryEvent returns an agent in whose turn every event happens except a stop.
+// agentWithEveryEvent returns an agent whose turn goes through every event except OnStopSignal.
 func agentWithEveryEvent(t *testing.T, note func(string), act func(turn *hook.Turn) error) agent.Config {
 	t.Helper()
 	type in struct {
@@ -92,7 +93,7 @@ var everything = strings.Fields(`before_agent after_user_input
 	before_iteration before_llm on_llm_error after_llm after_iteration
 	after_agent on_complete`)
 
-// countResults counts the results among the events of a turn.
+// countResults counts the TurnResult events of a turn.
 func countResults(turn agenttest.Turn) int {
 	n := 0
 	for _, e := range turn.Events {
@@ -103,7 +104,7 @@ func countResults(turn agenttest.Turn) int {
 	return n
 }
 
-// actAt calls act at the nth event of the turn.
+// actAt returns a function that calls act at the nth event of the turn only.
 func actAt(n int, log *[]string, act func(*hook.Turn) error) func(*hook.Turn) error {
 	return func(turn *hook.Turn) error {
 		if len(*log) != n+1 {
@@ -174,8 +175,8 @@ func TestRun_EndsWhenTheReaderStops(t *testing.T) {
 	}
 }
 
-// readUntil reads events until it has stop of them (0 reads all), and checks that nothing runs afterwards. It returns
-// how many events it read.
+// readEvents reads events until it has stop of them (0 reads all). It checks that nothing runs afterwards, and
+// returns how many events it read.
 func readUntil(t *testing.T, parallel bool, stop int) (events int) {
 	t.Helper()
 	var mu sync.Mutex
@@ -243,7 +244,7 @@ func TestOnComplete_RunsOnlyForAnAnswer(t *testing.T) {
 	}
 }
 
-// allYAML returns the text of all YAML files in a folder.
+// readAllYAML returns the joined text of all YAML files in a folder.
 func allYAML(t *testing.T, folder string) string {
 	t.Helper()
 	var all strings.Builder
@@ -337,8 +338,8 @@ func TestTurn_AppendsTheAnswerToTheMessages(t *testing.T) {
 	}
 }
 
-// A step that chooses a route ignores the text of a handler and how the handler ends the turn, unless the text
-// names a route.
+// A step that chooses a route fails with policy_security if a handler stops the turn. The same holds for a handler
+// answer that names no route. No route is chosen.
 func TestRun_RefusalIsNotARoute(t *testing.T) {
 	for name, handler := range map[string]hook.Handler{
 		"answer": hook.BeforeAgent(func(context.Context, *hook.Turn) (string, error) { return "Blocked: ask the writer yourself.", nil }),
@@ -358,8 +359,8 @@ func TestRun_RefusalIsNotARoute(t *testing.T) {
 	}
 }
 
-// An agent that was never started also closes its plugins, and a run that is ranged over again starts from the
-// beginning.
+// Close also closes the plugins of an agent that was never started. A run that is ranged over twice starts from
+// the beginning.
 func TestAgent_ClosesPluginsOnceAndMayRunAgain(t *testing.T) {
 	closed := 0
 	a := build(t, agent.Config{

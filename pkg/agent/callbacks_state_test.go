@@ -143,8 +143,7 @@ func TestHandlers_ChangesOfAListAreOneDelta(t *testing.T) {
 	require.Equal(t, []string{"user:mine 2", "app:mine 2"}, seen[:2], "another session of the user")
 }
 
-// A function has no handlers of its own; its events contain the changes of state.
-//
+// An agent with a Run function changes state through its events, because the function has no handlers.
 // Req: AD-18
 func TestFunction_ChangesStateByItsEvents(t *testing.T) {
 	delta := changed("a", "1")
@@ -164,9 +163,8 @@ func TestFunction_ChangesStateByItsEvents(t *testing.T) {
 	require.True(t, failure.Is(s.Try("hello").Err, failure.StateViolation))
 }
 
-// A tool knows its call and the state, artifacts and past of the session, and can ask the user: there is one way to
-// ask for input, also for a confirmation.
-//
+// A tool can read its call and the session's state, artifacts and history. AskUser is its only way to ask for
+// input, also for a confirmation.
 // Req: AD-20
 func TestTool_KnowsItsCallAndMayAskTheUser(t *testing.T) {
 	type in struct {
@@ -209,8 +207,7 @@ func TestTool_KnowsItsCallAndMayAskTheUser(t *testing.T) {
 	require.Equal(t, map[string]any{"removed": true}, turn.State)
 }
 
-// An event names its turn, its step and its author, and contains its changes.
-//
+// Each event has its turn, step and author, and its changes of state.
 // Req: AD-22
 func TestEvents_NameTheirTurnAndAuthor(t *testing.T) {
 	var w watchedAgent

@@ -19,13 +19,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// watchedAgent is an agent that says "hi". It records which of its handlers ran and when its model was asked.
+// watchedAgent is an agent that says "hi". It records which handlers ran and when its model was called.
 type watchedAgent struct {
 	log   []string
 	model *scripted.Model
 }
 
-// reply says what a handler returns or does in a test.
+// handlerFunc is the function of a BeforeAgent or AfterAgent handler in a test.
 type reply func(context.Context, *hook.Turn) (string, error)
 
 func (w *watchedAgent) before(name string, fn reply) hook.Handler {
@@ -42,8 +42,8 @@ func (w *watchedAgent) after(name string, fn reply) hook.Handler {
 	})
 }
 
-// session opens a session of an agent with the given handlers, followed by handlers that record that the turn
-// continued.
+// session opens a session of the agent with the given handlers. After them come handlers that record whether the
+// turn continued.
 func (w *watchedAgent) session(t *testing.T, handlers ...hook.Handler) *agenttest.Session {
 	t.Helper()
 	w.model = scripted.New(scripted.Say("hi"), scripted.Say("hi again"))
@@ -53,7 +53,7 @@ func (w *watchedAgent) session(t *testing.T, handlers ...hook.Handler) *agenttes
 	return agenttest.NewSession(t, build(t, agent.Config{Model: w.model, Handlers: handlers}))
 }
 
-// The replies of handlers in these tests.
+// Handler functions that these tests share.
 func noReply(context.Context, *hook.Turn) (string, error)   { return "", nil }
 func replyText(context.Context, *hook.Turn) (string, error) { return "no need to ask", nil }
 func replyEnd(_ context.Context, t *hook.Turn) (string, error) {
@@ -69,7 +69,7 @@ func failing(err error) reply {
 	return func(context.Context, *hook.Turn) (string, error) { return "", err }
 }
 
-// messages returns the messages that callbacks emitted in a turn.
+// messages returns the messages that the handlers of a turn emitted.
 func messages(turn agenttest.Turn) []event.Message {
 	var all []event.Message
 	for _, e := range turn.Events {
@@ -148,7 +148,7 @@ func TestHandlers_ErrorDropsTheChangesOfTheList(t *testing.T) {
 	require.Empty(t, messages(turn))
 	require.Empty(t, turn.Result.State)
 
-	// A handler that returns a text and an error has failed.
+	// A handler that returns both a text and an error has failed: the text is ignored.
 	turn = w.session(t, w.before("1", func(context.Context, *hook.Turn) (string, error) { return "yes", errDisk })).Try("hello")
 	require.ErrorIs(t, turn.Err, errDisk)
 	require.Empty(t, messages(turn))
@@ -289,7 +289,7 @@ func TestAfterAgent_ChangesAreNotPartOfTheAnswer(t *testing.T) {
 	require.Equal(t, []string{"internal:answer", "message"}, final)
 	require.False(t, event.Event{Payload: event.Message{State: changed("a", "1")}}.Final())
 
-	// A function that only changes state has no answer.
+	// A function that only changes state gives no answer.
 	a := build(t, agent.Config{Run: func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
 			yield(event.Event{Payload: event.Message{State: changed("a", "1")}}, nil)
@@ -299,7 +299,7 @@ func TestAfterAgent_ChangesAreNotPartOfTheAnswer(t *testing.T) {
 	require.True(t, failure.Is(err, failure.AgentLogic), "%v", err)
 }
 
-// A step that chooses a route has no text, also when a handler chooses.
+// A step that chooses a route emits no text, even if a handler chooses the route.
 func TestHandlers_MayChooseTheRoute(t *testing.T) {
 	model := scripted.New()
 	a := build(t, agent.Config{Model: model, Handlers: []hook.Handler{

@@ -34,9 +34,8 @@ func (s specRecordingTool) Spec() llm.ToolSpec {
 	return s.resource.Spec()
 }
 
-// All parts are invalid, and are repaired one after the other. Each time New reports the first invalid part, and does
-// not touch the parts after it.
-//
+// New builds its parts in a fixed order. The test starts with only invalid parts and repairs one after the other.
+// Each time New reports the first invalid part and does not touch later parts.
 // Req: CO-1, CO-8
 func TestNew_BuildsItsPartsInOrderUntilOneFails(t *testing.T) {
 	var touched []string
@@ -98,7 +97,7 @@ func TestNew_BuildsItsPartsInOrderUntilOneFails(t *testing.T) {
 	require.Len(t, touched, 2)
 }
 
-// buildPrompt builds an agent, and returns its system prompt and the warnings in its log.
+// buildPrompt builds an agent and returns its system prompt and the warnings that it logged.
 func buildPrompt(t *testing.T, c agent.Config) (prompt string, warnings []string, err error) {
 	t.Helper()
 	core, log := observer.New(zapcore.WarnLevel)

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// untrustedStateStore is a store whose state contains text that another agent has read.
+// untrustedStateStore is a store whose state contains untrusted text.
 type untrustedStateStore struct{ hook.Store }
 
 func (untrustedStateStore) State(context.Context) (map[string]json.RawMessage, string, error) {

@@ -16,7 +16,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// openWithInstructions opens a session of an agent with these instructions and a saved artifact, and returns its model.
+// openWithInstructions opens a session of an agent with these instructions. The session has an artifact. It
+// returns the agent's model.
 func openWithInstructions(t *testing.T, c agent.Config, answers ...string) (*agenttest.Session, *scripted.Model) {
 	t.Helper()
 	var replies []scripted.Reply

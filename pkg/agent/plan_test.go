@@ -22,7 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// A step without a task of its own sends the model the same messages as before tasks existed.
+// The model gets the task of the step as a separate message only if the task differs from the text of the user.
 func TestAgent_ReadsItsTaskIfItDiffersFromTheGoal(t *testing.T) {
 	prior := execution.Result{Step: 1, Agent: "search", Text: "found it", Observations: []string{"x"}}
 	for name, c := range map[string]struct {
@@ -65,7 +65,7 @@ func TestAgent_ReadsItsTaskIfItDiffersFromTheGoal(t *testing.T) {
 	}
 }
 
-// A step that may use only some tools of its agent can still plan.
+// A step that may use only some of its agent's tools can still plan.
 func TestAgent_PlansWithSomeOfItsTools(t *testing.T) {
 	for name, c := range map[string]struct{ allowed, offered []string }{
 		"some": {[]string{"lookup"}, []string{"lookup", agent.AddTask}},
@@ -103,8 +103,8 @@ func add(tasks ...string) scripted.Reply {
 	return r
 }
 
-// The model of a step that plans gets a tool that adds tasks. The tool reports an invalid task to the model. The
-// model need not say anything in addition to the tasks.
+// The model of a planning step gets a tool that adds tasks. The tool reports an invalid task to the model. The
+// model need not answer with a text as well.
 func TestAgent_PlansWithATool(t *testing.T) {
 	model := scripted.New(add("search: find it ", "boss: decide", "calc:  "), add("calc: add it up", "calc: once more"), scripted.Say(""))
 	a := build(t, agent.Config{Name: "planner", Model: model, Tools: []tool.Tool{lookup(t)}})
@@ -141,7 +141,7 @@ func TestAgent_PlansWithATool(t *testing.T) {
 	require.Empty(t, model.Requests()[0].Tools, "the step does not plan")
 }
 
-// journal is the journal of a step in all of its attempts. Records are durable at once.
+// journal is an in-memory journal of one step that all of its attempts share. Each record is durable at once.
 type journal struct {
 	mu      sync.Mutex
 	entries map[string]execution.Entry
@@ -167,7 +167,7 @@ func (j *journal) Record(e execution.Entry) {
 
 func (j *journal) Sync(context.Context) error { return nil }
 
-// The attempt after a lost planner keeps the tasks that the planner had added.
+// If the worker is lost during planning, the next attempt keeps the tasks that were already added.
 func TestAgent_ContinuesThePlanOfALostAttempt(t *testing.T) {
 	j := &journal{entries: map[string]execution.Entry{}}
 	step := plannedTasks("Do it.", 2)
@@ -198,7 +198,7 @@ func TestAgent_PlanningRejectsAToolNamedAddTask(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A function returns tasks with its answer, and in a sequence the last child plans.
+// An agent with a Run function can return tasks with its answer. In a sequence, the last child plans.
 func TestAgent_AFunctionPlansWithItsAnswer(t *testing.T) {
 	tasks := []execution.PlannedTask{{Agent: "search", Text: "find it"}}
 	asked := 0

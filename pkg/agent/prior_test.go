@@ -11,7 +11,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// The conversation does not contain the texts of steps in branches; the step after them gets these in addition.
+// The texts of parallel branches are not in the conversation. The step after the branches gets them as additional
+// messages.
 func TestAgent_ReadsTheTextsOfBranches(t *testing.T) {
 	model := scripted.New(scripted.Reply{Deltas: []string{"So."}})
 	step := execution.Step{

@@ -74,22 +74,22 @@ func (a *Agent) Execute(ctx context.Context, inv Invocation, emit func(event.Eve
 	return done, nil
 }
 
-// userAuthor is the author of what the user says.
+// userAuthor is the author of events with the user's input.
 const userAuthor = "user"
 
-// errUnread says that the reader of the events has stopped.
+// errReaderStopped reports that the reader of the events has stopped.
 var errUnread = errors.New("the reader of the events has stopped")
 
-// turn is one run of an agent.
+// turn is one run of an agent, from its first event to its last.
 type turn struct {
 	agent   *Agent
 	inv     Invocation
 	control *hook.Control
-	run     *scope.Run // for what runs inside the agent
+	run     *scope.Run // what agents inside this one need to know about it
 	log     *turnLog
 	started time.Time
 	emit    func(event.Event) error
-	reading bool // the reader has an event, whose panics are its own
+	reading bool // the reader handles an event; its panics are not the agent's
 
 	tally   result.Tally
 	planner *planning.Planner // (nil when the step does not plan, or a function does)
@@ -97,7 +97,7 @@ type turn struct {
 	output  output
 }
 
-// newTurn returns a run of the agent that has not begun.
+// newTurn returns a run of the agent that has not begun, and its context.
 func (a *Agent) newTurn(ctx context.Context, inv Invocation, yield func(event.Event, error) bool) (*turn, context.Context) {
 	ctx, placed := scope.TakePlace(ctx)
 	if placed != nil {
@@ -123,15 +123,15 @@ func (a *Agent) newTurn(ctx context.Context, inv Invocation, yield func(event.Ev
 		Memory: inv.scope.Memory, Trace: inv.Trace, Numbers: inv.scope.Numbers,
 		Emit: t.emit,
 	})
-	t.control.Conversation.AddMessageSources() // the step is given them, also if no model reads them all
+	t.control.Conversation.AddMessageSources() // they count as input of the step, even if no model reads all of them
 	for _, r := range inv.Step.Prior {
 		t.control.Conversation.AddSource(r.Untrusted)
 	}
 	return t, inv.executionContext(ctx)
 }
 
-// runContained runs the turn, and returns a panic of the agent's code as an error: such a turn has a last event too
-// (CO-49).
+// runContained runs the turn and returns a panic in the agent's code as an error, because such a turn also needs a
+// last event (CO-49).
 func (t *turn) runContained(limited, ctx context.Context) (err error) {
 	defer func() {
 		if t.reading {
@@ -143,13 +143,13 @@ func (t *turn) runContained(limited, ctx context.Context) (err error) {
 		}
 	}()
 	if err = t.runPhases(limited, ctx); err == nil {
-		err = t.inv.Step.Budget.Rejection() // whatever its handlers made of it
+		err = t.inv.Step.Budget.Rejection() // even if a handler replaced this error
 	}
 	return err
 }
 
-// withCause gives an error that follows from the end of ctx the mode of that end: an author's code may return the
-// error of its context.
+// withCause replaces an error that follows from the end of ctx by agent_timeout or user_cancelled. The author's
+// code may return the plain error of its context.
 func withCause(ctx context.Context, err error) error {
 	switch ended := ctx.Err(); {
 	case ended == nil || !errors.Is(err, ended) || failure.Is(err, failure.AgentTimeout, failure.UserCancelled):
@@ -162,7 +162,7 @@ func withCause(ctx context.Context, err error) error {
 }
 
 // runPhases runs the turn up to its last event: the handlers before the agent, the agent, its conclusion, and the
-// handlers after it. limited ends at the timeout of the agent, ctx does not.
+// handlers after it. limited has the timeout of the agent; ctx does not.
 func (t *turn) runPhases(limited, ctx context.Context) error {
 	ended, err := t.before(limited)
 	if ended || err != nil {
@@ -184,7 +184,8 @@ func (t *turn) runPhases(limited, ctx context.Context) error {
 	return t.after(limited)
 }
 
-// before emits what the user said and runs the handlers of BeforeAgent. It reports true if one of them ended the turn.
+// runBeforeHandlers emits the user's input and runs the BeforeAgent handlers. It reports true if one of them ended
+// the turn.
 func (t *turn) before(ctx context.Context) (ended bool, err error) {
 	if t.inv.scope.Branch == "" {
 		prompt := event.UserInput{Turn: t.inv.Step.Turn, Prompt: briefing.UserPrompt(t.inv.Step)}
@@ -212,7 +213,7 @@ func (t *turn) before(ctx context.Context) (ended bool, err error) {
 	return true, t.control.EmitChanges("")
 }
 
-// after runs the handlers of AfterAgent and OnComplete, if the turn has an answer for them (C-12).
+// runAfterHandlers runs the AfterAgent and OnComplete handlers if the turn has a final answer (C-12).
 func (t *turn) after(ctx context.Context) error {
 	if !t.isComplete() {
 		return t.control.EmitChanges("")
@@ -240,13 +241,13 @@ func (t *turn) after(ctx context.Context) error {
 	return t.control.EmitChanges("")
 }
 
-// isComplete reports whether the turn has an answer that AfterAgent and OnComplete are for.
+// hasFinalAnswer reports whether the turn ended with an answer, so that AfterAgent and OnComplete run.
 func (t *turn) isComplete() bool {
 	r := t.answer.reason
 	return !t.control.Progress.Ended() && (r == event.Natural || r == event.MaxIterations || r == event.InputRequired)
 }
 
-// emitReply emits the reply and the changes of a handler. A step that chooses a route emits no text.
+// emitReply emits a handler's reply together with the changes of state. A step that chooses a route emits no text.
 func (t *turn) emitReply(text string) error {
 	if len(t.inv.Step.Routes) > 0 {
 		text = ""

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// notingHandler returns a handler that records its name, and answers with text.
+// recordingHandler returns a handler that appends its name to log and answers with text.
 func notingHandler(log *[]string, name, text string) hook.Handler {
 	return hook.BeforeAgent(func(context.Context, *hook.Turn) (string, error) {
 		*log = append(*log, name)
@@ -156,7 +156,7 @@ func TestTurn_HoldsAddedMessagesUntilTheRoundEnds(t *testing.T) {
 	require.NoError(t, turn.Replace([]conversation.Message{conversation.User("summary")}))
 	require.Len(t, turn.Messages(), 1)
 
-	// A caller that appends to the result changes nothing.
+	// Appending to the returned slice does not change the turn.
 	_ = append(turn.Messages(), conversation.User("mine"))
 	turn.Add(conversation.User("yours"))
 	require.Equal(t, "yours", turn.Messages()[1].Text)

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// store is a Store with a given state.
+// fakeStore is a Store with a fixed state.
 type store struct {
 	hook.Store
 	state map[string]json.RawMessage
@@ -151,7 +151,7 @@ func TestMemory_ErrorNamesAnInvalidValue(t *testing.T) {
 	require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err)
 }
 
-// Memory returns copies: a handler that changes a returned value does not change the state.
+// Memory returns copies, so a handler that modifies a returned value does not change the state.
 func TestMemory_ReturnsCopies(t *testing.T) {
 	s := &store{state: map[string]json.RawMessage{"a": json.RawMessage(`"old"`)}}
 	m := hook.NewMemory(s, "test")
@@ -164,7 +164,7 @@ func TestMemory_ReturnsCopies(t *testing.T) {
 	require.Equal(t, []string{"old", "new"}, []string{read(t, m, "a"), read(t, m, "b")})
 }
 
-// Once the state was read, all memories of the turn know the source of its untrusted text.
+// After one memory has read the state, all forks in the turn report the source of its untrusted text.
 // Req: S14
 func TestMemory_ReportsTheUntrustedSourceOfState(t *testing.T) {
 	m := hook.NewMemory(&store{state: map[string]json.RawMessage{"topic": json.RawMessage(`"x"`)}, source: "tool page"}, "test")
@@ -175,8 +175,8 @@ func TestMemory_ReportsTheUntrustedSourceOfState(t *testing.T) {
 	require.Equal(t, "tool page", m.Untrusted())
 }
 
-// Agents that run concurrently see the state before them and their own changes. When two change a key, the one that joins
-// last wins.
+// Each concurrent agent sees the state from before the fork and its own changes. If two agents change a key, the
+// last one to join wins.
 func TestMemory_ForksAndJoins(t *testing.T) {
 	s := &store{state: map[string]json.RawMessage{"stored": json.RawMessage(`"s"`)}}
 	m := hook.NewMemory(s, "flow")

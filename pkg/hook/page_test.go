@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// page is the documentation of this package for authors.
+// page is the documentation page that explains this package to authors.
 const page = "../../docs/hooks.md"
 
 var quotePattern = regexp.MustCompile("(?s)\n### (\\w+)\n.*?\n```go\n(.*?)```\n")
 
-// Each event has a section on the page that quotes its example literally.
+// Every event has a section on the page, and the section quotes the event's example word for word.
 func TestPage_QuotesTheExampleOfEveryEvent(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
@@ -41,8 +41,7 @@ func TestPage_QuotesTheExampleOfEveryEvent(t *testing.T) {
 	require.Empty(t, quotes, "the page has parts of no event")
 }
 
-// The events have only their final names.
-//
+// The package exports exactly the event names that the contract lists.
 // Req: CO-42
 func TestHandlers_HaveTheirFinalNames(t *testing.T) {
 	var names []string
@@ -57,7 +56,8 @@ func TestHandlers_HaveTheirFinalNames(t *testing.T) {
 	}, names)
 }
 
-// sources returns the bodies of the functions in files of this folder by name, without their indentation.
+// functionBodies returns the bodies of all functions in the matching files of this folder, by function name and
+// without indentation.
 func sources(t *testing.T, pattern string) map[string]string {
 	t.Helper()
 	names, err := filepath.Glob(pattern)

@@ -20,13 +20,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// callWait is what the loop knows about a call before its handlers run.
+// waitSetting holds the arguments of Control.SetWait.
 type callWait struct {
 	allowed, passed bool
 	answer          execution.Answer
 }
 
-// callAfterHandlers runs handlers on a call and returns the call.
+// callAfterHandlers runs the BeforeEachTool handlers on a call and returns the resulting call.
 func callAfterHandlers(t *testing.T, w callWait, handlers ...hook.Handler) *hook.Call {
 	t.Helper()
 	set, err := hook.NewSet(nil, handlers)
@@ -76,14 +76,14 @@ func TestCall_WaitsOnlyWhenItMust(t *testing.T) {
 		waiting callWait
 		want    event.ToolStatus
 	}{
-		"nobody can be asked": {callWait{}, event.ToolError},
-		"it waited before":    {callWait{allowed: true, passed: true}, ""},
-		"allowed":             {answer(execution.Approve, false), ""},
-		"ran at the client":   {answer(execution.Succeed, false), ""},
-		"failed there":        {answer(execution.Fail, false), ""},
-		"allowed too late":    {answer(execution.Approve, true), event.ToolWaiting},
-		"denied":              {answer(execution.Deny, false), event.ToolWaiting},
-		"stopped":             {answer(execution.Stop, false), event.ToolWaiting},
+		"no person can be asked": {callWait{}, event.ToolError},
+		"it waited before":       {callWait{allowed: true, passed: true}, ""},
+		"allowed":                {answer(execution.Approve, false), ""},
+		"ran at the client":      {answer(execution.Succeed, false), ""},
+		"failed there":           {answer(execution.Fail, false), ""},
+		"allowed too late":       {answer(execution.Approve, true), event.ToolWaiting},
+		"denied":                 {answer(execution.Deny, false), event.ToolWaiting},
+		"stopped":                {answer(execution.Stop, false), event.ToolWaiting},
 	} {
 		call := callAfterHandlers(t, tc.waiting, wait("one"))
 		require.Equal(t, tc.want, call.Status, name)
@@ -93,8 +93,7 @@ func TestCall_WaitsOnlyWhenItMust(t *testing.T) {
 	}
 }
 
-// A handler makes a call wait. When the turn continues the handler does the same again, and
-// the call runs.
+// A handler makes a call wait. When the turn continues, the handler calls Wait again and the approved call runs.
 func ExampleCall_Wait() {
 	big := hook.BeforeEachTool(func(_ context.Context, call *hook.Call) error {
 		if call.Name == "pay" && strings.Contains(call.Arguments, "000") {
@@ -131,7 +130,7 @@ func invoice(euros string) conversation.ToolCall {
 	return conversation.ToolCall{Name: "pay", Arguments: `{"euros": ` + euros + `}`}
 }
 
-// console replaces a *testing.T in an example.
+// printingT stands in for *testing.T in an example. It prints failures.
 type console struct{}
 
 func (console) Helper()                           {}

@@ -40,7 +40,7 @@ func Client(name, description string, schema json.RawMessage) (Tool, error) {
 	return &client{llm.ToolSpec{Name: name, Description: description, Schema: bytes.Clone(schema)}, read}, nil
 }
 
-// client is a Tool that runs elsewhere.
+// clientTool is a Tool that the client runs, not this process.
 type client struct {
 	spec   llm.ToolSpec
 	schema *Schema
@@ -60,7 +60,8 @@ func (c *client) Call(_ context.Context, args json.RawMessage) (Result, error) {
 		"%s runs at the client of the agent, not here; give it to an agent in a session, whose turn ends with the call and continues with its result", c.spec.Name)
 }
 
-// AtClient reports whether a tool was made by Client, also inside With, and returns the schema of its arguments.
+// AtClient reports whether a tool, or the tool that With or Within decorates, was made by Client. If so, it
+// returns the schema of its arguments.
 func AtClient(t Tool) (*Schema, bool) {
 	switch t := t.(type) {
 	case *client:

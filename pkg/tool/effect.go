@@ -6,15 +6,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Effector is implemented by tools that declare what happens if they run again. Other tools count as
-// execution.AtMostOnce: if the worker is lost while such a tool runs, the tool is not run again, and the model
-// reads that the outcome is unknown.
+// Effector is implemented by tools that declare whether they may run again. Other tools count as
+// execution.AtMostOnce: if the worker is lost during a call, the tool is not run again, and the model reads that
+// the outcome is unknown.
 type Effector interface {
-	// Effect returns the same value each time.
+	// Effect returns the effect of the tool. It must always return the same value.
 	Effect() execution.Effect
 }
 
-// EffectOf returns the effect of a tool.
+// EffectOf returns the declared effect of a tool, or execution.AtMostOnce if it declares none.
 func EffectOf(t Tool) execution.Effect {
 	if e, ok := t.(Effector); ok && e.Effect() != "" {
 		return e.Effect()
@@ -40,9 +40,9 @@ func wrapped(w decorated, t Tool) Tool {
 
 type decorated struct {
 	Tool
-	effect execution.Effect // (empty means the effect of the tool inside)
-	login  *execution.Login // without which it cannot run (nil means the login of the tool inside)
-	scope  *Scope           // (nil means the scope of the tool inside)
+	effect execution.Effect // (empty means the effect of the inner tool)
+	login  *execution.Login // required credential (nil means the login of the inner tool)
+	scope  *Scope           // (nil means the scope of the inner tool)
 }
 
 func (d *decorated) Effect() execution.Effect {
@@ -52,7 +52,7 @@ func (d *decorated) Effect() execution.Effect {
 	return d.effect
 }
 
-// decoratedStarter is a decorated tool that also implements Starter.
+// decoratedStarter decorates a tool that also implements Starter.
 type decoratedStarter struct {
 	decorated
 	Starter
@@ -60,7 +60,7 @@ type decoratedStarter struct {
 
 type keyOfCall struct{}
 
-// Keyed returns a context under which IdempotencyKey is key. It is for callers of tools.
+// ContextWithIdempotencyKey returns a context in which IdempotencyKey returns key. Callers of tools use it.
 func Keyed(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, keyOfCall{}, key)
 }

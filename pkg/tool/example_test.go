@@ -18,7 +18,7 @@ type Route struct {
 
 func distance(_ context.Context, r Route) (string, error) { return "500 km to " + r.To, nil }
 
-// call runs a tool like an agent, and prints what the model reads.
+// call runs a tool and prints the text that a model would read.
 func call(ctx context.Context, t tool.Tool, arguments string) {
 	result, err := t.Call(ctx, json.RawMessage(arguments))
 	if err != nil {

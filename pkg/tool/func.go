@@ -10,11 +10,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// noDescription is the error text for a tool without a description.
+// noDescriptionText is the error text for a tool without a description.
 const noDescription = "the description is empty; the model chooses tools by it"
 
-// MaxResult bounds the JSON that a Func returns to the model, in bytes. A longer result is cut, and the text says
-// so.
+// MaxResult is the maximum size, in bytes, of a tool result that the model reads. Longer results are cut, and the
+// text says so.
 const MaxResult = 256 << 10
 
 // Func makes a tool of a Go function. In is a struct; its JSON Schema is inferred from its json tags, and a
@@ -50,7 +50,7 @@ func Func[In, Out any](name, description string, fn func(context.Context, In) (O
 	}, nil
 }
 
-// funcTool is a Tool that calls a function.
+// funcTool is the Tool that Func and Methods return.
 type funcTool[In, Out any] struct {
 	spec   llm.ToolSpec
 	schema *Schema
@@ -75,7 +75,7 @@ func (t *funcTool[In, Out]) Call(ctx context.Context, args json.RawMessage) (Res
 	return Result{Text: text}, err
 }
 
-// encode returns a result as the JSON that the model reads.
+// encode returns a result as the text that the model reads: JSON, cut to MaxResult.
 func (t *funcTool[In, Out]) encode(out Out) (string, error) {
 	var text strings.Builder
 	to := json.NewEncoder(&text)
@@ -87,7 +87,7 @@ func (t *funcTool[In, Out]) encode(out Out) (string, error) {
 	return Bounded(strings.TrimSuffix(text.String(), "\n")), nil
 }
 
-// decode checks the arguments against the schema.
+// decode checks the arguments against the schema and decodes them into the argument type.
 func (t *funcTool[In, Out]) decode(args json.RawMessage) (In, error) {
 	var in In
 	args, err := t.schema.Check(t.spec.Name, args)

@@ -18,7 +18,7 @@ import (
 
 type nothing struct{}
 
-// resultText returns the text that the model reads if a tool returns out.
+// resultText returns what the model reads after a tool has returned out.
 func resultText[Out any](t *testing.T, out Out) (string, error) {
 	t.Helper()
 	gives, err := tool.Func("give", "Gives.", func(context.Context, nothing) (Out, error) { return out, nil })
@@ -107,7 +107,7 @@ type trip struct {
 	hidden bool
 }
 
-// The model reads the descriptions of the fields of the Go type.
+// The schema that the model reads has the field descriptions of the Go type.
 func TestFunc_SchemaMarksOptionalFields(t *testing.T) {
 	var got trip
 	book, err := tool.Func("book", "Books.", func(_ context.Context, in trip) (bool, error) {

@@ -33,7 +33,7 @@ func Methods(v any, docs map[string]string) ([]Tool, error) {
 	return all, nil
 }
 
-// method makes a tool of one method.
+// newMethodTool returns the tool of one method.
 func method(v any, name, doc string) (Tool, error) {
 	invalid := func(what string) *failure.Error {
 		return failure.Newf(failure.AgentValidation, "tool.Methods", "method %s of %T: %s", name, v, what)
@@ -82,12 +82,12 @@ var (
 	errorType   = reflect.TypeFor[error]()
 )
 
-// callable reports whether a method, without its receiver, has the signature of a tool.
+// isToolSignature reports whether a method, without its receiver, has the signature of a tool.
 func callable(t reflect.Type) bool {
 	return t.NumIn() == 2 && t.In(0) == contextType && t.In(1).Kind() == reflect.Struct && t.NumOut() == 2 && t.Out(1) == errorType
 }
 
-// listMethods lists the methods with similar names, for an error.
+// listMethods returns a text for error messages: the methods whose names are similar.
 func listMethods(t reflect.Type) string {
 	var names []string
 	for m := range t.Methods() {

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// shop has methods of all kinds; only some have the signature of a tool.
+// shop has methods with and without the signature of a tool.
 type shop struct{ sold []string }
 
 type size string

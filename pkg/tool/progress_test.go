@@ -32,7 +32,7 @@ func TestProgress_ReportsTheFraction(t *testing.T) {
 	})
 }
 
-// At most ten reports a second are sent, however many a call makes and from whichever goroutine.
+// A call sends at most ten reports a second, however many it makes and from whichever goroutine.
 func TestProgress_IsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

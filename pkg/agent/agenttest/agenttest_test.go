@@ -30,7 +30,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var _ agenttest.T = (*testing.T)(nil)
 
-// note is a tool that stores a note in the state of the session, in the state of the user, and as an artifact.
+// noteTool returns a tool that stores a note three times: in the session's state, in the user's state and as an
+// artifact.
 func note(t *testing.T) tool.Tool {
 	t.Helper()
 	type in struct {
@@ -153,7 +154,7 @@ func TestSession_FailsTheTestIfNoCallWaitsForTheAnswer(t *testing.T) {
 	}), "answers: there is none; waiting: none")
 }
 
-// fakeT is a T that records failures.
+// fakeT is a T that records the failure of a test.
 type fakeT struct {
 	*testing.T
 	failed string
@@ -166,7 +167,7 @@ func (f *fakeT) Fatalf(format string, args ...any) {
 	panic(errFailed) // Fatalf of a test does not return either
 }
 
-// failureOf returns the failure of a test.
+// failureOf runs a test that must fail and returns its failure text.
 func failureOf(t *testing.T, test func(agenttest.T)) string {
 	t.Helper()
 	f := &fakeT{T: t}

@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// forecaster returns the agent under test, which has a tool and remembers the city.
+// forecaster returns the agent under test. It has a weather tool and stores the city in the session's state.
 func forecaster(script ...scripted.Reply) *agent.Agent {
 	type city struct {
 		Name string `json:"name"`
@@ -34,7 +34,7 @@ func forecaster(script ...scripted.Reply) *agent.Agent {
 	return a
 }
 
-// console is a T that prints its failures.
+// printingT is a T that prints failures.
 type console struct{}
 
 func (console) Helper()                           {}
@@ -42,7 +42,7 @@ func (console) Context() context.Context          { return context.Background() 
 func (console) Cleanup(func())                    {}
 func (console) Fatalf(format string, args ...any) { fmt.Fprintf(os.Stdout, format+"\n", args...) }
 
-// One turn, with a script for the model. In a test t is its *testing.T.
+// One turn with a scripted model. In a real test, t is the *testing.T.
 func ExampleRun() {
 	var t console
 	turn := agenttest.Run(t, forecaster(
@@ -54,7 +54,7 @@ func ExampleRun() {
 	// No, it is sunny. [weather] Oslo
 }
 
-// Several turns. A turn sees the changes of earlier turns.
+// Several turns of one session. Each turn sees the state that earlier turns changed.
 func ExampleSession_Say() {
 	var t console
 	s := agenttest.NewSession(t, forecaster(
@@ -72,7 +72,7 @@ func ExampleSession_Say() {
 	// [user_input llm_call tool_call tool_execution message llm_call turn_result]
 }
 
-// clerk returns an agent that sends mail when a person allows it.
+// clerk returns an agent that sends mail after a person has approved it.
 func clerk(script ...scripted.Reply) *agent.Agent {
 	guard, err := approval.New(approval.Config{})
 	if err != nil {
@@ -108,7 +108,7 @@ func ExampleSession_Approve() {
 	// Sent one. [send_mail send_mail]
 }
 
-// A turn that fails, and one whose invocation is changed.
+// A turn that fails, and a turn with a changed invocation.
 func ExampleSession_Try() {
 	var t console
 	s := agenttest.NewSession(t, forecaster(scripted.Call(conversation.ToolCall{Name: "weather", Arguments: `{"name": "Oslo"}`})))

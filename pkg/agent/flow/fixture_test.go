@@ -34,7 +34,7 @@ func build(t *testing.T, c agent.Config) *agent.Agent {
 	return a
 }
 
-// lookup returns a tool that finds things.
+// lookup returns a tool that finds a text for each query.
 func lookup(t *testing.T) tool.Tool {
 	t.Helper()
 	type in struct {
@@ -62,7 +62,7 @@ func lookupReply(queries ...string) scripted.Reply {
 	return r
 }
 
-// question returns a step in which the user asks something.
+// questionStep returns a step in which the user asks something.
 func stepAsking(text string) execution.Step {
 	return execution.Step{Number: 2, History: []conversation.Message{conversation.User(text)}}
 }

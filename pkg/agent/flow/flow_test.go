@@ -23,7 +23,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// sayingAgent returns an agent that replies with the texts in order, each for 10 tokens, and its model.
+// sayingAgent returns an agent and its model. The agent replies with the texts in order, each for 10 tokens.
 func sayingAgent(t *testing.T, name string, texts ...string) (*agent.Agent, *scripted.Model) {
 	t.Helper()
 	var script []scripted.Reply
@@ -34,7 +34,7 @@ func sayingAgent(t *testing.T, name string, texts ...string) (*agent.Agent, *scr
 	return build(t, agent.Config{Name: name, Model: model}), model
 }
 
-// mustBuildFlow returns a flow, which must be valid.
+// mustBuildFlow returns a flow and fails the test if its config is invalid.
 func mustBuildFlow(t *testing.T) func(*agent.Agent, error) *agent.Agent {
 	return func(a *agent.Agent, err error) *agent.Agent {
 		t.Helper()
@@ -43,7 +43,7 @@ func mustBuildFlow(t *testing.T) func(*agent.Agent, error) *agent.Agent {
 	}
 }
 
-// observe runs an agent and returns its events as "author branch kind", its result and its error.
+// runAndDescribe runs an agent. It returns the events in the form "author branch kind", the result and the error.
 func observe(ctx context.Context, a *agent.Agent, inv agent.Invocation) (events []string, done event.TurnResult, err error) {
 	for e, failed := range a.Run(ctx, inv) {
 		if failed != nil {
@@ -146,7 +146,7 @@ func TestSequence_LetsItsLastChildChooseTheRoute(t *testing.T) {
 	require.Empty(t, done.Result.Text)
 }
 
-// A handler that ends a turn ends one agent; a stop stops all agents of the flow.
+// Turn.End in a handler ends one agent. Turn.Stop stops all agents of the flow.
 func TestSequence_EndEndsOneAgentAndStopEndsAll(t *testing.T) {
 	ends := hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) { turn.End(); return "", nil })
 	endsLater := hook.AfterLLM(func(_ context.Context, reply *hook.LLMReply) error { reply.End(); return nil })
@@ -272,7 +272,7 @@ func TestRepeat_EndsWhenAChildEscalates(t *testing.T) {
 			writer, model := sayingAgent(t, "writer", "Draft 1.", "Draft 2.")
 			critic.Name = "critic"
 			after, never := sayingAgent(t, "after", "Next.")
-			// A sequence passes the escalation on, and still runs to its end.
+			// A sequence passes on an escalation of a child and still runs its other children.
 			inner := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "inner"}, build(t, critic)))
 			rounds := mustBuildFlow(t)(flow.Repeat(agent.Config{Name: "rounds"}, 0, writer, inner, after))
 			outer := mustBuildFlow(t)(flow.Repeat(agent.Config{Name: "outer"}, 1, rounds))
@@ -303,8 +303,7 @@ func TestRepeat_WithoutALimitEndsWithItsContext(t *testing.T) {
 	require.Equal(t, 100, rounds)
 }
 
-// An author's own function runs other agents as a flow does.
-//
+// An author's own Run function can run other agents as a flow does.
 // Req: AD-9, AD-16
 func TestRun_FunctionRunsAgents(t *testing.T) {
 	plan, _ := sayingAgent(t, "plan", "big")
@@ -357,7 +356,7 @@ func TestFlow_ReportsAnInvalidConfig(t *testing.T) {
 	}
 }
 
-// notes is a list of lines that several goroutines write.
+// lineLog collects lines from several goroutines.
 type notes struct {
 	mu    sync.Mutex
 	lines []string

@@ -26,7 +26,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// journal is the journal of a step over all of its attempts. What is recorded is durable at once.
+// journal is an in-memory journal of one step that all of its attempts share. Each record is durable at once.
 type journal struct {
 	mu      sync.Mutex
 	entries map[string]execution.Entry
@@ -52,7 +52,7 @@ func (j *journal) Record(e execution.Entry) {
 
 func (j *journal) Sync(context.Context) error { return nil }
 
-// replies returns how many model calls the journal has.
+// replies returns how many model calls the journal holds.
 func (j *journal) replies() (n int) {
 	for _, e := range j.entries {
 		if e.Tool == "" {
@@ -62,7 +62,7 @@ func (j *journal) replies() (n int) {
 	return n
 }
 
-// callCounts counts the calls of models and tools in all attempts.
+// callCounts counts the model calls and tool calls of all attempts.
 type callCounts struct {
 	mu    sync.Mutex
 	asked int            // models
@@ -70,8 +70,8 @@ type callCounts struct {
 	hooks []hook.Handler // of all agents that have tools
 }
 
-// callingModel is a model that makes its calls in its first round, and then repeats the results, so that its text depends
-// on them.
+// callingModel is a model that makes its tool calls in the first round. Then it repeats their results, so that its
+// text depends on them.
 type callingModel struct {
 	world *callCounts
 	calls []conversation.ToolCall
@@ -98,7 +98,7 @@ func (c callingModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm
 	}
 }
 
-// recordingTool returns a tool that records its call in the world and in the state.
+// recordingTool returns a tool that counts its call and records it in the session's state.
 func (c *callCounts) recordingTool(t *testing.T, effect execution.Effect) tool.Tool {
 	t.Helper()
 	type in struct {
@@ -128,7 +128,7 @@ func (c *callCounts) workerAgent(t *testing.T, name string) *agent.Agent {
 	})
 }
 
-// bossAgent returns an agent that asks two agents in parallel, and then one that is a sequence.
+// bossAgent returns an agent that calls two agents in parallel, and then an agent that is a sequence.
 func (c *callCounts) bossAgent(t *testing.T) *agent.Agent {
 	t.Helper()
 	var tools []tool.Tool
@@ -167,7 +167,7 @@ func (c *callCounts) repeatingFlow(t *testing.T) *agent.Agent {
 	}})
 }
 
-// flowOfEveryKind returns a flow of every kind: agents in sequence, in parallel, in rounds, and as tools.
+// flowOfEveryKind returns a flow that combines all kinds: sequence, parallel, repeat, and agents as tools.
 func (c *callCounts) flowOfEveryKind(t *testing.T) *agent.Agent {
 	t.Helper()
 	inner := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "inner"}, c.workerAgent(t, "c"), c.workerAgent(t, "d")))
@@ -183,8 +183,7 @@ func (c *callCounts) invocation(j *journal) agent.Invocation {
 	return agent.Invocation{Step: step}
 }
 
-// A turn that continues a failed turn calls its tools under the keys of the failed turn.
-//
+// A turn that resumes a failed turn calls its tools with the idempotency keys of the failed turn.
 // Req: OC-27
 func TestFlow_ResumeUsesTheKeysOfTheFailedTurn(t *testing.T) {
 	w := &callCounts{did: map[string]int{}}
@@ -264,7 +263,7 @@ func TestAgent_NewAttemptKeepsChangesOfState(t *testing.T) {
 	require.Equal(t, []string{"did a i", "did a r"}, slices.Sorted(maps.Keys(done.State)))
 }
 
-// A tool that may run at most once runs once, also in a flow.
+// An at-most-once tool runs only once, also inside a flow.
 func TestFlow_RunsAnAtMostOnceToolOnce(t *testing.T) {
 	for after := 0; ; after++ {
 		w := &callCounts{did: map[string]int{}}
@@ -303,7 +302,7 @@ func TestFlow_RunsAnAtMostOnceToolOnce(t *testing.T) {
 	}
 }
 
-// However agents are composed, no two calls have the same number, and the numbers do not depend on timing.
+// Call numbers are unique in every composition of agents, and do not depend on timing.
 func TestFlow_NumbersAreTheSameInEveryRun(t *testing.T) {
 	var before []string
 	for range 5 {
@@ -324,7 +323,7 @@ func TestFlow_NumbersAreTheSameInEveryRun(t *testing.T) {
 	}
 }
 
-// An event of a child has its branch in the flow.
+// Each event of a child has the child's branch in the flow.
 func TestFlow_BranchesNest(t *testing.T) {
 	w := &callCounts{did: map[string]int{}}
 	branches := map[string]bool{}

@@ -14,8 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// If parallel agents end differently, a failure takes precedence, then a question to the user, then an answer,
-// whichever came first.
+// If parallel agents end differently, a failure takes precedence over a question to the user, and a question over
+// an answer. The order in which they end does not matter.
 func TestParallel_FailureWinsOverQuestionAndAnswer(t *testing.T) {
 	children := map[string]func() *agent.Agent{
 		"answers": func() *agent.Agent {

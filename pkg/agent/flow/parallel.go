@@ -33,10 +33,10 @@ func Parallel(c agent.Config, children ...*agent.Agent) (*agent.Agent, error) {
 	})
 }
 
-// errUnread says that the reader of the events has stopped.
+// errReaderStopped reports that the reader of the events has stopped.
 var errUnread = errors.New("the reader of the events has stopped")
 
-// parallelRun holds children that run concurrently.
+// parallelRun runs children concurrently and merges their events.
 type parallelRun struct {
 	inv      agent.Invocation
 	scope    scope.Scope // each child runs in a fork of it
@@ -47,7 +47,7 @@ type parallelRun struct {
 	unread   chan struct{} // closed when the reader has stopped
 }
 
-// childEvent is an event of a child, or its error. The child waits until the event was taken.
+// childEvent is an event or an error of a child. The child waits until the event was taken.
 type childEvent struct {
 	child int
 	event event.Event
@@ -55,7 +55,7 @@ type childEvent struct {
 	taken chan<- struct{}
 }
 
-// run runs all children. It returns when the last one has ended, also when the reader panics.
+// run runs all children. It returns after the last one has ended, even if the reader panics.
 func (p *parallelRun) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	signal := p.inv.Stop
@@ -103,7 +103,7 @@ func (p *parallelRun) run(ctx context.Context) {
 	p.emitAnswer(results)
 }
 
-// runChild sends the events of a child.
+// runChild runs one child and sends its events to the reader.
 func (p *parallelRun) runChild(ctx context.Context, child int, inv agent.Invocation) {
 	taken := make(chan struct{})
 	for e, err := range p.children[child].Run(ctx, inv) {
@@ -144,7 +144,7 @@ func (p *parallelRun) emitEvents(cancel, stopAll func()) ([]event.TurnResult, er
 	return results, failed
 }
 
-// emitAnswer emits one answer of all children.
+// emitAnswer emits one answer that joins the answers of all children.
 func (p *parallelRun) emitAnswer(results []event.TurnResult) {
 	var texts []string
 	var waiting []execution.Pending

@@ -21,7 +21,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// rememberingAgent returns an agent that waits for a gate, sets keys of state, and repeats the state that it saw before.
+// rememberingAgent returns an agent that waits for a gate and then sets keys of the state. It answers with the
+// state that it read before.
 func rememberingAgent(t *testing.T, name string, gate <-chan struct{}, set map[string]string) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{Name: name, Model: scripted.New(scripted.Reply{Deltas: []string{name + " says."}, Wait: gate}), Handlers: []hook.Handler{
@@ -228,7 +229,7 @@ func TestParallel_PassesOnTheQuestionOfAChild(t *testing.T) {
 	require.Empty(t, never.Requests())
 }
 
-// Events are numbered within the invocation, whichever child emits them.
+// Event numbers are unique within the invocation, whichever child emits the event.
 func TestParallel_EveryEventHasANumberOfItsOwn(t *testing.T) {
 	var seen notes
 	both := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "both"}, yieldingAgent(t, "left", 50, &seen), yieldingAgent(t, "right", 50, &seen)))

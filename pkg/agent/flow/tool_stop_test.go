@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// parentAgent returns an agent that asks child, and then calls a tool itself.
+// parentAgent returns an agent that calls child as a tool and then calls a tool of its own.
 func (c *callCounts) parentAgent(t *testing.T, name string, child *agent.Agent) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{
@@ -24,7 +24,7 @@ func (c *callCounts) parentAgent(t *testing.T, name string, child *agent.Agent) 
 	})
 }
 
-// stoppedTurn runs an agent until a nested call waits, and returns the turn that stops it.
+// stoppedTurn runs an agent until a nested call waits. It returns the turn in which a person stops that call.
 func (c *callCounts) stoppedTurn(t *testing.T, boss *agent.Agent, j *journal) agent.Invocation {
 	t.Helper()
 	inv := c.invocation(j)
@@ -34,9 +34,8 @@ func (c *callCounts) stoppedTurn(t *testing.T, boss *agent.Agent, j *journal) ag
 	return continuingTurn(inv, execution.Answer{ID: done.Result.Pending[0].ID, Verdict: execution.Stop, Text: "no"})
 }
 
-// A person who stops a call stops the turn, however deep the agent is that made it: no later tool runs. Wherever the
-// worker is lost, the next attempt stops too.
-//
+// A person who stops a call stops the whole turn, however deep the agent with the call is nested. No later tool
+// runs. Wherever the worker is lost, the next attempt stops too.
 // Req: AD-29, AD-32, CO-63
 func TestAsTool_StoppedCallStopsTheWholeTurn(t *testing.T) {
 	for name, child := range map[string]func(*callCounts) *agent.Agent{
@@ -78,8 +77,8 @@ func TestAsTool_StoppedCallStopsTheWholeTurn(t *testing.T) {
 	}
 }
 
-// A handler that stops its turn stops only its own agent, whose last text is a result for the parent.
-//
+// A handler that stops the turn of a nested agent stops only that agent. The last text of that agent is a tool
+// result for the parent.
 // Req: AD-29, CO-63
 func TestAsTool_HandlerStopsOnlyItsOwnAgent(t *testing.T) {
 	w := &callCounts{did: map[string]int{}}

@@ -20,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// mustBuildTool returns an agent as a tool, which must be valid.
+// mustBuildTool returns an agent as a tool and fails the test if that is invalid.
 func mustBuildTool(t *testing.T, a *agent.Agent) tool.Tool {
 	t.Helper()
 	made, err := flow.AsTool(a, flow.AsToolConfig{})
@@ -176,7 +176,7 @@ func TestAsTool_IsStoppedWithItsParent(t *testing.T) {
 	require.Equal(t, event.Stopped, done.Reason)
 }
 
-// An agent that can call itself does so until MaxDepth is exceeded.
+// An agent that can call itself as a tool does so until MaxDepth is exceeded.
 func TestAsTool_LimitsItsDepth(t *testing.T) {
 	type in struct {
 		Request string `json:"request"`

@@ -34,7 +34,7 @@ var waitingGuard = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) err
 	return nil
 })
 
-// approveCalls approves the calls that wait, or those that are chosen.
+// approveCalls returns approvals of the pending calls, or only of the chosen ones.
 func approveCalls(waiting []execution.Pending, chosen func(int) bool) []execution.Answer {
 	var all []execution.Answer
 	for i, p := range waiting {
@@ -45,7 +45,8 @@ func approveCalls(waiting []execution.Pending, chosen func(int) bool) []executio
 	return all
 }
 
-// continuingTurn returns the turn that continues with answers. It has the journal of the turn before.
+// continuingTurn returns the turn that continues an earlier one with answers. It shares the journal of the earlier
+// turn.
 func continuingTurn(inv agent.Invocation, answers ...execution.Answer) agent.Invocation {
 	inv.Step.TurnID += "+"
 	inv.Step.Turn++
@@ -54,7 +55,7 @@ func continuingTurn(inv agent.Invocation, answers ...execution.Answer) agent.Inv
 	return inv
 }
 
-// onceAgent returns an agent that calls an at-most-once tool, which needs an approval.
+// atMostOnceAgent returns an agent that calls an at-most-once tool, which needs an approval.
 func (c *callCounts) onceAgent(t *testing.T, name string, more ...hook.Handler) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{
@@ -108,9 +109,8 @@ func TestAgent_EndsWithWaitingCallsAndContinues(t *testing.T) {
 	require.Equal(t, 2, w.asked)
 }
 
-// However many calls wait in a flow of any kind, and in whatever order they are approved, no call runs or is
-// asked about twice, and the result is the same as without approvals.
-//
+// Calls may wait anywhere in a flow, and may be approved in any order. No call runs twice, and no approval is
+// asked for twice. The result is the same as without approvals.
 // Req: LP-32, AD-28, AD-29, AD-32
 func TestFlow_ContinuesHoweverManyCallsWait(t *testing.T) {
 	free := &callCounts{did: map[string]int{}}
@@ -182,7 +182,7 @@ func TestParallel_CollectsWaitingCalls(t *testing.T) {
 	require.Len(t, done.Result.Pending, 2)
 	require.Equal(t, "May b do it?", done.Result.Pending[1].Reason)
 
-	// A denial applies to one call, a stop to all.
+	// A denial applies only to its call, a stop to all calls.
 	denied := execution.Answer{ID: done.Result.Pending[0].ID, Verdict: execution.Deny}
 	inv = continuingTurn(inv, denied)
 	_, done, err = observe(t.Context(), team, inv)
@@ -200,7 +200,7 @@ func TestParallel_CollectsWaitingCalls(t *testing.T) {
 	require.Equal(t, "a:\nread [Not run: the user does not allow at_most_once.]\n\nfree:\nI am free.\n\nb:\nread [did b]", done.Result.Text)
 }
 
-// Stopping one of two calls ends the turn, although the other still waits.
+// Stopping one of two waiting calls ends the turn, although the other call still waits.
 func TestParallel_StopWinsOverWaitingCalls(t *testing.T) {
 	w, waits := &callCounts{did: map[string]int{}}, make(chan struct{})
 	behind := hook.BeforeAgent(func(context.Context, *hook.Turn) (string, error) { <-waits; return "", nil })
@@ -223,8 +223,7 @@ func TestParallel_StopWinsOverWaitingCalls(t *testing.T) {
 	require.Empty(t, done.Result.Pending)
 }
 
-// An agent that is a tool waits with its calls; the tool itself is approved once.
-//
+// An agent that is a tool waits together with its pending calls. The tool itself is approved only once.
 // Req: AD-29, AD-32
 func TestAsTool_WaitsWithItsCalls(t *testing.T) {
 	w := &callCounts{did: map[string]int{}}
@@ -267,7 +266,7 @@ func TestAgent_NoCallWaitsWithoutAJournal(t *testing.T) {
 	for a, inv := range map[*agent.Agent]agent.Invocation{guarded: {Step: stepAsking("Do it.")}, inside: inv} {
 		_, done, err := observe(t.Context(), a, inv)
 		require.NoError(t, err)
-		require.Contains(t, done.Result.Text, "idempotent needs an approval, and nobody can be asked for it.")
+		require.Contains(t, done.Result.Text, "idempotent needs an approval, and no person can be asked for it.")
 		require.Empty(t, done.Result.Pending)
 		require.Empty(t, w.did)
 	}
@@ -295,7 +294,7 @@ func TestFlow_LimitsTheCallsThatWait(t *testing.T) {
 	require.ErrorContains(t, err, "65 tool calls would wait at once, and a turn may leave 64")
 }
 
-// A step that chooses a route waits like any other.
+// A step that chooses a route can wait for a call like any other step.
 func TestSequence_WaitsInAStepThatChoosesARoute(t *testing.T) {
 	w := &callCounts{did: map[string]int{}}
 	router, _ := sayingAgent(t, "router", "billing")
@@ -310,8 +309,8 @@ func TestSequence_WaitsInAStepThatChoosesARoute(t *testing.T) {
 	require.Equal(t, "billing", done.Result.NextAgent)
 }
 
-// Work that a function requested from others is done once, even if the turn ends in between.
-//
+// Work that a Run function requests from another system is done once, even if the turn ends in between and
+// continues later.
 // Req: LP-32
 func TestInvocation_KeepsItsKeyWhenATurnContinues(t *testing.T) {
 	w := &callCounts{did: map[string]int{}}

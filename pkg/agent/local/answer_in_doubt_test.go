@@ -20,7 +20,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// guardedOverConnection returns a guarded session over a connection that can be cut, with a call that waits.
+// openGuardedOverConnection returns a session over a store whose calls can be lost. A tool call of the session
+// waits for an approval.
 func guardedOverConnection(t *testing.T) (s *local.Session, p execution.Pending, wires *lostMethods, store memory.Store, ran *[]string, model *scripted.Model) {
 	t.Helper()
 	wires, store = &lostMethods{}, inmem.New(inmem.Config{})
@@ -28,8 +29,8 @@ func guardedOverConnection(t *testing.T) (s *local.Session, p execution.Pending,
 	return s, runUntilWaiting(t, s, "Weather?"), wires, store, ran, model
 }
 
-// Whichever call of a turn with answers is lost, the same answers, or Continue, continue the turn, and the tool
-// runs once.
+// Any store call of a turn with answers may be lost. The same answers, or Continue, then continue the turn, and
+// the tool runs once.
 // Req: LP-32
 func TestSession_AppliesAnAnswerInDoubtOnce(t *testing.T) {
 	for name, wires := range map[string]lostMethods{
@@ -78,7 +79,7 @@ func TestSession_AppliesAnAnswerInDoubtOnce(t *testing.T) {
 	}
 }
 
-// Different answers, while it is unknown whether the turn began, run no tool.
+// While it is unknown whether a turn with answers began, different answers are rejected and run no tool.
 func TestSession_RejectsADifferentAnswerInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, began := range []bool{false, true} {
@@ -104,7 +105,7 @@ func TestSession_RejectsADifferentAnswerInDoubt(t *testing.T) {
 	})
 }
 
-// Another process has answered in the meantime.
+// Another process has answered while the begin was in doubt. The answer of this process is rejected.
 func TestSession_AnswerInDoubtLosesToAnotherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, next := range []func(execution.Pending) local.Input{
@@ -127,8 +128,8 @@ func TestSession_AnswerInDoubtLosesToAnotherProcess(t *testing.T) {
 	})
 }
 
-// It is unknown whether the turn with the pending call was stored. Continue returns its calls. A caller that has
-// seen them may answer at once.
+// After an outage it is unknown whether the turn with the pending call was stored. Continue returns the pending
+// calls. A caller that already knows them may answer at once.
 // Req: LP-8, LP-16
 func TestSession_FindsAnUndeliveredPendingCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -170,8 +171,8 @@ func TestSession_FindsAnUndeliveredPendingCall(t *testing.T) {
 	})
 }
 
-// A process that continues with a call keeps other processes from doing so. If it is lost, the process that takes
-// over has its answers.
+// While one process continues a turn with answers, other processes cannot. If that process is lost, the process
+// that takes over still has the answers.
 // Req: LP-10a, LP-32
 func TestSession_LostTurnKeepsItsAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

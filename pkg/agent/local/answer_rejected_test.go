@@ -49,7 +49,7 @@ func answerIsChecked(t *testing.T, store memory.Store) {
 	require.Len(t, *ran, 1)
 }
 
-// Of two processes that answer at once one continues with the call, which runs once.
+// If several processes answer at once, only one of them continues the turn, and the call runs once.
 func answerFirstOneWins(t *testing.T, store memory.Store) {
 	a, s, ran, _ := openGuarded(t, store, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."))
 	in := answerTo(runUntilWaiting(t, s, "Weather?"), execution.Approve, "")
@@ -76,7 +76,8 @@ func answerFirstOneWins(t *testing.T, store memory.Store) {
 	require.Equal(t, 2, info.Turns)
 }
 
-// Only the agent whose calls wait can continue with them, and only the mesh can end what it began.
+// Only the agent that made the pending calls can continue with them. A turn that began in a mesh can only be
+// continued there.
 func answerOfAnotherAgentsCalls(t *testing.T, store memory.Store) {
 	_, s, ran, _ := openGuarded(t, store, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."))
 	in := answerTo(runUntilWaiting(t, s, "Weather?"), execution.Approve, "")
@@ -107,7 +108,8 @@ func answerOfAnotherAgentsCalls(t *testing.T, store memory.Store) {
 	require.ErrorContains(t, err, "in the mesh")
 }
 
-// Without a journal no process could continue, so no call waits for an approval.
+// Without a journal no other process could continue the turn. So a call that needs an approval does not wait, but
+// fails.
 func answerNeedsAJournal(t *testing.T, store memory.Store) {
 	a, waits, ran, _ := openGuarded(t, store, agent.Config{}, lookupReply("oslo"), lookupReply("oslo"), scripted.Say("I may not."), scripted.Say("Fine."))
 	p := runUntilWaiting(t, waits, "Weather?")

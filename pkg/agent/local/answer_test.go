@@ -46,7 +46,7 @@ func answerTests() sessionTests {
 	}
 }
 
-// approvalGuard makes the tool lookup wait for an approval, up to a time.
+// approvalGuard returns a handler that makes the tool lookup wait for an approval until the given time.
 func approvalGuard(until time.Time) hook.Handler {
 	return hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 		if c.Name == "lookup" {
@@ -56,8 +56,8 @@ func approvalGuard(until time.Time) hook.Handler {
 	})
 }
 
-// openGuarded opens a session with an agent whose tool needs an approval. It returns the words that the tool looked
-// up, and the model.
+// openGuarded opens a session with an agent whose tool needs an approval. It returns the agent, the session, the
+// queries that the tool ran, and the model.
 func openGuarded(t *testing.T, store memory.Store, c agent.Config, replies ...scripted.Reply) (*agent.Agent, *local.Session, *[]string, *scripted.Model) {
 	t.Helper()
 	ran := &[]string{}
@@ -74,12 +74,12 @@ func openGuarded(t *testing.T, store memory.Store, c agent.Config, replies ...sc
 	return a, openSession(t, a, local.Config{Store: store}), ran, model
 }
 
-// answerTo returns an answer to a pending call.
+// answerTo returns an input with one answer to a pending call.
 func answerTo(p execution.Pending, v execution.Verdict, text string) local.Input {
 	return local.Input{Answers: []execution.Answer{{ID: p.ID, Verdict: v, Text: text}}}
 }
 
-// runAnswers runs a turn with answers to its end.
+// runAnswers runs a turn with answers to its end and returns its result.
 func runAnswers(t *testing.T, s *local.Session, in local.Input) event.TurnResult {
 	t.Helper()
 	all, err := runTurn(t, s, in)
@@ -87,7 +87,7 @@ func runAnswers(t *testing.T, s *local.Session, in local.Input) event.TurnResult
 	return resultOf(all)
 }
 
-// runUntilWaiting runs a turn until it waits for a call, and returns the call.
+// runUntilWaiting runs a turn that must end with one pending call, and returns that call.
 func runUntilWaiting(t *testing.T, s *local.Session, text string) execution.Pending {
 	t.Helper()
 	done := ask(t, s, text)
@@ -98,7 +98,7 @@ func runUntilWaiting(t *testing.T, s *local.Session, text string) execution.Pend
 	return s.Pending()[0]
 }
 
-// The pending call is in the store. An answer through another Session runs it, once.
+// The pending call is in the store. A second Session can approve it, and the call then runs once.
 // Req: LP-16, LP-32, LP-10a, AD-32
 func answerApproves(t *testing.T, store memory.Store) {
 	a, s, ran, model := openGuarded(t, store, agent.Config{OutputKey: "said"}, lookupReply("oslo"), scripted.Say("Sunny."), scripted.Say("Yes."))
@@ -134,7 +134,7 @@ func answerApproves(t *testing.T, store memory.Store) {
 	require.Equal(t, info.Size.Messages, again.Info().Size.Messages)
 	require.Empty(t, info.WaitingTurn)
 
-	// A Session that did not see the answer learns of it from the store.
+	// A Session learns from the store that another Session has answered the call.
 	require.Len(t, s.Pending(), 1)
 	require.Equal(t, "Yes.", runAnswers(t, s, local.Input{Continue: true}).Result.Text)
 	require.Empty(t, s.Pending())
@@ -195,7 +195,7 @@ func answerOfTheClientIsTheResult(t *testing.T, store memory.Store) {
 	}
 }
 
-// After an approval the next call waits, for an approval of its own.
+// After one call is approved, the next call waits for its own approval.
 // Req: LP-32, AD-32
 func answerOneAfterTheOther(t *testing.T, store memory.Store) {
 	a, s, ran, model := openGuarded(t, store, agent.Config{}, lookupReply("oslo", "bergen"), lookupReply("bodø"), scripted.Say("Done."))
@@ -225,7 +225,7 @@ func answerOneAfterTheOther(t *testing.T, store memory.Store) {
 	require.Len(t, messages, 1+3+(1+2)+(1+1)+1, "no round is there twice")
 }
 
-// Parallel calls without an answer stay pending.
+// An answer to one of several parallel calls leaves the others pending.
 // Req: LP-32
 func answerToSomeCallsLeavesTheRest(t *testing.T, store memory.Store) {
 	_, s, ran, model := openGuarded(t, store, agent.Config{Parallel: true}, lookupReply("oslo", "bergen"), scripted.Say("Done."))
@@ -284,9 +284,8 @@ func answerOutlivesPauseAndClose(t *testing.T, store memory.Store) {
 	}
 }
 
-// The turn that continues with a call acts in the name of the person who answered, and sees the session as the
-// stopped turn did.
-//
+// The turn that continues acts in the name of the person who answered. It sees the session as it was when the call
+// was made.
 // Req: LP-18, LP-32
 func answerBelongsToItsTurn(t *testing.T, store memory.Store) {
 	var seen []string
@@ -338,8 +337,7 @@ func answerBelongsToItsTurn(t *testing.T, store memory.Store) {
 	require.JSONEq(t, `"1"`, string(state.Values["began"]))
 }
 
-// A flow continues inside the agent that waits, and agents before it do not run again.
-//
+// A flow continues inside the agent whose call waited. The agents before it do not run again.
 // Req: LP-32
 func answerInAFlow(t *testing.T, store memory.Store) {
 	first, asked := scriptedAgent(t, agent.Config{Name: "first"}, scripted.Say("One."))

@@ -17,15 +17,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// openTurn is a turn that may run.
+// openTurn is a turn that has begun and whose agent may run.
 type openTurn struct {
 	record *storage.Turn
-	step   execution.Step // for the agent
-	store  hook.Store     // for its handlers and tools
+	step   execution.Step // what the agent gets
+	store  hook.Store     // what the agent's handlers and tools get
 	lease  *turnLease     // (nil with NoAutoSave, where no lease is held)
 }
 
-// turnLease is the lease of a turn, which this process holds and renews.
+// turnLease is the lease that this process holds on a turn, with its renewal and the turn's journal.
 type turnLease struct {
 	writer      *storage.Writer
 	journal     *recorder.Recorder
@@ -34,8 +34,8 @@ type turnLease struct {
 	renewing    sync.WaitGroup
 }
 
-// begin opens a turn. It returns either the turn that may run, or a stored turn whose answer was never delivered;
-// then nothing runs. end ends the run of the agent if the lease or the journal is lost.
+// begin begins a turn and returns it. If the answer of a stored turn was never delivered, it returns that turn
+// instead, and nothing runs. end cancels the agent's run if the lease or the journal is lost.
 func (t *turn) begin(ctx context.Context, end context.CancelCauseFunc, in Input) (*openTurn, *session.Turn, error) {
 	s := t.s
 	number := s.Info().Turns + 1
@@ -59,7 +59,7 @@ func (t *turn) begin(ctx context.Context, end context.CancelCauseFunc, in Input)
 	return b, nil, nil
 }
 
-// beginUnsaved begins a turn in RAM.
+// beginUnsaved begins a turn that is only in RAM until the session is saved.
 func (t *turn) beginUnsaved(ctx context.Context, b *openTurn, in Input) error {
 	s := t.s
 	if len(in.Answers) > 0 {
@@ -74,8 +74,8 @@ func (t *turn) beginUnsaved(ctx context.Context, b *openTurn, in Input) error {
 	return nil
 }
 
-// beginStored begins a turn in the store and renews its lease, or returns a stored turn whose answer was never
-// delivered.
+// beginStored begins a turn in the store and starts to renew its lease. If the answer of a stored turn was never
+// delivered, it returns that turn instead.
 func (t *turn) beginStored(ctx context.Context, end context.CancelCauseFunc, b *openTurn, in Input) (*session.Turn, error) {
 	s := t.s
 	opened, err := s.opener.Begin(ctx, b.record, in.request())
@@ -93,7 +93,7 @@ func (t *turn) beginStored(ctx context.Context, end context.CancelCauseFunc, b *
 	return nil, nil
 }
 
-// holdLease renews the lease of a turn until it is released, and opens its journal.
+// startLease starts to renew the lease of a turn, until release is called, and opens the turn's journal.
 func (t *turn) holdLease(ctx context.Context, end context.CancelCauseFunc, record *storage.Turn, opened memory.BeginResult) (*turnLease, error) {
 	s := t.s
 	h := &turnLease{writer: s.storage.Writer(record, opened, s.agent.Name()), end: end}
@@ -111,7 +111,7 @@ func (t *turn) holdLease(ctx context.Context, end context.CancelCauseFunc, recor
 	return h, nil
 }
 
-// release closes the journal and stops renewing the lease.
+// release ends the agent's run, closes the journal and stops the renewal of the lease.
 func (t *turnLease) release() {
 	t.journal.Close()
 	t.end(nil)
@@ -120,8 +120,8 @@ func (t *turnLease) release() {
 	t.renewing.Wait()
 }
 
-// store writes a turn that ran, and returns the resulting state. It returns an error if the store rejected the
-// agent's result.
+// store writes a finished turn and returns the resulting state of the session. It returns an error if the store
+// rejected the agent's result.
 func (t *turn) store(ctx context.Context) (session.State, error) {
 	s, record := t.s, t.open.record
 	if s.cfg.NoAutoSave {

@@ -21,8 +21,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// buffer is the store of a turn whose session has NoAutoSave. It reads what is stored, with the changes of the turns that
-// are not saved yet on top, and writes nothing.
+// bufferedStore is the hook.Store of a turn in a session with NoAutoSave. It reads the stored data plus the
+// changes of turns that are not saved yet. It writes nothing to the store.
 type buffer struct {
 	s    *Session
 	turn *storage.Turn
@@ -48,8 +48,8 @@ func (b *buffer) State(ctx context.Context) (map[string]json.RawMessage, string,
 	return state, source, nil
 }
 
-// SaveArtifact implements hook.Store. The version of an artifact of the user is preliminary: another session may store one
-// before this one is saved.
+// SaveArtifact implements hook.Store. The version of a user's artifact is preliminary, because another session may
+// store one before this session is saved.
 func (b *buffer) SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (int, error) {
 	const op = "local.SaveArtifact"
 	if err := memory.CheckArtifactName(op, name); err != nil {
@@ -100,12 +100,13 @@ func (b *buffer) Search(ctx context.Context, query string, limit int) ([]hook.Fo
 	return b.durable().Search(ctx, query, limit)
 }
 
-// durable returns what is stored. The buffer only reads it, so it needs no lease.
+// savedStore returns a hook.Store of the saved data. It needs no lease, because the buffer only reads from it.
 func (b *buffer) durable() hook.Store {
 	return hookstore.New(b.s.cfg.Store, memory.Lease{Ref: b.s.storage.Ref}, b.s.cfg.User)
 }
 
-// find returns a version of an artifact (0 means the latest). A stored one comes without its content.
+// findArtifact returns a version of an artifact (0 means the latest). A version that is already stored comes
+// without its content.
 func (b *buffer) find(ctx context.Context, name string, version int) (storage.File, error) {
 	files := b.turn.Files
 	unsaved := b.s.status.Unsaved()

@@ -116,7 +116,7 @@ func lifeOfAnotherUserIsNotFound(t *testing.T, store memory.Store) {
 	}
 }
 
-// artifactMaker returns a handler that saves the user's text as an artifact in each turn.
+// artifactSavingHandler returns a handler that saves the user's text of each turn as an artifact.
 func artifactMaker() hook.Handler {
 	return hook.BeforeAgent(func(ctx context.Context, turn *hook.Turn) (string, error) {
 		_, err := turn.Memory().SaveArtifact(ctx, "note", "text/plain", []byte(turn.Info().Prompt))
@@ -195,7 +195,7 @@ func lifeAnotherIDBeginsAtTurnOne(t *testing.T, store memory.Store) {
 	require.Equal(t, "Be brief.", model.Requests()[1].System)
 }
 
-// lazyTool is a tool that must be started.
+// lazyTool is a tool that must be started before it is called. It counts starts and closes.
 type lazyTool struct {
 	tool.Tool
 	started, closed int

@@ -13,8 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Start loads the conversation. A started session stays as it is (LP-7a), and a closed one is opened again (LP-9).
-// Modes: as for Open.
+// Start loads the session. It does nothing if the session is started (LP-7a), and opens a closed session again
+// (LP-9). Modes: as for Open.
 func (s *Session) Start(ctx context.Context) error {
 	s.operations.Lock()
 	defer s.operations.Unlock()
@@ -35,7 +35,7 @@ func (s *Session) Start(ctx context.Context) error {
 	return nil
 }
 
-// load reads the stored session and returns its state.
+// load reads the stored session and returns the state that this process starts with.
 func (s *Session) load(ctx context.Context) (session.State, error) {
 	info, err := s.loadInfo(ctx)
 	if err != nil {
@@ -54,8 +54,8 @@ func (s *Session) load(ctx context.Context) (session.State, error) {
 	return s.stateFrom(ctx, info)
 }
 
-// loadInfo reads the facts about the session. With autosave it stores a new session, and resumes a paused one
-// (LP-10a).
+// loadInfo reads the session without its messages. With autosave it creates a new session in the store, or resumes
+// a paused one (LP-10a).
 func (s *Session) loadInfo(ctx context.Context) (info session.Session, err error) {
 	if s.cfg.NoAutoSave {
 		info, err = s.storage.Get(ctx)
@@ -65,13 +65,13 @@ func (s *Session) loadInfo(ctx context.Context) (info session.Session, err error
 	} else {
 		info, err = storage.Call(ctx, s.storage.Update(session.Resume))
 	}
-	if err == nil && info.WaitingTurn != "" && info.Pending == nil { // not every response has the calls that wait
+	if err == nil && info.WaitingTurn != "" && info.Pending == nil { // not every response contains the pending calls
 		return s.storage.Get(ctx)
 	}
 	return info, err
 }
 
-// loadRecent reads the messages that the next turn gets, with NoAutoSave.
+// loadRecent reads the messages that the next turn of a session with NoAutoSave gets.
 func (s *Session) loadRecent(ctx context.Context, info session.Session) error {
 	messages, err := s.storage.Latest(ctx, info, s.cfg.Window)
 	if err != nil {
@@ -84,10 +84,10 @@ func (s *Session) loadRecent(ctx context.Context, info session.Session) error {
 	return nil
 }
 
-// stateFrom returns the state of a loaded session.
+// stateAfterLoad returns the state in which a loaded session starts.
 func (s *Session) stateFrom(ctx context.Context, info session.Session) (session.State, error) {
 	switch {
-	case info.WaitingTurn != "": // also in a paused session
+	case info.WaitingTurn != "": // even if the session is paused
 		return session.InputRequired, nil
 	case info.State == session.Failed || info.State == session.InputRequired || info.State == session.AuthRequired:
 		return info.State, nil
@@ -101,11 +101,12 @@ func (s *Session) stateFrom(ctx context.Context, info session.Session) (session.
 	return session.Ready, nil
 }
 
-// recentMessages holds the conversation that turns get while nothing is stored.
+// recentMessages holds the latest messages of a session with NoAutoSave. Turns read the conversation from it
+// instead of the store.
 type recentMessages struct {
 	limit    int
 	messages []conversation.Message // the latest
-	source   string                 // of untrusted words that the store remembered at the load
+	source   string                 // source of untrusted text that the store remembered at load time
 }
 
 // set replaces the messages.
@@ -116,21 +117,21 @@ func (r *recentMessages) add(messages []conversation.Message) {
 	r.messages = r.window(append(r.messages, messages...))
 }
 
-// with returns the conversation of a turn that begins with these messages.
+// withTurn returns the conversation for a turn that begins with the given messages.
 func (r *recentMessages) with(messages []conversation.Message) []conversation.Message {
 	return r.window(append(slices.Clip(r.messages), messages...))
 }
 
-// window returns the latest messages. The source of untrusted text is kept even if its message is no longer among
-// them.
+// latest returns the latest messages, up to the limit. It marks them with the source of untrusted text, even if
+// the message with that text is no longer among them.
 func (r *recentMessages) window(messages []conversation.Message) []conversation.Message {
 	source := conversation.MostRestrictiveSource(r.source, conversation.UntrustedSource(messages))
 	return conversation.MarkUntrusted(source, conversation.Window(messages, r.limit, 0))
 }
 
-// Messages returns the conversation, oldest first, with the turns that are not saved yet: the latest messages, or all
-// with 0 (LP-4). Messages that a compaction removed are one message of conversation.RoleSummary. Messages that are not
-// saved have no sequence and no time.
+// Messages returns the latest messages of the conversation, oldest first (0 returns all, LP-4). It includes turns
+// that are not saved yet. One message of conversation.RoleSummary stands for the messages that a compaction
+// removed. Unsaved messages have no sequence and no time.
 func (s *Session) Messages(ctx context.Context, latest int) ([]conversation.Message, error) {
 	unsaved := s.status.Unsaved()
 	info, err := s.storage.Get(ctx)

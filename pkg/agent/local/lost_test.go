@@ -32,7 +32,8 @@ func lostTests() sessionTests {
 	}
 }
 
-// loseProcess leaves the traces of a process that was killed during its second model call: an open turn and its journal.
+// loseProcess stores an open turn and its journal, as a process leaves them that was killed during its second
+// model call.
 func loseProcess(t *testing.T, store memory.Store, s *local.Session) memory.Lease {
 	t.Helper()
 	ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
@@ -54,7 +55,7 @@ func loseProcess(t *testing.T, store memory.Store, s *local.Session) memory.Leas
 	return lease
 }
 
-// openCounted returns a session without turns, and an agent that counts the runs of its tool.
+// openWithRunCount returns a new session, its agent and model, and the number of runs of the agent's tool.
 func openCounted(t *testing.T, store memory.Store, replies ...scripted.Reply) (*agent.Agent, *scripted.Model, *local.Session, *int) {
 	t.Helper()
 	ran := new(int)
@@ -64,8 +65,7 @@ func openCounted(t *testing.T, store memory.Store, replies ...scripted.Reply) (*
 	return a, model, openSession(t, a, local.Config{Store: store}), ran
 }
 
-// A turn that continues takes over the lost turn: no model call is repeated, and no tool runs twice.
-//
+// Continue takes over the lost turn. It repeats no model call and runs no tool twice.
 // Req: LP-8, LP-10a, LP-31
 func lostTurnIsTakenOver(t *testing.T, store memory.Store) {
 	a, model, s, ran := openCounted(t, store, scripted.Say("It rains."), scripted.Say("Yes."))
@@ -99,7 +99,8 @@ func lostTurnIsGivenUp(t *testing.T, store memory.Store) {
 	require.Equal(t, info.Size.Messages, again.Info().Size.Messages)
 }
 
-// Other processes cannot know that the process is lost until its lease ends.
+// The session is busy until the lease of the lost process ends, because other processes cannot know before that it
+// is lost.
 // Req: LP-7, C-21
 func lostTurnKeepsItsLease(t *testing.T, store memory.Store) {
 	a, _, s, _ := openCounted(t, store, scripted.Say("It rains."))
@@ -135,7 +136,7 @@ func lostTurnKeepsItsLease(t *testing.T, store memory.Store) {
 	}
 }
 
-// storeWithoutTurn replaces the id of turns.
+// storeWithTurnID is a store that gives every turn the same id.
 type storeWithoutTurn struct {
 	memory.Store
 	id string
@@ -151,7 +152,7 @@ func (s storeWithoutTurn) Record(ctx context.Context, h memory.Lease, step int, 
 	return s.Store.Record(ctx, h, step, entries)
 }
 
-// The stored part of the turn stays, and the next turn comes after it.
+// The part of the turn that was stored is kept. The next turn comes after it.
 func lostWhileTheTurnWasStored(t *testing.T, store memory.Store) {
 	a, model, s, _ := openCounted(t, store, scripted.Say("It rains."))
 	lease := loseProcess(t, store, s)
@@ -193,7 +194,7 @@ func lostTurnDoesNotPreventPause(t *testing.T, store memory.Store) {
 	}
 }
 
-// The conversation is shared with a mesh, whose turn a local session cannot take over.
+// A local session cannot take over a turn that a mesh began in the same conversation.
 func lostTurnOfTheMeshIsNotTakenOver(t *testing.T, store memory.Store) {
 	a, _, s, _ := openCounted(t, store, scripted.Say("Hi."), scripted.Say("Hi."))
 	begin := func(id string) memory.Lease {
@@ -215,8 +216,7 @@ func lostTurnOfTheMeshIsNotTakenOver(t *testing.T, store memory.Store) {
 	require.Equal(t, 2, resultOf(all).Turn)
 }
 
-// A process that was only slow finds its turn taken over, and stores nothing more.
-//
+// A process that was only slow finds its turn taken over. Its later writes are rejected.
 // Req: C-21
 func lostProcessThatLivesIsFenced(t *testing.T, store memory.Store) {
 	never := make(chan struct{})

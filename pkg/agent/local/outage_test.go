@@ -24,10 +24,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// connection is a store whose calls can be lost. A lost call may have reached the store.
+// lossyStore is a store whose calls can be lost. A call whose response is lost has taken effect.
 type connection struct {
 	memory.Store
-	// lost says whether a call reaches the store, and whether its response arrives.
+	// lost reports whether the call of a method is lost before the store, and whether its response is lost.
 	lost func(method string) (call, answer bool)
 }
 
@@ -96,7 +96,7 @@ func (l *connection) PutArtifact(ctx context.Context, h memory.Lease, a memory.A
 	return through(l, "PutArtifact", func() (memory.Artifact, error) { return l.Store.PutArtifact(ctx, h, a) })
 }
 
-// lostMethods loses the calls of some methods, or their responses.
+// lostMethods lists the methods whose calls are lost, and the methods whose responses are lost.
 type lostMethods struct{ calls, answers []string }
 
 func (l *lostMethods) lost(method string) (call, answer bool) {
@@ -115,7 +115,7 @@ func outage(t *testing.T, c agent.Config, config local.Config, replies ...script
 	return s, model, wires, store
 }
 
-// runToError runs a turn to its error.
+// runToError runs a turn that must fail with the mode, and returns its result.
 func runToError(t *testing.T, s *local.Session, in local.Input, mode failure.Mode) event.TurnResult {
 	t.Helper()
 	all, err := runTurn(t, s, in)
@@ -124,9 +124,8 @@ func runToError(t *testing.T, s *local.Session, in local.Input, mode failure.Mod
 	return resultOf(all)
 }
 
-// An answer that could not be stored is a failed turn. Its messages are stored when the store is back, before the
-// next turn.
-//
+// If the answer cannot be stored, the turn fails. Its messages are stored before the next turn, once the store is
+// back.
 // Req: LP-17
 func TestSession_OutageAtTheCommitFailsTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -158,7 +157,7 @@ func TestSession_OutageAtTheCommitFailsTheTurn(t *testing.T) {
 	})
 }
 
-// If a turn needs several commits, the rest is stored once the store is back.
+// If the store fails between the commits of one turn, the missing messages are stored when it is back.
 func TestSession_OutageBetweenCommitsLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var replies []scripted.Reply
@@ -194,8 +193,7 @@ func TestSession_OutageBetweenCommitsLosesNothing(t *testing.T) {
 	})
 }
 
-// A process that gave up its own turn does not wait for the lease, and continues with its journal.
-//
+// A process resumes its own open turn at once, without waiting for the lease, and continues with the journal.
 // Req: LP-8, LP-31
 func TestSession_ResumesItsOwnTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -225,7 +223,7 @@ func TestSession_ResumesItsOwnTurn(t *testing.T) {
 	})
 }
 
-// The response to a begin is lost, so it is unknown whether the turn began.
+// The response to BeginTurn is lost, so it is unknown whether the turn began. The next turn resolves that.
 func TestSession_ResolvesABeginInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, wires := range map[string]lostMethods{"it began": {answers: []string{"BeginTurn"}}, "it did not": {calls: []string{"BeginTurn"}}} {
@@ -247,7 +245,8 @@ func TestSession_ResolvesABeginInDoubt(t *testing.T) {
 	})
 }
 
-// The response to a takeover is lost, so it is unknown whether this process has the turn.
+// The response to a takeover is lost, so it is unknown whether this process holds the turn. The next turn resolves
+// that.
 func TestSession_ResolvesATakeoverInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, next := range []local.Input{{Continue: true}, {Text: "b"}} {
@@ -268,7 +267,7 @@ func TestSession_ResolvesATakeoverInDoubt(t *testing.T) {
 	})
 }
 
-// The journal of a turn that is taken over cannot be read.
+// If the journal of a turn cannot be read at a takeover, the turn stays open.
 func TestSession_UnreadableJournalLeavesTheTurnOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, wires, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
@@ -286,8 +285,7 @@ func TestSession_UnreadableJournalLeavesTheTurnOpen(t *testing.T) {
 	})
 }
 
-// A compaction that fails is a warning, and the answer stays.
-//
+// A failed compaction is only a warning. The answer is kept.
 // Req: LP-21
 func TestSession_FailedCompactionIsAWarning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -306,8 +304,7 @@ func TestSession_FailedCompactionIsAWarning(t *testing.T) {
 	})
 }
 
-// Turns that could not be saved are saved later, once.
-//
+// Turns that could not be saved are saved by a later Save, and only once.
 // Req: LP-12, LP-23
 func TestSession_RetriesASaveAfterAnOutage(t *testing.T) {
 	for _, method := range []string{"BeginTurn", "CommitStep", "FailTurn", "UpdateSession", "GetSession", "PutArtifact"} {

@@ -24,13 +24,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// The environment variables that name the session of another process.
+// Environment variables that tell a child process which session to open.
 const (
 	envMemory  = "TROUPE_TEST_MEMORY"
 	envSession = "TROUPE_TEST_SESSION"
 )
 
-// carefulAgent returns an agent whose tool needs an approval.
+// approvalAgent returns an agent whose tool needs an approval.
 func carefulAgent(t *testing.T, work func()) *agent.Agent {
 	t.Helper()
 	found, err := tool.Func("lookup", "Looks.", func(context.Context, topic) (string, error) { work(); return "found", nil })
@@ -40,8 +40,8 @@ func carefulAgent(t *testing.T, work func()) *agent.Agent {
 	})
 }
 
-// The child processes run this until they are killed: they make the call that needs an approval, or approve it. In
-// the test process itself it does nothing.
+// Child processes of the test below run this function until they are killed. They make the call that needs an
+// approval, or approve it. In the test process itself the function does nothing.
 func TestSession_InAnotherProcess(t *testing.T) {
 	if os.Getenv(envMemory) == "" {
 		return
@@ -84,8 +84,8 @@ func runUntilLineAndKill(t *testing.T, address, id string) string {
 	return lines.Text()
 }
 
-// The process that made the call is killed, and so is the one that got the answer, while the approved tool runs. A
-// third one continues with all finished work, and the tool does not run twice.
+// The first process is killed after it made the call, and the second while the approved tool runs. A third process
+// continues with all finished work. The tool does not run twice.
 // Req: LP-10a, LP-16, LP-32
 func TestSession_PendingCallOutlivesItsProcesses(t *testing.T) {
 	address, store := servedMemory(t)
@@ -113,7 +113,7 @@ func TestSession_PendingCallOutlivesItsProcesses(t *testing.T) {
 	require.Contains(t, messages[3].Text, "UNKNOWN_OUTCOME")
 	require.Equal(t, "lookup waits for an approval.", messages[1].Text)
 
-	// Another process may approve the call, long after the first has ended.
+	// Another process may approve the call long after the first process has ended.
 	const again = "waits-again"
 	runUntilLineAndKill(t, address, again)
 	s = openSession(t, carefulAgent(t, func() { ran++ }), local.Config{Store: store, ID: again})

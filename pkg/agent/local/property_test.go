@@ -29,8 +29,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// obedientModel is a model that follows the user's words "tool", "fail", "toolfail", "ask" and "allow", and repeats any
-// other text. Its reply depends on the conversation alone.
+// obedientModel is a model that does what words in the user's text say: "tool", "fail", "toolfail", "ask" and
+// "allow". It repeats any other text. Its reply depends only on the conversation.
 type obedientModel struct{}
 
 func (obedientModel) Name() string { return "test/obedient" }
@@ -123,10 +123,10 @@ func (e *expectedSession) addAnswer(verdict execution.Verdict, breaks bool) {
 	e.store(e.state)
 }
 
-// notRun begins every reason why a tool did not run.
+// notRun is the beginning of every result of a tool that did not run.
 const notRun = "Not run"
 
-// outline returns a short form of a conversation, without the reasons why tools did not run.
+// withoutReasons returns a short form of a conversation, without the reasons why tools did not run.
 func outline(messages []conversation.Message) []string {
 	all := transcript(messages)
 	for i, text := range all {
@@ -142,7 +142,7 @@ func (e *expectedSession) rejects(in local.Input) bool {
 	return in.Continue && e.waits || len(in.Answers) > 0 && (!e.waits || e.noAutoSave)
 }
 
-// turn adds the messages of a turn, and sets the resulting state.
+// addTurn adds the messages of a turn and sets the resulting state.
 func (e *expectedSession) turn(in local.Input, breaks bool) {
 	if e.rejects(in) {
 		return
@@ -198,12 +198,12 @@ func (e *expectedSession) turn(in local.Input, breaks bool) {
 	}
 }
 
-// store records that everything is saved, in the given state.
+// store marks all messages as saved, with the given state.
 func (e *expectedSession) store(state session.State) {
 	e.saved, e.savedTurns, e.storedState = slices.Clone(e.all), e.turns, state
 }
 
-// save mirrors Save. The last turn that is written decides the state.
+// save does what Session.Save does: the state of the last turn is stored.
 func (e *expectedSession) save() {
 	switch {
 	case e.savedTurns < e.turns:
@@ -213,7 +213,7 @@ func (e *expectedSession) save() {
 	}
 }
 
-// start sets the state after a start.
+// start sets the state that the session has after Start.
 func (e *expectedSession) start() {
 	e.all, e.turns, e.state = slices.Clone(e.saved), e.savedTurns, session.Ready
 	if e.storedState == session.Failed || e.storedState == session.InputRequired {
@@ -233,7 +233,8 @@ func (e *expectedSession) start() {
 	}
 }
 
-// converse applies random operations to a session and its reference, and compares them after each.
+// applyRandomOperations applies random operations to a session and to its expected state, and compares the two
+// after each operation.
 func converse(t *testing.T, store memory.Store, noAutoSave bool, seed uint64, steps int) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, seed))
@@ -370,8 +371,8 @@ func TestSession_EqualsItsReferenceOverTheMemoryService(t *testing.T) {
 	}
 }
 
-// If every fifth call of the store, or its response, is lost, nothing changes: every write is repeated and takes
-// effect once.
+// The result is the same if every fifth call of the store, or its response, is lost. Each write is retried and
+// takes effect once.
 func TestSession_EqualsItsReferenceOverABadConnection(t *testing.T) {
 	for _, noAutoSave := range []bool{false, true} {
 		for seed := range uint64(30) {

@@ -37,7 +37,7 @@ func saveWritesNothingByItself(t *testing.T, store memory.Store) {
 	ask(t, s, "b")
 	_, err := store.GetSession(t.Context(), session.Ref{Tenant: local.DefaultTenant, Session: s.ID()})
 	require.Equal(t, failure.NotFound, failure.ModeOf(err))
-	// The turns see each other before they are saved.
+	// Each turn sees the turns before it, although they are not saved yet.
 	require.Equal(t, "Last: b. Note: b", model.Requests()[1].System)
 	require.Equal(t, []string{"user: a", "ai: 1", "user: b"}, transcript(model.Requests()[1].Messages))
 	messages, err := s.Messages(t.Context(), 3)
@@ -84,7 +84,7 @@ func saveWritesTurnsInOrder(t *testing.T, store memory.Store) {
 	require.Equal(t, "b", string(content))
 }
 
-// withTimesOf returns a session with the times of another.
+// copyTimes returns session s with the times of other.
 func withTimesOf(s, other session.Session) session.Session {
 	s.Created, s.LastActivity = other.Created, other.LastActivity
 	return s
@@ -128,7 +128,7 @@ func saveKeepsTurnsThatCannotBeStored(t *testing.T, store memory.Store) {
 	require.NoError(t, s.Save(t.Context()))
 }
 
-// Another process wrote meanwhile, and has an open turn.
+// Another process has written to the conversation and has an open turn. Save comes after its turns.
 func saveComesAfterOtherProcesses(t *testing.T, store memory.Store) {
 	wait := make(chan struct{})
 	a, _ := scriptedAgent(t, agent.Config{}, scripted.Say("1"), scripted.Say("2"), scripted.Reply{Deltas: []string{"3"}, Wait: wait})

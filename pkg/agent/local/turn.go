@@ -75,18 +75,18 @@ func (s *Session) Execute(ctx context.Context, in Input, emit func(event.Event) 
 	return done, nil
 }
 
-// turn is one run of a Turn. It begins, then the agent runs, then its end is stored and emitted. It holds the
-// claim of the session until it is released.
+// turn is one execution of Session.Turn. It begins, runs the agent, stores the outcome and emits it. It holds the
+// claim of the session until release.
 type turn struct {
 	s        *Session
 	yield    func(event.Event, error) bool
-	open     *openTurn   // (nil until it began)
-	unread   bool        // the reader stopped
-	last     event.Event // the agent's TurnResult
+	open     *openTurn   // (nil until the turn has begun)
+	unread   bool        // the reader of the events has stopped
+	last     event.Event // event with the agent's TurnResult
 	released bool
 }
 
-// run carries the turn from its beginning to its last event.
+// run runs the turn from its beginning to its last event.
 func (t *turn) run(ctx, stop context.Context, in Input) {
 	running, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -118,10 +118,10 @@ func (t *turn) run(ctx, stop context.Context, in Input) {
 	t.finish(ctx, err)
 }
 
-// emit passes an event of the agent on, and collects what must be stored. It reports false when the reader
-// stopped.
+// emit forwards an event of the agent to the reader and collects what must be stored. It reports false if the
+// reader has stopped.
 func (t *turn) emit(e event.Event) bool {
-	if e.Branch == "" { // the results and messages of agents inside this one are not the session's
+	if e.Branch == "" { // results and messages of child agents do not belong to the session
 		switch p := e.Payload.(type) {
 		case event.TurnResult:
 			t.last = e
@@ -129,7 +129,7 @@ func (t *turn) emit(e event.Event) bool {
 		case event.MessageAppended:
 			m := p.Message
 			m.Text = conversation.Truncate(m.Text, conversation.MaxMessageBytes)
-			if m.Text != "" || len(m.ToolCalls) > 0 { // an empty message says nothing
+			if m.Text != "" || len(m.ToolCalls) > 0 { // an empty message is not stored
 				t.open.record.Messages = append(t.open.record.Messages, m)
 			}
 		}
@@ -140,7 +140,7 @@ func (t *turn) emit(e event.Event) bool {
 	return t.yield(e, nil)
 }
 
-// finish stores the turn and emits its end.
+// finish stores the turn and emits its last event.
 func (t *turn) finish(ctx context.Context, err error) {
 	done, _ := t.last.Payload.(event.TurnResult)
 	if t.unread {
@@ -171,7 +171,7 @@ func (t *turn) finish(ctx context.Context, err error) {
 	}
 	done.Turn, done.Messages, done.State = t.open.record.Number, t.open.record.Messages, t.open.record.State
 	last.Payload = done
-	if err != nil && done.ErrorType != string(failure.ModeOf(err)) { // the agent did not know of it
+	if err != nil && done.ErrorType != string(failure.ModeOf(err)) { // the agent did not know about it
 		last = t.failedResult(t.open.record.ID, last.Sequence, done, err)
 	}
 	if t.yield(last, nil) && err != nil {
@@ -179,10 +179,10 @@ func (t *turn) finish(ctx context.Context, err error) {
 	}
 }
 
-// conclude completes the turn with the agent's result.
+// conclude copies the agent's result, or its error, into the record of the turn.
 func (ot *openTurn) conclude(done event.TurnResult, err error) {
 	t := ot.record
-	for _, m := range done.Messages { // of an agent that emits no event for its message
+	for _, m := range done.Messages { // messages for which the agent emitted no event
 		isSame := func(o conversation.Message) bool { return o.Role == m.Role && o.Text == m.Text }
 		if !slices.ContainsFunc(t.Messages, isSame) {
 			t.Messages = append(t.Messages, m)
@@ -199,13 +199,13 @@ func (ot *openTurn) conclude(done event.TurnResult, err error) {
 		if done.Result.InputRequired {
 			t.Outcome = session.InputOutcome(done.Result)
 		}
-		if len(done.Result.Pending) > 0 { // the journal has the rest, and the turn that continues has it again
+		if len(done.Result.Pending) > 0 { // the journal has the rest; the turn that continues produces it again
 			t.Messages, t.State = done.Messages, nil
 		}
 	}
 }
 
-// close ends a turn whose reader panicked or ended its goroutine.
+// closeAborted ends a turn whose reader panicked or ended its goroutine.
 func (t *turn) close() {
 	if t.released {
 		return
@@ -219,13 +219,13 @@ func (t *turn) close() {
 	t.release(state)
 }
 
-// release ends the claim.
+// release ends the claim and sets the session's state (empty keeps it).
 func (t *turn) release(state session.State) {
 	t.released = true
 	t.s.status.Release(state)
 }
 
-// reject emits the end of a turn that does not begin, and the error if one follows.
+// reject emits the last event of a turn that did not begin, and then the error follows if it is not nil.
 func (t *turn) reject(why, follows error) {
 	last := t.failedResult(rand.Text(), 1, event.TurnResult{Turn: t.s.Info().Turns + 1}, why)
 	if t.yield(last, nil) && follows != nil {
@@ -233,7 +233,7 @@ func (t *turn) reject(why, follows error) {
 	}
 }
 
-// failedResult returns the last event of a turn that failed without one from the agent.
+// newFailedEvent returns the last event of a turn that failed, for turns without one from the agent.
 func (t *turn) failedResult(id string, sequence int, done event.TurnResult, why error) event.Event {
 	done.Reason, done.ErrorType = event.Failed, string(failure.ModeOf(why))
 	if failure.Is(why, failure.UserCancelled, failure.AgentTimeout) {
@@ -244,7 +244,7 @@ func (t *turn) failedResult(id string, sequence int, done event.TurnResult, why 
 	return event.Event{Invocation: id, Sequence: sequence, Time: time.Now(), Author: name, Payload: done}
 }
 
-// deliver emits the result of a turn that was stored with its answer, which was never delivered.
+// deliverStored emits the result of a stored turn whose answer was never delivered.
 func (t *turn) deliver(ctx context.Context, found session.Turn) {
 	messages, err := t.s.storage.MessagesAfter(ctx, max(0, found.Sequence-memory.MaxWindow))
 	if err != nil {
@@ -260,7 +260,7 @@ func (t *turn) deliver(ctx context.Context, found session.Turn) {
 	}
 	if n := len(found.Steps); n > 0 {
 		done.Result = found.Steps[n-1]
-		done.Result.Step = 1 // a turn that exceeds one commit is stored in several
+		done.Result.Step = 1 // a long turn is stored in several commits, each with a step number
 	}
 	if u := done.Result.Usage; u != (execution.Usage{}) {
 		done.Usage = &u

@@ -88,8 +88,8 @@ func turnTwoTurnsShareTheConversation(t *testing.T, store memory.Store) {
 	require.WithinDuration(t, time.Now(), s.Info().LastActivity, time.Minute)
 }
 
-// The user's message is durable before the first event is seen, and the turn when its end is seen. The next turn
-// may begin at once.
+// The user's message is durable before the first event, and the turn before its last event. The next turn may
+// begin at once.
 // Req: C-19, C-37, LP-7, LP-19
 func turnIsStoredBeforeItsEndIsSeen(t *testing.T, store memory.Store) {
 	a, _ := scriptedAgent(t, agent.Config{}, scripted.Say("Hi."), scripted.Say("Fine."))
@@ -218,7 +218,7 @@ func turnAnErrorKeepsTheMessages(t *testing.T, store memory.Store) {
 	require.Equal(t, []string{"user: Weather?", "ai: → lookup (partial)", "tool: found oslo (partial)"}, said)
 	require.Equal(t, session.Failed, info.State)
 
-	// Another Session finds the failed turn, and tries again.
+	// Another Session loads the failed turn and can try again.
 	again := openSession(t, a, local.Config{Store: store, ID: s.ID()})
 	require.Equal(t, session.Failed, again.State())
 	all, err = runTurn(t, again, local.Input{Continue: true})
@@ -228,7 +228,7 @@ func turnAnErrorKeepsTheMessages(t *testing.T, store memory.Store) {
 	require.Equal(t, session.Ready, again.State())
 }
 
-// An empty answer of the model does not drop earlier findings.
+// If the model answers with an empty text, earlier tool results are kept.
 // Req: LP-17
 func turnAnEmptyAnswerKeepsWhatWasFound(t *testing.T, store memory.Store) {
 	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, lookupReply("oslo"), scripted.Reply{}, scripted.Say("Sunny."))
@@ -251,7 +251,7 @@ func turnMaxIterationsIsAnAnswer(t *testing.T, store memory.Store) {
 	require.Equal(t, 1, resultOf(all).Result.Iterations)
 	require.Contains(t, kindsOf(all), "warning")
 	require.Equal(t, session.Ready, s.State())
-	// The next turn continues where the failed turn stopped.
+	// The next turn continues at the point where the failed turn stopped.
 	_, err = runTurn(t, s, local.Input{Continue: true})
 	require.NoError(t, err)
 	require.Equal(t, []string{

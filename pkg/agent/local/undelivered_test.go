@@ -15,8 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// The turn was stored, but the response of the store was lost. Continue returns the stored answer without asking
-// the model again. A new text gets a new answer.
+// The turn was stored, but the store's response was lost. Continue returns the stored answer without another model
+// call. A new text gets a new answer.
 // Req: LP-8, LP-17
 func TestSession_FindsAnUndeliveredAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestSession_StoresAnUndeliveredAnswerOnce(t *testing.T) {
 	})
 }
 
-// A failed turn whose end was lost stays failed: Continue tries again.
+// A failed turn stays failed if the response of the store was lost. Continue then tries again.
 // Req: LP-17
 func TestSession_RetriesAnUndeliveredFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -88,8 +88,7 @@ func TestSession_RetriesAnUndeliveredFailure(t *testing.T) {
 	})
 }
 
-// The process of the turn was lost after the turn was stored. The process that waited for its lease finds the answer.
-//
+// The process was lost after its turn was stored. The process that waits for its lease finds the answer.
 // Req: LP-8, LP-10a
 func TestSession_FindsTheAnswerOfAnotherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// A session remembers the source of untrusted text that its window no longer shows, even while nothing is saved.
+// A session remembers the source of untrusted text that is no longer in its window, even while nothing is saved.
 // Req: S14
 func TestSession_RemembersSourcesOutsideTheWindow(t *testing.T) {
 	for _, noAutoSave := range []bool{false, true} {
@@ -42,8 +42,8 @@ func TestSession_RemembersSourcesOutsideTheWindow(t *testing.T) {
 	}
 }
 
-// A session remembers the source even if no message has it, for example because the turn failed before the model
-// replied.
+// A session remembers the source even if no message contains the text, for example because the turn failed before
+// the model replied.
 // Req: S14
 func TestSession_RemembersSourcesWithoutAMessage(t *testing.T) {
 	for _, noAutoSave := range []bool{false, true} {

@@ -18,8 +18,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// IdempotencyKey is the name under which a call carries its key, in _meta. The key is the same when the successor
-// of a lost worker repeats the call, and different for every other call.
+// IdempotencyKey is the field of _meta in which a call sends its idempotency key. The key is the same if the
+// successor of a lost worker repeats the call, and different for every other call.
 const IdempotencyKey = "troupe.dev/idempotency-key"
 
 // Call implements tool.Tool. An error of the server is resource_tool, with its text and a hint of what the schema
@@ -36,7 +36,7 @@ func (r *remote) Call(ctx context.Context, args json.RawMessage) (tool.Result, e
 		params.Meta = mcp.Meta{IdempotencyKey: key}
 	}
 	result, status, err := r.ask(ctx, params)
-	if status == http.StatusNotFound && errors.Is(err, mcp.ErrSessionMissing) { // it forgot us, and ran nothing
+	if status == http.StatusNotFound && errors.Is(err, mcp.ErrSessionMissing) { // the server lost the session and did not run the tool
 		result, status, err = r.ask(ctx, params)
 	}
 	if err != nil {
@@ -49,7 +49,7 @@ func (r *remote) Call(ctx context.Context, args json.RawMessage) (tool.Result, e
 	return tool.Result{Text: tool.Bounded(text)}, nil
 }
 
-// check returns the arguments as the object that is sent.
+// checkArguments returns the arguments as the JSON object to send, or an error if they do not match the schema.
 func (d *definition) check(args json.RawMessage) (json.RawMessage, error) {
 	if d.schema != nil {
 		return d.schema.Check(d.spec.Name, args)
@@ -58,7 +58,7 @@ func (d *definition) check(args json.RawMessage) (json.RawMessage, error) {
 		return json.RawMessage("{}"), nil
 	}
 	if !json.Valid(args) {
-		return nil, failure.Newf(failure.AgentValidation, "mcptool.Call", "the arguments of %s are no JSON object", d.spec.Name)
+		return nil, failure.Newf(failure.AgentValidation, "mcptool.Call", "the arguments of %s are not a JSON object", d.spec.Name)
 	}
 	return args, nil
 }
@@ -70,7 +70,7 @@ func (d *definition) hint(args json.RawMessage) string {
 	return d.schema.Hint(args)
 }
 
-// ask sends the call. The status is the HTTP status of the response, or 0 without a response.
+// sendCall sends the call to the server. status is the HTTP status of the response (0 if there was none).
 func (r *remote) ask(ctx context.Context, params *mcp.CallToolParams) (_ *mcp.CallToolResult, status int, _ error) {
 	l, err := r.server.getLink(ctx)
 	if err != nil {
@@ -92,19 +92,20 @@ func (r *remote) ask(ctx context.Context, params *mcp.CallToolParams) (_ *mcp.Ca
 	return result, int(answered.Load()), err
 }
 
-// unsentError is an error that occurred before the request was sent.
+// unsentError wraps an error that occurred before the request was sent, so the tool has not run.
 type unsentError struct{ error }
 
 func (u *unsentError) Unwrap() error { return u.error }
 
-// Codes that the SDK gives to its own errors, in addition to the codes of servers.
+// Error codes that the SDK uses for its own errors. They do not come from a server.
 const (
 	codeClosingHere  = -32003
 	codeClosingThere = -32004
 	codeNotSent      = -32005
 )
 
-// rejectionOf returns the response of a server that did not run the tool, or nil for any other error.
+// rejectionFromError returns the server's error response to a call that it did not run. It returns nil for any
+// other error.
 func rejectionOf(err error) *jsonrpc.Error {
 	e, ok := errors.AsType[*jsonrpc.Error](err)
 	if !ok || e.Code == codeClosingHere || e.Code == codeClosingThere || e.Code == codeNotSent {
@@ -113,25 +114,25 @@ func rejectionOf(err error) *jsonrpc.Error {
 	return e
 }
 
-// explain returns the error of a call without a result.
+// newNoResultError returns the tool error for a call that got no result. It says whether the tool may have run.
 func (r *remote) explain(ctx context.Context, known *definition, status int, err error, args json.RawMessage) error {
 	if u, ok := errors.AsType[*unsentError](err); ok {
 		return u.error
 	}
 	if e, ok := errors.AsType[*failure.Error](err); ok {
-		return e // of egress: the request did not leave
+		return e // from package egress: the request was not sent
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if e := rejectionOf(err); e != nil {
-		return r.callError(failure.ResourceTool, "was refused by its server: %s %s", e.Message, known.hint(args)).Because(err)
+		return r.callError(failure.ResourceTool, "was rejected by its server: %s %s", e.Message, known.hint(args)).Because(err)
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return r.callError(failure.ResourceTool, "was not called: its server cannot be reached; try again later").Because(err)
 	}
 	if status >= 400 && status < 500 {
-		return r.callError(failure.ResourceTool, "was refused by its server: %d %s", status, http.StatusText(status)).Because(err)
+		return r.callError(failure.ResourceTool, "was rejected by its server: %d %s", status, http.StatusText(status)).Because(err)
 	}
 	var what string
 	switch {
@@ -153,7 +154,7 @@ func (r *remote) callError(mode failure.Mode, format string, args ...any) *failu
 	return failure.Newf(mode, "mcptool.Call", "the tool "+r.publicName+" "+format, args...)
 }
 
-// textOf returns the part of a result that a model can read.
+// resultText returns the text of a result. It describes images and sounds in words.
 func textOf(result *mcp.CallToolResult) string {
 	var parts []string
 	for _, c := range result.Content {

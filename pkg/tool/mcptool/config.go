@@ -23,7 +23,7 @@ const (
 	DefaultCallTimeout  = time.Minute
 )
 
-// Config describes a server, and which of its tools are used. It needs Command or URL.
+// Config describes an MCP server and selects the tools that the agent uses. Either Command or URL is required.
 type Config struct {
 	// Command is the program and its arguments. It speaks MCP on stdin and stdout. It runs in a process group of
 	// its own, which ends with it. Its stderr goes to Log.
@@ -41,11 +41,11 @@ type Config struct {
 	// AllowInnerAddresses opens networks for a URL whose host is a name, such as the service network of a cluster.
 	AllowInnerAddresses []netip.Prefix
 
-	Prefix string   // of the names that the model sees, such as fs_
-	Tools  []string // that are used, by their names at the server; New needs at least one
+	Prefix string   // prefix of the tool names that the model sees, such as fs_
+	Tools  []string // tools to use, by their names at the server; at least one
 
-	StartTimeout time.Duration // until tools can be called (0 means DefaultStartTimeout)
-	CallTimeout  time.Duration // of one call (0 means DefaultCallTimeout)
+	StartTimeout time.Duration // bounds the start of the server (0 means DefaultStartTimeout)
+	CallTimeout  time.Duration // bounds one call (0 means DefaultCallTimeout)
 
 	Log *zap.Logger // (nil logs nothing)
 }
@@ -56,7 +56,7 @@ func invalid(format string, args ...any) error {
 
 var prefixPattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{0,32}$`)
 
-// fill sets the defaults and rejects invalid settings.
+// setDefaultsAndValidate sets the defaults and returns an error for invalid settings.
 func (c *Config) fill() error {
 	c.StartTimeout = cmp.Or(c.StartTimeout, DefaultStartTimeout)
 	c.CallTimeout = cmp.Or(c.CallTimeout, DefaultCallTimeout)
@@ -89,7 +89,7 @@ func (c *Config) fill() error {
 	return err
 }
 
-// redactURL returns a URL that may be shown.
+// redactURL returns a URL without its secrets, for messages and logs.
 func redactURL(text string) string {
 	if u, err := url.Parse(text); err == nil {
 		return u.Redacted()
@@ -97,10 +97,11 @@ func redactURL(text string) string {
 	return secret.Redacted
 }
 
-// passedVariables lists the environment variables that programs need in order to run. None of them is secret.
+// passedVariables lists the environment variables that every program gets because it needs them to run. None of
+// them is secret.
 var passedVariables = []string{"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LANG", "LC_ALL", "LC_CTYPE"}
 
-// environment returns the environment of the program.
+// environment returns the environment of the program, or an error for an unset variable.
 func (c *Config) environment() ([]string, error) {
 	var all []string
 	for _, name := range passedVariables {
@@ -125,8 +126,8 @@ func (c *Config) environment() ([]string, error) {
 	return all, nil
 }
 
-// name returns what messages and the log call the server: its host, or its program with the first argument that is
-// not a flag, which is what a package runner runs.
+// displayName names the server in messages and logs. It is the host of the URL, or the program with its first
+// argument that is not a flag. For a package runner, that argument is the package.
 func (c *Config) name() string {
 	if c.URL != "" {
 		if u, err := url.Parse(c.URL); err == nil {

@@ -68,7 +68,7 @@ func TestCall_EndsAtItsTimeout(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-// A stopped process does not answer, and only SIGKILL ends it.
+// A process under SIGSTOP does not answer, and only SIGKILL ends it. The server must still be replaced.
 func TestServer_IsReplacedWhenItHangs(t *testing.T) {
 	t.Parallel()
 	c := config(t, "good", "stop", "pid")
@@ -163,12 +163,12 @@ func TestServer_CannotChangeItsToolsWhileAnAgentRuns(t *testing.T) {
 	add, _ := a.Find("add")
 	was := add.Spec()
 	a.must("change", `{"a": 0}`)
-	a.awaitLog("the server does not offer a tool any more")
+	a.awaitLog("the server no longer offers a tool")
 	_, err := a.call("add", `{"a": 1}`)
 	require.ErrorContains(t, err, "the tool add is not offered by its server any more")
 
 	a.must("change", `{"a": 1}`)
-	a.awaitLog("the server describes a tool in another way")
+	a.awaitLog("the server has changed the description of a tool")
 	require.Equal(t, "2", a.must("add", `{"a": 0, "b": 1}`))
 	require.Equal(t, was, add.Spec())
 }

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Whatever a program writes, only messages are read, each on its own line.
+// Whatever a program writes to stdout, the reader returns only JSON messages, one on each line.
 func FuzzOutput(f *testing.F) {
 	for _, text := range []string{"", "hello\n", "{}\n", "[1]\n{\"a\":\n}\n", "{}", "\n\n{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\r\n", "{\xff}\n"} {
 		f.Add([]byte(text))

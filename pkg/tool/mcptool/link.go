@@ -17,25 +17,26 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// link is one connection to a server, from the moment its tools are known until it is closed.
+// link is one connection to a server. It exists once the server's tools are known, and until it is closed.
 type link struct {
 	server    *Server
 	session   *mcp.ClientSession
-	end       func() // of what is below the session; may be called twice
+	end       func() // ends the transport below the session; may be called twice
 	tools     atomic.Pointer[[]*mcp.Tool]
 	calls     runningCalls
-	needsPing atomic.Bool // a call got no proper response: check before the next one
+	needsPing atomic.Bool // the last call got no proper response: ping before the next one
 	changed   chan struct{}
-	ended     chan struct{} // closed when the session is over
+	ended     chan struct{} // closed when the session has ended
 	cancel    context.CancelFunc
 	working   sync.WaitGroup
 
 	mu   sync.Mutex
-	lost error // why it can no longer be used
+	lost error // why the link can no longer be used (nil while it can)
 }
 
-// protocols are the versions to begin with. The SDK tries the newest way and falls back to the one before; some
-// servers end at the first request that they do not know.
+// protocols lists the protocol versions to try, in order. The SDK tries the newest version first and falls back to
+// the one before. Some servers exit at the first request that they do not know, so the older version is tried on a
+// new connection.
 var protocols = []string{"", "2025-11-25"}
 
 // Limits of what a server may send.
@@ -45,7 +46,7 @@ const (
 	pingTime   = 2 * time.Second
 )
 
-// dial connects with the server, starting it if it is a program, and asks for its tools.
+// dial connects to the server and lists its tools. It starts the server if it is a program.
 func (s *Server) dial(ctx context.Context) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.StartTimeout)
 	defer cancel()
@@ -74,7 +75,7 @@ func (s *Server) dial(ctx context.Context) (*link, error) {
 	return nil, s.serverError(failure.ResourceTool, "did not start%s", reason).Because(err)
 }
 
-// open connects with one protocol version. An error contains the last lines of a program's stderr.
+// openLink connects with one protocol version. After an error, said holds the last lines of the program's stderr.
 func (s *Server) open(ctx context.Context, protocol string) (_ *link, said string, err error) {
 	l := &link{server: s, changed: make(chan struct{}, 1), ended: make(chan struct{})}
 	transport, end, last, err := s.transport()
@@ -82,7 +83,7 @@ func (s *Server) open(ctx context.Context, protocol string) (_ *link, said strin
 		return nil, "", err
 	}
 	l.end = end
-	// The SDK ignores ctx in some waits. These waits end with the transport.
+	// The SDK ignores ctx in some waits. Closing the transport ends these waits.
 	gone := make(chan struct{})
 	unwatch := context.AfterFunc(ctx, func() {
 		defer close(gone)
@@ -96,9 +97,9 @@ func (s *Server) open(ctx context.Context, protocol string) (_ *link, said strin
 		if err == nil {
 			return
 		}
-		end() // which may be the second time
+		end() // end may have been called before
 		if l.session != nil {
-			_ = l.session.Close() // the error that matters is the first
+			_ = l.session.Close() // only the first error matters
 		}
 		said = last()
 	}()
@@ -107,7 +108,7 @@ func (s *Server) open(ctx context.Context, protocol string) (_ *link, said strin
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
 			select {
 			case l.changed <- struct{}{}:
-			default: // another goroutine has reported it
+			default: // a change is already pending
 			}
 		},
 		ProgressNotificationHandler: func(_ context.Context, n *mcp.ProgressNotificationClientRequest) { l.calls.report(n.Params) },
@@ -121,7 +122,7 @@ func (s *Server) open(ctx context.Context, protocol string) (_ *link, said strin
 	return l, "", nil
 }
 
-// version is the version of this program, for the server's log.
+// version returns the version of this program, which the server may log.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
@@ -129,7 +130,7 @@ func version() string {
 	return "dev"
 }
 
-// list asks for the tools, page by page.
+// listTools requests all pages of the tool list and caches the tools.
 func (l *link) list(ctx context.Context) error {
 	var all []*mcp.Tool
 	for t, err := range l.session.Tools(ctx, nil) {
@@ -146,7 +147,7 @@ func (l *link) list(ctx context.Context) error {
 
 func (l *link) findTools() []*mcp.Tool { return *l.tools.Load() }
 
-// begin starts the background work of a link.
+// startWatching starts the goroutines that notice the end of the session and changes of the tool list.
 func (l *link) begin() {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
@@ -170,18 +171,18 @@ func (l *link) begin() {
 	})
 }
 
-// refresh follows changes of the list of tools.
+// refreshTools lists the tools again after the server reported a change, and logs what differs.
 func (l *link) refresh(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, l.server.config.StartTimeout)
 	defer cancel()
 	if err := l.list(ctx); err != nil {
-		l.server.log.Warn("the server says that its tools changed, and does not list them", zap.Error(err))
+		l.server.log.Warn("cannot list the server's tools after it reported a change", zap.Error(err))
 		return
 	}
 	l.server.compare(l.findTools())
 }
 
-// markLost marks the link as unusable.
+// markLost records why the link can no longer be used. Only the first reason counts.
 func (l *link) markLost(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -196,8 +197,8 @@ func (l *link) cause() error {
 	return l.lost
 }
 
-// isAlive reports whether the link can be used. If a call got no response, the server is pinged; any response will
-// do, a refusal too.
+// isAlive reports whether the link can be used. If the last call got no response, it pings the server. Any
+// response will do, even an error.
 func (l *link) isAlive(ctx context.Context) bool {
 	select {
 	case <-l.ended:
@@ -218,15 +219,15 @@ func (l *link) isAlive(ctx context.Context) bool {
 		return true
 	}
 	if ctx.Err() == nil {
-		l.markLost(fmt.Errorf("it gave no sign of life within %s: %w", pingTime, err))
+		l.markLost(fmt.Errorf("it did not respond to a ping within %s: %w", pingTime, err))
 	}
 	return false
 }
 
-// close ends the link and waits for all that belongs to it.
+// close ends the session and waits until all goroutines of the link have ended.
 func (l *link) close() {
 	l.cancel()
 	l.end()
-	_ = l.session.Close() // it has ended
+	_ = l.session.Close() // the session has ended already
 	l.working.Wait()
 }

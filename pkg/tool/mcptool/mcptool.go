@@ -31,14 +31,14 @@ type Server struct {
 	tools  []*remote
 
 	turn     chan struct{} // holds one token; its holder may use the fields below
-	users    int           // tools that are started
+	users    int           // number of started tools
 	current  *link         // (nil means none)
 	retry    *backoff.ExponentialBackOff
 	retryAt  time.Time
 	startErr error // why there is no current link (nil if none was tried)
 }
 
-// How often a server that does not start is tried again.
+// Bounds of the backoff between attempts to start a server that does not start.
 const (
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second
@@ -78,8 +78,8 @@ func newServer(c Config) *Server {
 	}
 }
 
-// Names starts a server, asks for its tools, and ends it. The names are valid values of Config.Tools, which it
-// ignores. It takes at most the start timeout.
+// Names starts a server, lists its tools and ends it. It returns the names that are valid in Config.Tools, and
+// ignores Config.Tools itself. It takes at most the start timeout.
 func Names(ctx context.Context, c Config) ([]string, error) {
 	if err := c.fill(); err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (s *Server) Tools() []tool.Tool {
 	return all
 }
 
-// lock waits for the lock of the server; unlock releases it.
+// lock acquires the server's lock, or returns the error of ctx. unlock releases the lock.
 func (s *Server) lock(ctx context.Context) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -117,7 +117,7 @@ func (s *Server) lock(ctx context.Context) error {
 
 func (s *Server) unlock() { <-s.turn }
 
-// start counts a started tool; the first one connects.
+// start counts a started tool. The first one connects to the server.
 func (s *Server) start(ctx context.Context) error {
 	if err := s.lock(ctx); err != nil {
 		return err
@@ -140,7 +140,7 @@ func (s *Server) start(ctx context.Context) error {
 	return nil
 }
 
-// stop counts a closed tool; the last one disconnects.
+// stop uncounts a closed tool. The last one disconnects from the server.
 func (s *Server) stop() {
 	s.turn <- struct{}{}
 	defer s.unlock()
@@ -151,7 +151,7 @@ func (s *Server) stop() {
 	s.current, s.startErr, s.retryAt = nil, nil, time.Time{}
 }
 
-// getLink returns the link to the server, or a new one if the last is lost.
+// getLink returns the current link to the server. If that link is lost, getLink connects again.
 func (s *Server) getLink(ctx context.Context) (*link, error) {
 	if err := s.lock(ctx); err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func (s *Server) getLink(ctx context.Context) (*link, error) {
 		return nil, ctx.Err()
 	}
 	if s.current != nil {
-		s.log.Warn("the server is lost, and started again", zap.Error(s.current.cause()))
+		s.log.Warn("the server was lost and is started again", zap.Error(s.current.cause()))
 		s.current.close()
 		s.current = nil
 	}
@@ -176,7 +176,7 @@ func (s *Server) getLink(ctx context.Context) (*link, error) {
 	}
 	l, err := s.dial(ctx)
 	if ctx.Err() != nil && err != nil {
-		return nil, ctx.Err() // says nothing about the server
+		return nil, ctx.Err() // the caller's context ended; the server may be fine
 	}
 	if err != nil {
 		s.startErr, s.retryAt = err, time.Now().Add(s.retry.NextBackOff())
@@ -188,7 +188,7 @@ func (s *Server) getLink(ctx context.Context) (*link, error) {
 	return l, nil
 }
 
-// serverError returns an error of the server, with its name.
+// newServerError returns an error whose message names the server.
 func (s *Server) serverError(mode failure.Mode, format string, args ...any) *failure.Error {
 	return failure.Newf(mode, "mcptool.Server", "the MCP server %s %s", s.config.name(), fmt.Sprintf(format, args...))
 }

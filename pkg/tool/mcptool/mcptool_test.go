@@ -22,10 +22,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool/mcptool"
 )
 
-// patience bounds every wait of these tests. It is far longer than any wait should take.
+// waitTimeout bounds every wait of these tests. It is far longer than any wait should take.
 const patience = 30 * time.Second
 
-// config runs this test binary as a server.
+// testConfig returns a Config that starts this test binary as an MCP server.
 func config(t *testing.T, mode string, tools ...string) mcptool.Config {
 	t.Helper()
 	program, err := os.Executable()
@@ -37,7 +37,7 @@ func config(t *testing.T, mode string, tools ...string) mcptool.Config {
 	}
 }
 
-// startedTools is a set of tools that are started, as an agent has them.
+// startedTools is a set of started tools, as a running agent has them, with their log.
 type startedTools struct {
 	*tool.Set
 
@@ -45,7 +45,7 @@ type startedTools struct {
 	log *observer.ObservedLogs
 }
 
-// start makes an agent and closes it at the end of the test.
+// startTools starts all tools of a server and closes them at the end of the test.
 func start(t *testing.T, c mcptool.Config) *startedTools {
 	t.Helper()
 	a := &startedTools{t: t}
@@ -84,7 +84,7 @@ func (s *startedTools) must(name, args string) string {
 	return text
 }
 
-// awaitLog waits until the log has a line with the text.
+// awaitLog waits until a log line or one of its fields contains the text.
 func (s *startedTools) awaitLog(text string) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
@@ -158,7 +158,7 @@ func TestCall_ErrorContainsAHint(t *testing.T) {
 		"wrong type":     {"add", `{"a": "one"}`, "the arguments of add do not fit"},
 		"no JSON":        {"add", `{"a": `, "they are not a JSON object"},
 		"of the server":  {"fail", `{"a": 1}`, "the tool fail says: there is no such file (required: a; all: a, b; provided: a)"},
-		"without schema": {"tree", `{`, "the arguments of tree are no JSON object"},
+		"without schema": {"tree", `{`, "the arguments of tree are not a JSON object"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := a.call(tc.tool, tc.args)

@@ -23,7 +23,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool/mcptool"
 )
 
-// npm is the command of a server that `npm ci` has put into testdata/servers; see the Makefile.
+// npmServerCommand returns the command of a server that `npm ci` has installed into testdata/servers (see the
+// Makefile).
 func npm(t *testing.T, name string, args ...string) []string {
 	t.Helper()
 	program, err := filepath.Abs("testdata/servers/node_modules/.bin/" + name)
@@ -180,7 +181,7 @@ func TestNode_KilledMidCall(t *testing.T) {
 	}
 }
 
-// processTree lists the children of this process and all below them, the oldest first.
+// listDescendants lists the processes that descend from this one, oldest first.
 func processTree(t *testing.T) []string {
 	t.Helper()
 	var all []string

@@ -11,14 +11,14 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// grace is how long a program may take to end after its stdin was closed, and again after SIGTERM. Then its group
-// is killed.
+// exitGracePeriod is how long a program may take to exit after its stdin was closed. It gets the same time again
+// after SIGTERM. Then its process group is killed.
 const grace = 2 * time.Second
 
-// stuckTime bounds a write to a program that does not read.
+// writeTimeout bounds a write to a program that does not read its stdin.
 const stuckTime = 10 * time.Second
 
-// process is a program that serves MCP on stdin and stdout.
+// process is a running program that speaks MCP on stdin and stdout.
 type process struct {
 	command *exec.Cmd
 	stdin   *os.File
@@ -38,18 +38,18 @@ func (s *Server) run() (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no pipe to the program: %w", err)
 	}
-	defer func() { _ = theirIn.Close() }() // the program has its own
+	defer func() { _ = theirIn.Close() }() // the program has its own copy
 	ourOut, theirOut, err := os.Pipe()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("no pipe from the program: %w", err), ourIn.Close())
 	}
-	defer func() { _ = theirOut.Close() }() // the program has its own
+	defer func() { _ = theirOut.Close() }() // the program has its own copy
 	p.stdin, p.stdout = ourIn, ourOut
 
 	p.command = exec.Command(s.config.Command[0], s.config.Command[1:]...) //nolint:gosec // the author of the agent asks for it
 	p.command.Env, p.command.Dir = env, s.config.Dir
 	p.command.Stdin, p.command.Stdout, p.command.Stderr = theirIn, theirOut, p.stderr
-	p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that what it starts ends with it
+	p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that its child processes end with it
 	p.command.WaitDelay = grace
 	if err := p.command.Start(); err != nil {
 		_, _ = ourIn.Close(), ourOut.Close() // the other end is closed
@@ -57,7 +57,7 @@ func (s *Server) run() (*process, error) {
 	}
 	go func() {
 		defer close(p.exited)
-		_ = p.command.Wait() // how it ended does not matter: that it did is seen at its stdout
+		_ = p.command.Wait() // the exit status does not matter; the end of stdout shows that it exited
 		p.signal(syscall.SIGKILL)
 		p.stderr.flush()
 	}()
@@ -67,9 +67,9 @@ func (s *Server) run() (*process, error) {
 // signal sends a signal to the whole process group.
 func (p *process) signal(s syscall.Signal) { _ = syscall.Kill(-p.command.Process.Pid, s) } // it may be gone
 
-// end ends the program and waits until it has exited. It may be called more than once.
+// stop ends the program and waits until it has exited. It may be called more than once.
 func (p *process) end() {
-	_ = p.stdin.Close() // which asks it to end
+	_ = p.stdin.Close() // this asks the program to exit
 	for _, next := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		select {
 		case <-p.exited:
@@ -78,10 +78,10 @@ func (p *process) end() {
 		}
 	}
 	<-p.exited
-	_ = p.stdout.Close() // it may be closed
+	_ = p.stdout.Close() // it may be closed already
 }
 
-// transport returns the transport to the server, a function that ends it, and a function that returns the last
+// transport returns the transport to the server, a function that closes it, and a function that returns the last
 // lines of stderr.
 func (s *Server) transport() (t mcp.Transport, end func(), said func() string, err error) {
 	if s.config.URL != "" {
@@ -98,7 +98,7 @@ func (s *Server) transport() (t mcp.Transport, end func(), said func() string, e
 	}, p.end, p.stderr.last, nil
 }
 
-// stdin is the stdin of a program that may not read it.
+// stdinWriter writes to the stdin of a program. A write fails if the program does not read it in time.
 type stdin struct{ *os.File }
 
 func (s stdin) Write(b []byte) (int, error) {

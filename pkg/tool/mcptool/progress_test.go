@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Progress that a server reports is passed on for the call that it names, and for no other.
+// Progress from a server reaches the call that it names, and no other call.
 func TestServer_ReportsTheProgressOfACall(t *testing.T) {
 	a := start(t, config(t, "good", "tells"))
 	var mu sync.Mutex

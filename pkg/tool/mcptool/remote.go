@@ -22,15 +22,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// remote is a tool of a server.
+// remoteTool is a tool of an MCP server.
 type remote struct {
 	server     *Server
-	name       string // at the server
-	publicName string // for the model
+	name       string // name at the server
+	publicName string // name that the model sees
 	definition atomic.Pointer[definition]
 }
 
-// definition is what a server says about a tool.
+// definition is the server's description of a tool.
 type definition struct {
 	spec   llm.ToolSpec
 	effect execution.Effect
@@ -49,10 +49,10 @@ func newRemote(s *Server, name string) *remote {
 	return r
 }
 
-// Spec has no description and no schema before the tool is started.
+// Spec implements tool.Tool. Before the tool is started, the spec has no description and no schema.
 func (r *remote) Spec() llm.ToolSpec { return r.definition.Load().spec }
 
-// Effect returns what the server's annotations say, or AtMostOnce if they say nothing.
+// Effect implements tool.Effector. It follows the server's annotations. Without annotations it is AtMostOnce.
 func (r *remote) Effect() execution.Effect { return r.definition.Load().effect }
 
 // Scope implements tool.Scoper. It is untrusted, with egress, whatever the server says about itself, such as that
@@ -72,8 +72,8 @@ func (r *remote) Close() error {
 
 var invalidInName = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
 
-// publicName makes a name that providers of models accept. A name that is too long ends with a part of its hash,
-// so that two names with the same beginning stay different.
+// publicName returns a tool name that all model providers accept. A name that is too long ends with part of its
+// hash, so that two long names with the same beginning stay different.
 func publicName(prefix, name string) string {
 	public := prefix + invalidInName.ReplaceAllString(name, "_")
 	if len(public) <= tool.MaxName {
@@ -84,7 +84,7 @@ func publicName(prefix, name string) string {
 	return public[:tool.MaxName-len(tail)] + tail
 }
 
-// learn stores the server's definitions of the used tools.
+// storeDefinitions stores the server's definitions of the tools that the agent uses.
 func (s *Server) learn(offered []*mcp.Tool) error {
 	for _, r := range s.tools {
 		t := find(offered, r.name)
@@ -138,23 +138,23 @@ func (s *Server) define(r *remote, t *mcp.Tool) (*definition, error) {
 	d.spec.Schema = schema
 	if d.schema, err = tool.NewSchema(schema); err != nil {
 		d.schema = nil
-		s.log.Warn("the arguments of a tool are not checked here, but by its server", zap.String("tool", r.name), zap.Error(err))
+		s.log.Warn("only the server checks the arguments of a tool", zap.String("tool", r.name), zap.Error(err))
 	}
 	return d, nil
 }
 
-// compare logs where the server's definitions differ from those at the start.
+// logChangedDefinitions logs each tool whose definition differs from the one at the start.
 func (s *Server) compare(offered []*mcp.Tool) {
 	for _, r := range s.tools {
 		t := find(offered, r.name)
 		if t == nil {
-			s.log.Warn("the server does not offer a tool any more", zap.String("tool", r.name))
+			s.log.Warn("the server no longer offers a tool", zap.String("tool", r.name))
 			continue
 		}
 		was := r.definition.Load()
 		is, err := s.define(r, t)
 		if err != nil || is.spec.Description != was.spec.Description || is.effect != was.effect || !bytes.Equal(is.spec.Schema, was.spec.Schema) {
-			s.log.Warn("the server describes a tool in another way; the agent takes it up when it starts again", zap.String("tool", r.name))
+			s.log.Warn("the server has changed the description of a tool; the agent uses the new one after its next start", zap.String("tool", r.name))
 		}
 	}
 }

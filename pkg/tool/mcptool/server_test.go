@@ -19,8 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool/mcptool"
 )
 
-// serverMode names the variable that makes this test binary an MCP server. Its value says how
-// the server behaves.
+// serverMode is the environment variable that turns this test binary into an MCP server. Its value selects the
+// server's behavior.
 const serverMode = "MCPTOOL_TEST_SERVER"
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// serve runs the server until its end.
+// serve runs the server until it exits.
 func serve(mode string) error {
 	fmt.Fprintln(os.Stderr, "hello from", mode)
 	ctx := context.Background()
@@ -79,7 +79,8 @@ func serve(mode string) error {
 	return newServer().Run(ctx, &mcp.StdioTransport{})
 }
 
-// initializeFirst is stdin, of which the first line must be initialize.
+// stdinWithInitializeFirst returns stdin. The process exits with an error if the first line is not an initialize
+// request.
 func initializeFirst() io.ReadCloser {
 	in := bufio.NewReader(os.Stdin)
 	first, err := in.ReadString('\n')
@@ -95,14 +96,14 @@ type addition struct {
 	B int `json:"b,omitempty"`
 }
 
-// text is a result.
+// textResult returns a result with one text.
 func text(format string, args ...any) (*mcp.CallToolResult, any, error) {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprintf(format, args...)}}}, nil, nil
 }
 
 type nothing = struct{}
 
-// newServer returns a server with a tool for every success and every failure.
+// newServer returns a server with one tool for each kind of success and failure.
 func newServer() *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ServerOptions{PageSize: 3})
 	read := &mcp.ToolAnnotations{ReadOnlyHint: true}

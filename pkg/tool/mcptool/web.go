@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/egress"
 )
 
-// web is the transport for a server at a URL.
+// webTransport returns the transport to a server at a URL.
 func (s *Server) web() (t mcp.Transport, end func(), said func() string, err error) {
 	u, err := url.Parse(s.config.URL)
 	if err != nil {
@@ -42,8 +42,8 @@ func (s *Server) web() (t mcp.Transport, end func(), said func() string, err err
 	}, func() string { return "" }, nil
 }
 
-// streamRetries bounds how often a broken stream is resumed, at intervals that begin with a second. Calls that
-// wait for a response in it fail after that.
+// streamRetries is how often a broken stream is resumed. The first interval is one second. After the last attempt,
+// the calls that wait for a response in the stream fail.
 const streamRetries = 2
 
 func plainHTTPHostCount(u *url.URL) int {
@@ -53,7 +53,8 @@ func plainHTTPHostCount(u *url.URL) int {
 	return 0
 }
 
-// innerAddresses returns the inner addresses that a host in a configuration names on purpose.
+// innerAddresses returns the addresses that a configured host allows: the loopback networks for localhost, and the
+// address itself for an IP address.
 func innerAddresses(host string) []netip.Prefix {
 	if host == "localhost" {
 		return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
@@ -67,14 +68,14 @@ func innerAddresses(host string) []netip.Prefix {
 
 type statusKey struct{}
 
-// withStatus returns a context, and a holder of the status of the last response to a request under it. With it a
-// call can tell its own refusal from the refusal of another call of its session.
+// withStatus returns a context and a holder. The holder receives the status of the last response to a request with
+// that context. So a call can tell its own rejection from the rejection of another call in its session.
 func withStatus(ctx context.Context) (context.Context, *atomic.Int64) {
 	status := new(atomic.Int64)
 	return context.WithValue(ctx, statusKey{}, status), status
 }
 
-// tokenTransport adds the token to requests, and bounds responses that are not streams.
+// tokenTransport adds the token to requests. It limits the size of responses that are not streams.
 type tokenTransport struct {
 	next   http.RoundTripper
 	origin *url.URL
@@ -106,8 +107,8 @@ func (t *tokenTransport) CloseIdleConnections() {
 	}
 }
 
-// capturingTransport keeps the connection that a transport makes, so that it can be ended while the SDK
-// still waits for it.
+// capturingTransport remembers the connection of its inner transport, so that the connection can be closed while
+// the SDK still waits for it.
 type capturingTransport struct {
 	mcp.Transport
 
@@ -126,7 +127,7 @@ func (c *capturingTransport) Connect(ctx context.Context) (mcp.Connection, error
 	ended := c.ended
 	c.mu.Unlock()
 	if ended {
-		_ = conn.Close() // what it is asked next says so
+		_ = conn.Close() // the next use of the connection reports it
 	}
 	return conn, nil
 }
@@ -137,6 +138,6 @@ func (c *capturingTransport) end() {
 	c.ended = true
 	c.mu.Unlock()
 	if conn != nil {
-		_ = conn.Close() // no caller is left that could handle it
+		_ = conn.Close() // no caller could handle the error
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 var innerAddresses = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 
-// site is an HTTP server whose MCP server can be replaced while it serves.
+// testSite is an HTTP server whose MCP server can be replaced while it runs.
 type site struct {
 	*httptest.Server
 
@@ -43,7 +43,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// restart forgets all sessions.
+// restart drops all sessions and serves a new MCP server.
 func (s *site) restart() {
 	s.forget()
 	server := newServer()
@@ -69,7 +69,7 @@ func TestURL_ServerGetsTheToken(t *testing.T) {
 	require.Equal(t, "k", text)
 	require.Contains(t, a.must("web_long", `{"a": 200000}`), "cut")
 	a.must("web_change", `{"a": 0}`)
-	a.awaitLog("the server does not offer a tool any more")
+	a.awaitLog("the server no longer offers a tool")
 }
 
 func TestURL_ReconnectsAfterARestart(t *testing.T) {

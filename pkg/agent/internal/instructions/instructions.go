@@ -29,19 +29,20 @@ type Instructions struct {
 // Text returns the prompt as the author wrote it.
 func (in Instructions) Text() string { return in.text }
 
-// placeholder is {key}, {key?}, {artifact.name}, {session.history}, or one of them between double braces. Other braces,
-// such as the ones of JSON, are text.
+// placeholder matches {key}, {key?}, {artifact.name} and {session.history}, also between double braces. Other
+// braces, such as in JSON, are text.
 var placeholder = regexp.MustCompile(`\{\{[A-Za-z_][A-Za-z0-9_:.-]*\??\}\}|\{([A-Za-z_][A-Za-z0-9_:.-]*)(\??)\}`)
 
-// historyKey is the placeholder of the conversation so far (RA-22). It hides a key of this name.
+// historyKey is the placeholder for the conversation so far (RA-22). It takes precedence over a state key of the
+// same name.
 const historyKey = "session.history"
 
-// Source says where the instructions of an agent are.
+// Source holds the instructions of an agent, or the place to read them from.
 type Source struct {
 	Agent   string
 	Text    string      // the instructions, or the path of a file
-	From    string      // a file or a folder (empty means Text)
-	Default string      // for an agent without Text and From
+	From    string      // a file or a folder (empty means that Text is used)
+	Default string      // used if Text and From are empty
 	Log     *zap.Logger // for warnings
 }
 
@@ -58,7 +59,7 @@ func (s Source) read() (string, error) {
 	case s.Text == "":
 		return s.Default, nil
 	case strings.ContainsAny(s.Text, "\n\x00") || len(s.Text) > maxPath:
-		return s.Text, nil // it is no path
+		return s.Text, nil // the text is not a path
 	}
 	switch info, err := os.Stat(s.Text); {
 	case err == nil && !info.IsDir():
@@ -73,15 +74,16 @@ func (s Source) read() (string, error) {
 	return s.Text, nil
 }
 
-// maxPath is the longest path of common systems, in bytes.
+// maxPathBytes is the longest path that common systems allow, in bytes.
 const maxPath = 4096
 
-// looksLikePath reports whether a text is one word with a file extension, such as "prompt.md", or with a folder.
+// looksLikePath reports whether a text is one word that contains a folder or ends in a file extension, such as
+// "prompt.md".
 func looksLikePath(text string) bool {
 	return !strings.ContainsAny(text, " \t{") && (len(filepath.Ext(text)) > 1 || strings.ContainsRune(text, filepath.Separator))
 }
 
-// load reads a file, or the texts of a folder in the order of their names.
+// readFileOrFolder reads a file, or joins the texts of a folder in the order of their names.
 func load(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -131,7 +133,7 @@ func newUnreadableError(path string, err error) error {
 	return failure.Newf(failure.AgentValidation, "agent.New", "%s: %s", path, why).Because(err)
 }
 
-// givenInConversation is the text in place of a value that comes as a message of the conversation instead.
+// inConversationText replaces a placeholder whose value is given as a message of the conversation.
 const givenInConversation = "(given in the conversation as %s)"
 
 // Resolve replaces the placeholders by values of the session (AD-30). history is the window of the turn. It also
@@ -154,15 +156,15 @@ func (in Instructions) Resolve(ctx context.Context, turn *hook.Turn, history []c
 	return text, r.messages, r.err
 }
 
-// resolution is one replacement of all placeholders.
+// resolution is the state while all placeholders of a prompt are replaced.
 type resolution struct {
 	turn     *hook.Turn
 	history  []conversation.Message
-	messages []conversation.Message // with untrusted values
-	err      error                  // the first one
+	messages []conversation.Message // messages with the untrusted values
+	err      error                  // the first error
 }
 
-// value returns the text for the placeholder of a key.
+// placeholderText returns the text that replaces the placeholder of a key.
 func (r *resolution) value(ctx context.Context, key string, optional bool) string {
 	if key == historyKey {
 		trusted := slices.DeleteFunc(slices.Clone(beforePrompt(r.history)), func(m conversation.Message) bool { return m.UntrustedSource() != "" })
@@ -192,7 +194,8 @@ func (r *resolution) value(ctx context.Context, key string, optional bool) strin
 	return ""
 }
 
-// beforePrompt returns the messages before the one that the turn answers. The model reads that one anyway.
+// beforePrompt returns the messages without the user's last one, which the turn answers. The model reads that
+// message anyway.
 func beforePrompt(history []conversation.Message) []conversation.Message {
 	if n := len(history); n > 0 && history[n-1].Role == conversation.RoleUser {
 		return history[:n-1]
@@ -200,7 +203,7 @@ func beforePrompt(history []conversation.Message) []conversation.Message {
 	return history
 }
 
-// lookup returns, as text, the value of a state key or the latest version of an artifact.
+// lookUpText returns the value of a state key, or the latest version of an artifact, as text.
 func lookup(ctx context.Context, m *hook.Memory, name string) (string, error) {
 	if artifact, ok := strings.CutPrefix(name, "artifact."); ok {
 		content, _, err := m.LoadArtifact(ctx, artifact, 0)

@@ -2,17 +2,17 @@ package scope
 
 import "sync"
 
-// Calls numbers the model calls and tool calls of the agents of a step. It returns each number once, and the same
-// numbers in every attempt. Agents that run one after the other share one Calls. Agents that run at the same time
-// have a lane each: the lanes take the following numbers in turns.
+// CallNumbers assigns numbers to the model calls and tool calls of a step's agents. It returns each number once,
+// and the same numbers in every attempt. Agents that run one after the other share one CallNumbers. Agents that
+// run at the same time have one lane each. The lanes take the following numbers in turns.
 type Calls struct {
-	parent      *Calls // whose lane it is (nil for the step's own)
+	parent      *Calls // the numbers that this lane belongs to (nil for the step's own)
 	base        int    // number of parent after which the lanes begin
 	lane, lanes int
-	last        int // latest number that was returned
+	last        int // highest number returned so far
 
 	mu            sync.Mutex
-	highestJoined int // by lanes; the next number is a higher one
+	highestJoined int // highest number used by joined lanes; Next returns higher ones
 }
 
 // Next returns the next number of the step.
@@ -22,7 +22,7 @@ func (c *Calls) Next() int {
 	return c.toStep(c.last)
 }
 
-// toStep converts a number of c to the number in the step.
+// toStep converts a number of c to the number in the whole step.
 func (c *Calls) toStep(n int) int {
 	if c.parent == nil {
 		return n
@@ -33,12 +33,12 @@ func (c *Calls) toStep(n int) int {
 // toParent converts a number of a lane to the number in its parent.
 func (c *Calls) toParent(n int) int { return c.base + (n-1)*c.lanes + c.lane + 1 }
 
-// Split returns one of several concurrent lanes. Do not call Next on c until all lanes have been joined.
+// NewLane returns one of several concurrent lanes. Do not call Next on c until all lanes have been joined.
 func (c *Calls) Split(lane, lanes int) *Calls {
 	return &Calls{parent: c, base: c.last, lane: lane, lanes: lanes}
 }
 
-// Concurrent returns how many lanes there are, with the lanes of the parents.
+// LaneCount returns how many lanes run at the same time, including the lanes of all parents.
 func (c *Calls) Concurrent() int {
 	n := 1
 	for ; c != nil; c = c.parent {
@@ -47,7 +47,7 @@ func (c *Calls) Concurrent() int {
 	return n
 }
 
-// Join ends a lane, and returns its last number in the numbering of its parent.
+// Join ends a lane and returns its last number, converted to the numbering of its parent.
 func (c *Calls) Join() int {
 	c.continueAfterLanes()
 	if c.last == 0 {
@@ -58,7 +58,7 @@ func (c *Calls) Join() int {
 	return last
 }
 
-// JoinAll ends the lanes of c.
+// JoinAll ends all given lanes of c.
 func (c *Calls) JoinAll(lanes ...*Calls) {
 	for _, lane := range lanes {
 		lane.Join()
@@ -66,7 +66,7 @@ func (c *Calls) JoinAll(lanes ...*Calls) {
 	c.continueAfterLanes()
 }
 
-// Skip leaves out the numbers up to last. Lanes call it concurrently.
+// Skip leaves out the numbers up to last. It is safe for concurrent use by lanes.
 func (c *Calls) Skip(last int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

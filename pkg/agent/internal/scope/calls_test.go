@@ -35,8 +35,8 @@ func TestCalls_ConcurrentCountsTheLanesOfAllParents(t *testing.T) {
 	require.Equal(t, 6, calls.Split(1, 2).Split(0, 3).Concurrent())
 }
 
-// However lanes are nested and whichever of them calls first, no number occurs twice, and each call of a lane has the same
-// number in every order.
+// Numbers are unique however lanes are nested. Each call of a lane has the same number, whichever lane calls
+// first.
 func TestCalls_NumbersAreUniqueAndIndependentOfTheOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sizes := rapid.SliceOfN(rapid.SliceOfN(rapid.IntRange(0, 4), 1, 3), 1, 3).Draw(t, "calls of each inner lane, by outer lane")

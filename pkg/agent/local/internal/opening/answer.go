@@ -13,8 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Answer makes t a turn that continues with the pending calls, if the request has answers to them. It rejects a
-// request with neither answers nor text while calls wait (LP-32).
+// ApplyAnswers makes t continue the pending calls, if the request has answers to them. It rejects a request with
+// neither answers nor text while calls wait (LP-32).
 func (o *Opener) Answer(ctx context.Context, t *storage.Turn, r Request) error {
 	if !r.isSilent() || len(r.Answers) == 0 && len(o.status.Info().Pending) == 0 {
 		return nil
@@ -25,7 +25,7 @@ func (o *Opener) Answer(ctx context.Context, t *storage.Turn, r Request) error {
 	}
 	o.status.RefreshWaiting(info)
 	if len(r.Answers) == 0 {
-		if len(info.Pending) == 0 { // they were answered elsewhere
+		if len(info.Pending) == 0 { // another process has answered them
 			return nil
 		}
 		return o.invalid("Continue: calls wait for an answer in session %s; send Answers, or a Text to leave them", o.storage.Ref.Session)
@@ -44,8 +44,8 @@ func (o *Opener) Answer(ctx context.Context, t *storage.Turn, r Request) error {
 	return err
 }
 
-// newNoWaitingTurnError returns the error for answers that cannot be accepted: another process works on a turn, or no call
-// waits.
+// newNoWaitingTurnError returns the error for answers that do not fit: either another process works on a turn, or
+// no call waits.
 func (o *Opener) newNoWaitingTurnError(ctx context.Context, info session.Session) error {
 	if info.OpenTurn == "" {
 		return o.newNothingWaitsError(nil)
@@ -61,7 +61,8 @@ func (o *Opener) newNoWaitingTurnError(ctx context.Context, info session.Session
 	return o.newNothingWaitsError(nil)
 }
 
-// checkWaitingTurn checks that this agent can continue a turn: a local session began it, and with the same agent.
+// checkWaitingTurn returns an error unless this agent can continue the turn. A local session must have begun it,
+// with the same agent.
 func (o *Opener) checkWaitingTurn(ctx context.Context, turn string) error {
 	found, err := o.storage.Lookup(ctx, o.storage.Claim(turn, storage.NewTrace()))
 	id, steps := o.storage.Ref.Session, found.Turn.Steps
@@ -76,7 +77,7 @@ func (o *Opener) checkWaitingTurn(ctx context.Context, turn string) error {
 	return err
 }
 
-// newNothingWaitsError returns the error for answers without a pending call.
+// newNothingWaitsError returns the error for answers if no call waits.
 func (o *Opener) newNothingWaitsError(cause error) error {
 	return o.invalid("Answers: no call waits in session %s; it was answered before, or a later turn left it. Set Continue to continue the conversation",
 		o.storage.Ref.Session).Because(cause)
@@ -86,8 +87,8 @@ func (o *Opener) invalid(format string, args ...any) *failure.Error {
 	return failure.Newf(failure.UserInvalidInput, "local.Turn", format, args...).With("session_id", o.storage.Ref.Session)
 }
 
-// isRepeated reports whether the answers equal the ones of the turn that this process left open. Then they continue
-// that turn.
+// isRepeated reports whether the answers equal the answers of the turn that this process left open. If so, they
+// continue that turn.
 func (o *Opener) isRepeated(answers []execution.Answer) bool {
 	return len(answers) > 0 && o.unclosedTurn != nil && slices.EqualFunc(answers, o.unclosedTurn.Turn.Answers, func(a, b execution.Answer) bool {
 		return a.ID == b.ID && a.Verdict == b.Verdict && a.Text == b.Text

@@ -1,5 +1,5 @@
-// Package opening decides how a turn of a session begins: as a new turn, as one that continues with calls that wait, or
-// as the turn that a process left open. It also closes the turns of processes that were lost.
+// Package opening decides how a turn of a session begins. It is a new turn, a turn that continues pending calls,
+// or a turn that a process left open. The package also closes the turns of lost processes.
 package opening
 
 import (
@@ -15,32 +15,32 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Opener begins the turns of one session. Only the holder of the session's claim uses it.
+// Opener begins the turns of one session. Only the operation that holds the session's claim may use it.
 type Opener struct {
 	storage *storage.Session
 	status  *status.Status
 	agent   string
 
-	unclosedTurn *storage.Writer // of a turn of this process that could not be closed
-	undelivered  string          // id of a turn whose end was not delivered here
+	unclosedTurn *storage.Writer // writer of a turn that this process could not close
+	undelivered  string          // id of a turn whose end this process has not delivered
 }
 
-// New returns the opener of a session of agent.
+// New returns the Opener of a session with the named agent.
 func New(s *storage.Session, st *status.Status, agent string) *Opener {
 	return &Opener{storage: s, status: st, agent: agent}
 }
 
 // Request begins a turn.
 type Request struct {
-	Continue bool               // the user says nothing
-	Answers  []execution.Answer // to calls that wait; the user says nothing then
-	Actor    string             // in whose name the turn acts
+	Continue bool               // continue without text from the user
+	Answers  []execution.Answer // to pending calls; there is no text then
+	Actor    string             // the user on whose behalf the turn acts
 }
 
 func (r Request) isSilent() bool { return r.Continue || len(r.Answers) > 0 }
 
-// Begin begins turn t in the store, or takes over the turn that was left open and makes t that one. The turn may
-// be closed already, with an answer that was never delivered: then its status is memory.StatusClosed.
+// Begin begins turn t in the store. If a turn was left open, Begin takes it over and copies its data to t. That
+// turn may be closed already, with an answer that was never delivered. Then the status is memory.StatusClosed.
 func (o *Opener) Begin(ctx context.Context, t *storage.Turn, r Request) (memory.BeginResult, error) {
 	if r.Continue || o.isRepeated(r.Answers) {
 		if begun, ok, err := o.resume(ctx, t); ok || err != nil {
@@ -68,20 +68,20 @@ func (o *Opener) Begin(ctx context.Context, t *storage.Turn, r Request) (memory.
 	return begun, err
 }
 
-// leaveInDoubt remembers a turn that may have begun.
+// leaveInDoubt remembers a turn that may or may not have begun. The next turn resolves it.
 func (o *Opener) leaveInDoubt(t *storage.Turn, why error) {
 	t.Fail(session.OutcomeCancelled, storage.AsFailure(why))
 	o.unclosedTurn = &storage.Writer{Turn: t}
 }
 
-// LeaveOpen remembers a turn that could not be closed. The next turn continues it, or closes it first.
+// SetUnclosed remembers a turn that could not be closed. The next turn continues it, or closes it first.
 func (o *Opener) LeaveOpen(w *storage.Writer) { o.unclosedTurn = w }
 
-// SetUndelivered remembers a turn whose end was not delivered here (empty when there is none).
+// SetUndelivered remembers a turn whose end this process has not delivered (empty if there is none).
 func (o *Opener) SetUndelivered(turn string) { o.undelivered = turn }
 
-// resume claims an open turn that no process works on: a turn of this process, or of a lost one. The agent repeats
-// the turn, except for what is in its journal. A turn with an answer is returned as stored. It reports false if
+// resume claims an open turn of this process or of a lost one. The agent runs the turn again, without the calls
+// that are in its journal. If the turn already has an answer, resume returns it as stored. It reports false if
 // there is no such turn.
 func (o *Opener) resume(ctx context.Context, t *storage.Turn) (memory.BeginResult, bool, error) {
 	var b memory.Begin
@@ -107,10 +107,10 @@ func (o *Opener) resume(ctx context.Context, t *storage.Turn) (memory.BeginResul
 		o.recordEnd(begun.Turn)
 		return begun, o.undelivered != "", nil
 	}
-	if begun.Status != memory.StatusBegun { // it is not one of a local session
+	if begun.Status != memory.StatusBegun { // a local session did not begin it
 		return begun, false, nil
 	}
-	if len(begun.Turn.Steps) > 0 { // it was lost while it was stored, and its journal is gone
+	if len(begun.Turn.Steps) > 0 { // its process was lost while storing it, and the journal is gone
 		return begun, false, o.fail(ctx, begun)
 	}
 	t.ID, t.Trace, t.Number = b.TurnID, b.TraceID, begun.Turn.Number
@@ -119,7 +119,8 @@ func (o *Opener) resume(ctx context.Context, t *storage.Turn) (memory.BeginResul
 	return begun, true, nil
 }
 
-// resumeFailed returns the error of a turn that could not be claimed, or nil if it no longer exists.
+// newResumeError returns the error for a turn that could not be claimed. It returns nil if the turn no longer
+// exists.
 func (o *Opener) resumeFailed(ctx context.Context, b memory.Begin, err error) error {
 	switch {
 	case failure.Is(err, failure.SessionBusy):
@@ -145,7 +146,7 @@ func (o *Opener) CloseUnclosed(ctx context.Context) error {
 	if w == nil {
 		return nil
 	}
-	if w.Lease.Epoch == 0 { // it may not have begun
+	if w.Lease.Epoch == 0 { // the turn may not have begun
 		begun, err := o.storage.Lookup(ctx, o.storage.Request(w.Turn))
 		if err != nil && !failure.Is(err, failure.NotFound, failure.SessionDeleted) {
 			return err
@@ -175,7 +176,7 @@ func (o *Opener) CloseUnclosed(ctx context.Context) error {
 	return nil
 }
 
-// recordEnd records how a lost turn ended. If it has an answer, the answer must still be delivered.
+// recordEnd records how a lost turn ended. If it ended with an answer, the answer still has to be delivered.
 func (o *Opener) recordEnd(turn session.Turn) {
 	o.status.AddStored(turn.Number, turn.Sequence)
 	o.status.SetWaiting(turn.ID, turn.Steps)
@@ -185,7 +186,8 @@ func (o *Opener) recordEnd(turn session.Turn) {
 	o.status.SetState(turn.Outcome.SessionState())
 }
 
-// BusyElsewhere explains a session_busy of the store: which turn another process works on, and for how long at most.
+// ExplainBusy replaces a session_busy of the store by an error that says which turn another process works on, and
+// how long its lease lasts at most.
 func (o *Opener) BusyElsewhere(ctx context.Context, busy error) error {
 	turn := openTurn(busy)
 	if turn == "" {
@@ -199,7 +201,7 @@ func (o *Opener) BusyElsewhere(ctx context.Context, busy error) error {
 	return o.Busy(turn, left)
 }
 
-// openTurn returns the id of the turn that a session_busy names (empty when it names none).
+// openTurnFromError returns the turn id in a session_busy error (empty if it has none).
 func openTurn(busy error) string {
 	if e, ok := errors.AsType[*failure.Error](busy); ok {
 		return e.Facts["turn_id"]
@@ -207,7 +209,7 @@ func openTurn(busy error) string {
 	return ""
 }
 
-// Busy returns the error of a session whose turn another process works on.
+// NewBusyError returns the error for a session in which another process works on a turn.
 func (o *Opener) Busy(turn string, left time.Duration) error {
 	left = left.Round(time.Millisecond)
 	id := o.storage.Ref.Session
@@ -216,8 +218,8 @@ func (o *Opener) Busy(turn string, left time.Duration) error {
 		With("session_id", id).With("turn_id", turn).With("lease_left", left.String())
 }
 
-// WithoutOpenTurn makes a call that the store rejects while a turn is open. If the process of that turn was lost, the turn
-// is given up first.
+// CallWithoutLostTurn makes a call that the store rejects while a turn is open. If the process of that turn was
+// lost, it closes the turn and makes the call again.
 func WithoutOpenTurn[T any](ctx context.Context, o *Opener, call func(context.Context) (T, error)) (T, error) {
 	out, err := storage.Call(ctx, call)
 	if !failure.Is(err, failure.SessionBusy) {
@@ -229,13 +231,14 @@ func WithoutOpenTurn[T any](ctx context.Context, o *Opener, call func(context.Co
 	return storage.Call(ctx, call)
 }
 
-// Update pauses, resumes or closes what is stored of the session.
+// Update applies the verb to the stored session: it pauses, resumes or closes it.
 func (o *Opener) Update(ctx context.Context, verb session.Verb) error {
 	_, err := WithoutOpenTurn(ctx, o, o.storage.Update(verb))
 	return err
 }
 
-// giveUp closes the turn that keeps the session busy, if its process was lost.
+// closeLostTurn closes the turn that keeps the session busy, if the process of that turn was lost. Otherwise it
+// returns an error.
 func (o *Opener) giveUp(ctx context.Context, busy error) error {
 	turn := openTurn(busy)
 	if turn == "" {
@@ -244,7 +247,7 @@ func (o *Opener) giveUp(ctx context.Context, busy error) error {
 	begun, err := o.storage.Begin(ctx, o.storage.Claim(turn, storage.NewTrace()))
 	switch {
 	case failure.Is(err, failure.KeyReused):
-		return busy // it was not begun by a local session
+		return busy // a local session did not begin it
 	case err != nil:
 		return err
 	case begun.Status == memory.StatusOpen:
@@ -256,7 +259,7 @@ func (o *Opener) giveUp(ctx context.Context, busy error) error {
 	return o.fail(ctx, begun)
 }
 
-// fail closes a turn of a process that was lost.
+// failLostTurn closes a turn of a lost process as failed.
 func (o *Opener) fail(ctx context.Context, begun memory.BeginResult) error {
 	turn, err := o.storage.Fail(ctx, begun)
 	if err == nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// maxCommitMessages is how many messages one commit takes.
+// maxCommitMessages is the maximum number of messages in one commit.
 const maxCommitMessages = 64
 
-// Writer writes a turn whose lease this process holds.
+// Writer stores a turn whose lease this process holds.
 type Writer struct {
 	Turn  *Turn
 	Lease memory.Lease
@@ -21,10 +21,10 @@ type Writer struct {
 
 	store memory.Store
 	agent string
-	steps int // that are committed
+	steps int // number of parts already committed
 }
 
-// Writer returns the writer of a turn of agent that was begun.
+// NewWriter returns the Writer of a turn of the named agent that has begun.
 func (s *Session) Writer(t *Turn, begun memory.BeginResult, agent string) *Writer {
 	return &Writer{
 		Turn: t, Lease: memory.Lease{Ref: s.Ref, TurnID: t.ID, Epoch: begun.Turn.Epoch}, Base: begun.Turn.Sequence,
@@ -32,9 +32,10 @@ func (s *Session) Writer(t *Turn, begun memory.BeginResult, agent string) *Write
 	}
 }
 
-// Write stores the turn and closes it. It returns the stored turn, whose outcome is another one if it was closed before.
-// An answer becomes visible in one write, if its messages fit into one. Otherwise its parts are written first, and none
-// of them is shown as an answer. After an error the turn is still open: call Write again, also after Turn.Fail.
+// Write stores the turn and closes it. It returns the turn as stored. If the turn was closed before, its outcome
+// may differ from t's. If all messages fit into one write, the answer becomes visible with that write. Otherwise
+// earlier parts are written first, and none of them is shown as an answer. After an error the turn is still open:
+// call Write again, also after Turn.MarkFailed.
 func (w *Writer) Write(ctx context.Context) (session.Turn, error) {
 	parts := splitMessages(w.Turn.Messages)
 	for len(parts) <= w.steps && w.Turn.HasAnswer() { // the last one closes the turn
@@ -61,7 +62,8 @@ func (w *Writer) Write(ctx context.Context) (session.Turn, error) {
 	return session.Turn{ID: t.ID, Number: t.Number, Outcome: t.Outcome, Steps: []execution.Result{t.Result}, Sequence: w.Base}, nil
 }
 
-// commit stores one part of the messages, with the answer if it is the last part. It returns the last sequence.
+// commit stores one part of the messages. The last part includes the answer. It returns the sequence of the last
+// message.
 func (w *Writer) commit(ctx context.Context, step int, part []conversation.Message, last bool) (int64, error) {
 	c := memory.Commit{
 		Ref: w.Lease.Ref, TurnID: w.Lease.TurnID, Epoch: w.Lease.Epoch, Base: w.Base, Messages: part,
@@ -74,7 +76,7 @@ func (w *Writer) commit(ctx context.Context, step int, part []conversation.Messa
 	return Call(ctx, func(ctx context.Context) (int64, error) { return w.store.CommitStep(ctx, c) })
 }
 
-// fail closes a turn without an answer.
+// closeFailed closes a turn without an answer as failed.
 func (w *Writer) fail(ctx context.Context) (session.Turn, error) {
 	turn, err := Call(ctx, func(ctx context.Context) (session.Turn, error) {
 		return w.store.FailTurn(ctx, memory.Fail{
@@ -87,7 +89,8 @@ func (w *Writer) fail(ctx context.Context) (session.Turn, error) {
 	return turn, err
 }
 
-// splitMessages divides messages into parts that fit into a commit each. A round stays in one part if it fits into one.
+// splitMessages divides messages into parts that each fit into one commit. It does not split a round that fits
+// into one commit.
 func splitMessages(messages []conversation.Message) [][]conversation.Message {
 	var parts [][]conversation.Message
 	for len(messages) > 0 {
@@ -104,7 +107,7 @@ func splitMessages(messages []conversation.Message) [][]conversation.Message {
 	return parts
 }
 
-// countFitting returns how many of the messages one commit takes, at least one.
+// countFitting returns how many of the messages fit into one commit, but at least one.
 func countFitting(messages []conversation.Message) int {
 	bytes := 0
 	for i, m := range messages {
