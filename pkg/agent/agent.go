@@ -50,8 +50,8 @@ type Agent struct {
 // order, and the first error ends New (CO-1). Then the handlers of OnAgentReady run.
 func New(c Config) (*Agent, error) {
 	c.setDefaults()
-	if wrong := c.check(); len(wrong) > 0 {
-		return nil, c.invalid(strings.Join(wrong, "; "))
+	if wrong := c.validate(); len(wrong) > 0 {
+		return nil, c.newInvalidError(strings.Join(wrong, "; "))
 	}
 	a := &Agent{config: c, sharedConfig: ownership.NewConfig(c.Name, c.Config), broker: broker.New("")}
 	a.state = ownership.NewAgentState(c.Name, c.Owns, func(key string) {
@@ -63,7 +63,7 @@ func New(c Config) (*Agent, error) {
 	}
 	var err error
 	if a.instructions, err = instructions.Load(source); err != nil {
-		return nil, c.invalid("Instructions: " + failure.PlainMessage(err)).Because(err)
+		return nil, c.newInvalidError("Instructions: " + failure.PlainMessage(err)).Because(err)
 	}
 	if a.sessionLog, err = openLog(c, a.instructions.Text()); err != nil {
 		return nil, err
@@ -78,13 +78,13 @@ func New(c Config) (*Agent, error) {
 func (a *Agent) build() (err error) {
 	c := &a.config
 	if a.handlers, err = hook.NewSet(c.Plugins, c.Handlers); err != nil {
-		return c.invalid(failure.PlainMessage(err)).Because(err)
+		return c.newInvalidError(failure.PlainMessage(err)).Because(err)
 	}
 	if a.tools, err = tool.NewSet(c.Tools...); err != nil {
-		return c.invalid("Tools: " + failure.PlainMessage(err)).Because(err)
+		return c.newInvalidError("Tools: " + failure.PlainMessage(err)).Because(err)
 	}
-	if wrong := c.checkToolCapabilities(a.tools); wrong != "" {
-		return c.invalid("ToolCapabilities: " + wrong)
+	if wrong := c.toolCapabilitiesProblem(a.tools); wrong != "" {
+		return c.newInvalidError("ToolCapabilities: " + wrong)
 	}
 	if c.Model == nil && c.Run == nil {
 		if c.Model, err = c.Models.Model(c.ModelName); err != nil {
@@ -100,9 +100,9 @@ func (a *Agent) build() (err error) {
 func NewFlow(c Config, children []*Agent, run func(context.Context, Invocation) iter.Seq2[event.Event, error]) (*Agent, error) {
 	switch {
 	case c.Run != nil || len(c.Agents) > 0:
-		return nil, c.invalid("Run, Agents: a flow has its own; leave them out")
+		return nil, c.newInvalidError("Run, Agents: a flow has its own; leave them out")
 	case len(children) == 0:
-		return nil, c.invalid("Agents: a flow needs one at least")
+		return nil, c.newInvalidError("Agents: a flow needs one at least")
 	}
 	c.Agents, c.Run = children, run
 	a, err := New(c)

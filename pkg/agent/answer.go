@@ -25,7 +25,7 @@ type answer struct {
 
 // runAgent runs the agent's function, or the loop around its model. The outcome is in t.answer.
 func (t *turn) runAgent(ctx context.Context) error {
-	ctx = scope.WithRun(ctx, t.run)
+	ctx = scope.WithRun(ctx, t.scopeRun)
 	if t.agent.config.Run != nil {
 		return t.runFunction(ctx)
 	}
@@ -45,7 +45,7 @@ func (t *turn) runFunction(ctx context.Context) error {
 		t.answer.text, t.answer.reason = "The turn was stopped: "+why, event.Stopped
 		return t.control.Handlers.OnStopSignal(ctx)
 	}
-	if err := t.handleAll(t.agent.config.Run(ctx, t.inv.forFunction(t.agent)), t.handleFunctionEvent); err != nil {
+	if err := t.handleEvents(t.agent.config.Run(ctx, t.inv.forFunction(t.agent)), t.handleFunctionEvent); err != nil {
 		return err
 	}
 	if t.answer.reason == event.Stopped && !t.control.Progress.Ended() { // the loop would have run these handlers itself
@@ -67,15 +67,15 @@ func (t *turn) runLoop(ctx context.Context) error {
 		}
 	}
 	t.planner = planning.New(t.inv.Step.Plan)
-	l := t.agent.loop(t.inv)
-	if l.Tools, err = t.planner.Offer(l.Tools); err != nil {
+	l := t.agent.newLoop(t.inv)
+	if l.Tools, err = t.planner.AppendTool(l.Tools); err != nil {
 		return err
 	}
-	return t.handleAll(l.Run(ctx, t.loopInput(system)), t.handleLoopEvent)
+	return t.handleEvents(l.Run(ctx, t.loopInput(system)), t.handleLoopEvent)
 }
 
 // handleEvents passes all events of the agent to handle. Without another reason, the answer's reason is Natural.
-func (t *turn) handleAll(events iter.Seq2[event.Event, error], handle func(event.Event) error) error {
+func (t *turn) handleEvents(events iter.Seq2[event.Event, error], handle func(event.Event) error) error {
 	for e, err := range events {
 		if err != nil {
 			return err
@@ -92,7 +92,7 @@ func (t *turn) handleAll(events iter.Seq2[event.Event, error], handle func(event
 
 // handleLoopEvent emits an event of the loop and copies the answer from it.
 func (t *turn) handleLoopEvent(e event.Event) error {
-	if done, ok := e.Payload.(event.ToolFinished); ok && t.planner.Handle(done) {
+	if done, ok := e.Payload.(event.ToolFinished); ok && t.planner.RecordCall(done) {
 		return t.emit(e) // the planner's tool is not one of the agent's and adds no observation
 	}
 	t.tally.AddEvent(e)
@@ -104,13 +104,13 @@ func (t *turn) handleLoopEvent(e event.Event) error {
 	case event.Answer:
 		t.answer.text, t.answer.reason, t.answer.pending = p.Text, p.Reason, p.Pending
 	case event.ToolFinished:
-		t.control.Progress.AddUsage(t.run.TakeUsage(), true)
+		t.control.Progress.AddUsage(t.scopeRun.TakeUsage(), true)
 	}
 	return t.emit(e) // the loop has passed the event to the control already
 }
 
 // newLoop returns the loop that runs the agent's model and tools.
-func (a *Agent) loop(inv Invocation) loop.Loop {
+func (a *Agent) newLoop(inv Invocation) loop.Loop {
 	c := a.config
 	l := loop.Loop{
 		Model: c.Model, Tools: a.tools, MaxIterations: c.MaxIterations, MaxFailures: c.MaxFailures, Parallel: c.Parallel,
@@ -128,7 +128,7 @@ func (t *turn) loopInput(system string) loop.Input {
 	aside := in.IsSilent || s.Silent // nothing of it stays in the session if the turn breaks off
 	journal := scope.NewJournal(s, in.Calls, aside)
 	input := loop.Input{
-		System: system, Turn: t.control, Choices: s.Routes, AllowedTools: t.planner.Allow(s.Tools),
+		System: system, Turn: t.control, Choices: s.Routes, AllowedTools: t.planner.AllowedTools(s.Tools),
 		IdempotencyKey: journal.Key, RecordFinalReply: in.Branch != "", AllSideCalls: aside, Stop: t.inv.Stop,
 		ID: journal.ID, Agent: s.Agent, Answers: s.Answers, Broker: s.Broker, Budget: s.Budget,
 	}

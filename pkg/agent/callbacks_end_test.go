@@ -167,17 +167,17 @@ func TestTurn_ErrorEndsItAtEveryEvent(t *testing.T) {
 func TestRun_EndsWhenTheReaderStops(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for _, parallel := range []bool{false, true} {
-		all := readUntil(t, parallel, 0)
+		all := readEvents(t, parallel, 0)
 		require.Greater(t, all, 30)
 		for stop := 1; stop <= all; stop++ {
-			require.Equal(t, stop, readUntil(t, parallel, stop))
+			require.Equal(t, stop, readEvents(t, parallel, stop))
 		}
 	}
 }
 
 // readEvents reads events until it has stop of them (0 reads all). It checks that nothing runs afterwards, and
 // returns how many events it read.
-func readUntil(t *testing.T, parallel bool, stop int) (events int) {
+func readEvents(t *testing.T, parallel bool, stop int) (events int) {
 	t.Helper()
 	var mu sync.Mutex
 	ran := 0
@@ -192,7 +192,7 @@ func readUntil(t *testing.T, parallel bool, stop int) (events int) {
 	})
 	c.Parallel = parallel
 	before := 0
-	for _, err := range build(t, c).Run(t.Context(), agent.Invocation{Step: question("hello")}) {
+	for _, err := range build(t, c).Run(t.Context(), agent.Invocation{Step: questionStep("hello")}) {
 		require.NoError(t, err)
 		events++
 		before = ran
@@ -245,7 +245,7 @@ func TestOnComplete_RunsOnlyForAnAnswer(t *testing.T) {
 }
 
 // readAllYAML returns the joined text of all YAML files in a folder.
-func allYAML(t *testing.T, folder string) string {
+func readAllYAML(t *testing.T, folder string) string {
 	t.Helper()
 	var all strings.Builder
 	require.NoError(t, filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
@@ -277,7 +277,7 @@ func TestOnComplete_RunsLastWithTheWholeTurn(t *testing.T) {
 				order = append(order, "on_complete")
 				done = *c
 				transcript, err = c.Transcript()
-				require.Contains(t, allYAML(t, folder), "Found it.", "the log has the turn before")
+				require.Contains(t, readAllYAML(t, folder), "Found it.", "the log has the turn before")
 				return errors.Join(err, c.Memory().Set("done", true))
 			}),
 		},
@@ -296,7 +296,7 @@ func TestOnComplete_RunsLastWithTheWholeTurn(t *testing.T) {
 		require.Contains(t, transcript, text)
 	}
 	require.Equal(t, map[string]any{"done": true}, turn.State)
-	require.Equal(t, changed("done", "true"), messages(turn)[1].State, "emitted before the result")
+	require.Equal(t, stateChange("done", "true"), messages(turn)[1].State, "emitted before the result")
 }
 
 // Req: CO-28
@@ -340,7 +340,7 @@ func TestTurn_AppendsTheAnswerToTheMessages(t *testing.T) {
 
 // A step that chooses a route fails with policy_security if a handler stops the turn. The same holds for a handler
 // answer that names no route. No route is chosen.
-func TestRun_RefusalIsNotARoute(t *testing.T) {
+func TestRun_RejectionByAHandlerIsNotARoute(t *testing.T) {
 	for name, handler := range map[string]hook.Handler{
 		"answer": hook.BeforeAgent(func(context.Context, *hook.Turn) (string, error) { return "Blocked: ask the writer yourself.", nil }),
 		"stop": hook.BeforeLLM(func(_ context.Context, r *hook.LLMRequest) error {
@@ -350,9 +350,9 @@ func TestRun_RefusalIsNotARoute(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := build(t, agent.Config{Model: scripted.New(scripted.Say("writer")), Handlers: []hook.Handler{handler}})
-			step := question("write it")
+			step := questionStep("write it")
 			step.Routes = []string{"writer", "reader"}
-			result, _, err := execute(t.Context(), a, step, quiet)
+			result, _, err := execute(t.Context(), a, step, discardEvents)
 			require.True(t, failure.Is(err, failure.PolicySecurity), "%v", err)
 			require.Empty(t, result.NextAgent)
 		})
@@ -367,7 +367,7 @@ func TestAgent_ClosesPluginsOnceAndMayRunAgain(t *testing.T) {
 		Model:   scripted.New(scripted.Say("one"), scripted.Say("two")),
 		Plugins: []hook.Plugin{{Name: "p", Close: func() error { closed++; return nil }}},
 	})
-	run := a.Run(t.Context(), agent.Invocation{Step: question("hi")})
+	run := a.Run(t.Context(), agent.Invocation{Step: questionStep("hi")})
 	for range 2 {
 		first := true
 		for e, err := range run {

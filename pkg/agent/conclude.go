@@ -37,7 +37,7 @@ type output struct {
 // question (RA-13). An error of a handler is never forgiven, nor an error of a step that another attempt has taken
 // over.
 func (t *turn) isForgivable(err error) bool {
-	if errors.Is(err, errUnread) || hookerror.Is(err) || failure.IsSuperseded(err) || len(t.inv.Step.Routes) > 0 {
+	if errors.Is(err, errReaderStopped) || hookerror.Is(err) || failure.IsSuperseded(err) || len(t.inv.Step.Routes) > 0 {
 		return false
 	}
 	return t.agent.config.hasResultOnFailure()
@@ -133,7 +133,7 @@ func (t *turn) chooseRoute() error {
 		return failure.Newf(failure.PolicySecurity, "agent.Run", "a handler kept agent %s from choosing a route: %s",
 			t.agent.Name(), cmp.Or(t.answer.text, "it ended the turn"))
 	}
-	t.output.result.NextAgent = result.Route(t.inv.Step.Routes, t.answer.text)
+	t.output.result.NextAgent = result.MatchRoute(t.inv.Step.Routes, t.answer.text)
 	t.answer.text = ""
 	return nil
 }
@@ -210,7 +210,7 @@ func (t *turn) lastEvent(err error) event.TurnResult {
 	r.Untrusted = t.control.Turn().Untrusted()
 	r.Step, r.Agent = t.inv.Step.Number, t.agent.Name()
 	r.Iterations, r.Usage = t.tally.Iterations(), t.tally.Usage
-	t.control.Progress.AddUsage(t.run.TakeUsage(), true)
+	t.control.Progress.AddUsage(t.scopeRun.TakeUsage(), true)
 	if t.agent.config.Run == nil { // a failed call has no event, but has used tokens
 		r.Iterations, r.Usage = t.control.Turn().Iteration(), t.control.Turn().Usage()
 	}

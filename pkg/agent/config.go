@@ -130,12 +130,12 @@ func (c *Config) setDefaults() {
 	}
 }
 
-func (c Config) invalid(what string) *failure.Error {
+func (c Config) newInvalidError(what string) *failure.Error {
 	return failure.Newf(failure.AgentValidation, "agent.New", "agent %q is not valid: %s", c.Name, what)
 }
 
 // validate returns a description of each invalid field. The defaults must be set already.
-func (c Config) check() []string {
+func (c Config) validate() []string {
 	var wrong []string
 	expect := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -187,7 +187,7 @@ func repeatedNames(agents []*Agent, seen map[string]bool) []string {
 }
 
 // toolCapabilitiesProblem describes what is wrong with ToolCapabilities (empty if nothing is).
-func (c Config) checkToolCapabilities(tools *tool.Set) string {
+func (c Config) toolCapabilitiesProblem(tools *tool.Set) string {
 	for _, name := range slices.Sorted(maps.Keys(c.ToolCapabilities)) {
 		if _, ok := tools.Find(name); !ok {
 			return fmt.Sprintf("there is no tool %q; there are %s", name, strings.Join(tools.Names(), ", "))

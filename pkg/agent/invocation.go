@@ -25,9 +25,9 @@ type Invocation struct {
 	// MaxIterations overrides the agent's limit (0 keeps the agent's own, CO-6).
 	MaxIterations int
 
-	scope scope.Scope
-	call  int    // number of this call of a Run function
-	key   string // identity of that call, if the journal recorded one
+	scope      scope.Scope
+	callNumber int    // number of this call of a Run function
+	key        string // identity of that call, if the journal recorded one
 }
 
 // Branch returns the path of the running agent, such as "team.writer". The path begins with its outermost parent.
@@ -38,15 +38,15 @@ func (inv Invocation) Branch() string { return inv.scope.Branch }
 // step, and in a turn that continues with pending calls. Pass it to other systems as an idempotency key, so that
 // requested work is done once.
 func (inv Invocation) Key() string {
-	return cmp.Or(inv.key, scope.CallKey(inv.Step, inv.call))
+	return cmp.Or(inv.key, scope.CallKey(inv.Step, inv.callNumber))
 }
 
 // Call returns the number of this call of the agent's Run function among the calls of the step, from 1. Agents
 // that run at the same time have different numbers.
-func (inv Invocation) Call() int { return inv.call }
+func (inv Invocation) Call() int { return inv.callNumber }
 
 // Concurrency returns how many agents may run at the same time at the place of this run, itself included.
-func (inv Invocation) Concurrency() int { return inv.scope.Calls.Concurrent() }
+func (inv Invocation) Concurrency() int { return inv.scope.Calls.LaneCount() }
 
 // Prompt returns the request for an agent that does not see the conversation: the user's last text, then the
 // agent's task, and then the findings of earlier steps.
@@ -66,8 +66,8 @@ func (inv Invocation) Untrusted() string {
 // forFunction returns the invocation that agent a's function gets. Agents that the function runs with it are a's
 // children.
 func (inv Invocation) forFunction(a *Agent) Invocation {
-	inv.scope = inv.scope.Inside(a.Name(), a.config.Guard)
-	inv.call, inv.key = inv.scope.Calls.Next(), ""
+	inv.scope = inv.scope.ForChildren(a.Name(), a.config.Guard)
+	inv.callNumber, inv.key = inv.scope.Calls.Next(), ""
 	if j := inv.Step.Journal; j != nil && !a.isFlow { // a flow does no work of its own that others would repeat
 		inv.key = inv.recordKey(j, a.Name())
 	}
@@ -77,11 +77,11 @@ func (inv Invocation) forFunction(a *Agent) Invocation {
 // recordKey returns the key of a run of a function and records it in the journal. If the journal already has a key
 // of an earlier run, it returns that key.
 func (inv Invocation) recordKey(j execution.Journal, agent string) string {
-	if e, ok := j.Replay(inv.call, execution.Intent); ok && e.Tool == agent && e.Text != "" {
+	if e, ok := j.Replay(inv.callNumber, execution.Intent); ok && e.Tool == agent && e.Text != "" {
 		return e.Text
 	}
 	key := inv.Key()
-	j.Record(execution.Entry{Number: inv.call, Phase: execution.Intent, Tool: agent, Text: key})
+	j.Record(execution.Entry{Number: inv.callNumber, Phase: execution.Intent, Tool: agent, Text: key})
 	return key
 }
 
@@ -99,7 +99,7 @@ func (inv Invocation) info(a *Agent) hook.Info {
 		}
 	}
 	if inv.scope.Branch != "" {
-		info.Branch = inv.scope.Path(a.Name())
+		info.Branch = inv.scope.BranchOf(a.Name())
 	}
 	return info
 }

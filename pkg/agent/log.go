@@ -45,9 +45,9 @@ func openLog(c Config, prompt string) (*sessionlog.Log, error) {
 
 // turnLog writes one turn to the session log. An error while writing does not fail the turn.
 type turnLog struct {
-	agent   *Agent
-	log     *sessionlog.Log // (nil writes nothing)
-	written bool            // the turn, as a whole
+	agent         *Agent
+	log           *sessionlog.Log // (nil writes nothing)
+	isTurnWritten bool            // the turn, as a whole
 }
 
 func newTurnLog(a *Agent) *turnLog { return &turnLog{agent: a, log: a.sessionLog} }
@@ -79,10 +79,10 @@ func (l *turnLog) writeEvent(t *turn, e event.Event) {
 
 // writeTurn writes the turn to the session log, once (CO-53, CO-54).
 func (l *turnLog) writeTurn(t *turn, err error) {
-	if l.log == nil || l.written {
+	if l.log == nil || l.isTurnWritten {
 		return
 	}
-	l.written = true
+	l.isTurnWritten = true
 	done := t.lastEvent(err)
 	l.warn(l.log.WriteTurn(sessionlog.Turn{
 		Session: t.inv.Step.SessionID, Number: t.inv.Step.Turn, Input: briefing.UserPrompt(t.inv.Step), Model: l.agent.Model(),

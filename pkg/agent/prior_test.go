@@ -24,7 +24,7 @@ func TestAgent_ReadsTheTextsOfBranches(t *testing.T) {
 			{Step: 3, Agent: "right", Text: "beside it, right"},
 		},
 	}
-	_, _, err := execute(t.Context(), build(t, agent.Config{Model: model}), step, quiet)
+	_, _, err := execute(t.Context(), build(t, agent.Config{Model: model}), step, discardEvents)
 	require.NoError(t, err)
 	messages := model.Requests()[0].Messages
 	told := messages[len(messages)-1].Text

@@ -42,7 +42,7 @@ func (a *Agent) Run(ctx context.Context, inv Invocation) iter.Seq2[event.Event, 
 		defer cancel()
 		err := withCause(limited, t.runContained(limited, ctx))
 		span(err)
-		if errors.Is(err, errUnread) {
+		if errors.Is(err, errReaderStopped) {
 			return
 		}
 		t.log.writeTurn(t, err)
@@ -78,18 +78,18 @@ func (a *Agent) Execute(ctx context.Context, inv Invocation, emit func(event.Eve
 const userAuthor = "user"
 
 // errReaderStopped reports that the reader of the events has stopped.
-var errUnread = errors.New("the reader of the events has stopped")
+var errReaderStopped = errors.New("the reader of the events has stopped")
 
 // turn is one run of an agent, from its first event to its last.
 type turn struct {
-	agent   *Agent
-	inv     Invocation
-	control *hook.Control
-	run     *scope.Run // what agents inside this one need to know about it
-	log     *turnLog
-	started time.Time
-	emit    func(event.Event) error
-	reading bool // the reader handles an event; its panics are not the agent's
+	agent          *Agent
+	inv            Invocation
+	control        *hook.Control
+	scopeRun       *scope.Run // what agents inside this one need to know about it
+	log            *turnLog
+	started        time.Time
+	emit           func(event.Event) error
+	isReaderActive bool // the reader handles an event; its panics are not the agent's
 
 	tally   result.Tally
 	planner *planning.Planner // (nil when the step does not plan, or a function does)
@@ -99,22 +99,22 @@ type turn struct {
 
 // newTurn returns a run of the agent that has not begun, and its context.
 func (a *Agent) newTurn(ctx context.Context, inv Invocation, yield func(event.Event, error) bool) (*turn, context.Context) {
-	ctx, placed := scope.TakePlace(ctx)
+	ctx, placed := scope.TakeScope(ctx)
 	if placed != nil {
 		inv.scope = *placed
 	}
-	inv.scope = inv.scope.Begin(a.Name(), inv.Store)
+	inv.scope = inv.scope.WithDefaults(a.Name(), inv.Store)
 	t := &turn{agent: a, inv: inv, started: time.Now(), log: newTurnLog(a)}
-	t.run = &scope.Run{
-		Scope: inv.scope.Inside(a.Name(), a.config.Guard), Step: inv.Step, Store: inv.Store, Trace: inv.Trace, Stop: inv.Stop,
+	t.scopeRun = &scope.Run{
+		Scope: inv.scope.ForChildren(a.Name(), a.config.Guard), Step: inv.Step, Store: inv.Store, Trace: inv.Trace, Stop: inv.Stop,
 	}
 	t.emit = func(e event.Event) error {
 		t.log.writeEvent(t, e)
-		t.reading = true
+		t.isReaderActive = true
 		more := yield(e, nil)
-		t.reading = false
+		t.isReaderActive = false
 		if !more {
-			return errUnread
+			return errReaderStopped
 		}
 		return nil
 	}
@@ -134,7 +134,7 @@ func (a *Agent) newTurn(ctx context.Context, inv Invocation, yield func(event.Ev
 // last event (CO-49).
 func (t *turn) runContained(limited, ctx context.Context) (err error) {
 	defer func() {
-		if t.reading {
+		if t.isReaderActive {
 			return
 		}
 		if p := recover(); p != nil {
@@ -164,12 +164,12 @@ func withCause(ctx context.Context, err error) error {
 // runPhases runs the turn up to its last event: the handlers before the agent, the agent, its conclusion, and the
 // handlers after it. limited has the timeout of the agent; ctx does not.
 func (t *turn) runPhases(limited, ctx context.Context) error {
-	ended, err := t.before(limited)
+	ended, err := t.runBeforeHandlers(limited)
 	if ended || err != nil {
 		return err
 	}
 	err = t.runAgent(limited)
-	if refused := t.inv.Step.Budget.Rejection(); refused != nil && ctx.Err() == nil && !errors.Is(err, errUnread) {
+	if refused := t.inv.Step.Budget.Rejection(); refused != nil && ctx.Err() == nil && !errors.Is(err, errReaderStopped) {
 		return refused
 	}
 	if err != nil && (ctx.Err() != nil || !t.isForgivable(err)) {
@@ -181,12 +181,12 @@ func (t *turn) runPhases(limited, ctx context.Context) error {
 	if err := t.conclude(err); err != nil {
 		return err
 	}
-	return t.after(limited)
+	return t.runAfterHandlers(limited)
 }
 
 // runBeforeHandlers emits the user's input and runs the BeforeAgent handlers. It reports true if one of them ended
 // the turn.
-func (t *turn) before(ctx context.Context) (ended bool, err error) {
+func (t *turn) runBeforeHandlers(ctx context.Context) (ended bool, err error) {
 	if t.inv.scope.Branch == "" {
 		prompt := event.UserInput{Turn: t.inv.Step.Turn, Prompt: briefing.UserPrompt(t.inv.Step)}
 		if err := t.control.Events.Forward(event.Event{Author: userAuthor, Payload: prompt}); err != nil {
@@ -214,8 +214,8 @@ func (t *turn) before(ctx context.Context) (ended bool, err error) {
 }
 
 // runAfterHandlers runs the AfterAgent and OnComplete handlers if the turn has a final answer (C-12).
-func (t *turn) after(ctx context.Context) error {
-	if !t.isComplete() {
+func (t *turn) runAfterHandlers(ctx context.Context) error {
+	if !t.hasFinalAnswer() {
 		return t.control.EmitChanges("")
 	}
 	reply, err := t.control.Handlers.AfterAgent(ctx)
@@ -242,7 +242,7 @@ func (t *turn) after(ctx context.Context) error {
 }
 
 // hasFinalAnswer reports whether the turn ended with an answer, so that AfterAgent and OnComplete run.
-func (t *turn) isComplete() bool {
+func (t *turn) hasFinalAnswer() bool {
 	r := t.answer.reason
 	return !t.control.Progress.Ended() && (r == event.Natural || r == event.MaxIterations || r == event.InputRequired)
 }

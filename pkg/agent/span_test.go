@@ -20,7 +20,7 @@ func TestAgent_SpansAreChildrenOfTheCallersSpan(t *testing.T) {
 	provider := trace.NewTracerProvider(trace.WithSpanProcessor(recorded))
 	ctx, caller := provider.Tracer("test").Start(t.Context(), "ExecuteStep")
 	a := build(t, agent.Config{Model: scripted.New(lookupReply("secret"), scripted.Say("It is secret.")), Tools: []tool.Tool{lookup(t)}})
-	_, _, err := execute(ctx, a, question("What is secret?"), quiet)
+	_, _, err := execute(ctx, a, questionStep("What is secret?"), discardEvents)
 	require.NoError(t, err)
 	caller.End()
 

@@ -11,7 +11,7 @@ import (
 // EmitChanges emits one message with the text and with the changes of state and artifacts that no event contains
 // yet. It emits nothing if there are neither changes nor text (AD-6, AD-7).
 func (c *Control) EmitChanges(text string) error {
-	state, artifacts := c.turn.memory.takeDelta()
+	state, artifacts := c.turn.memory.takeUnemitted()
 	if text == "" && len(state) == 0 && len(artifacts) == 0 {
 		return nil
 	}
@@ -19,7 +19,7 @@ func (c *Control) EmitChanges(text string) error {
 }
 
 // Absorb applies the changes of a fork to the memory of the turn. The next event of the turn contains them.
-func (c *Control) Absorb(fork *Memory) { c.turn.memory.absorb(fork) }
+func (c *Control) Absorb(fork *Memory) { c.turn.memory.joinUnemitted(fork) }
 
 // TakeUnjournaled returns the changes of state that the journal does not have yet: the keys that were set, and the
 // keys that were removed. It returns each change once.

@@ -66,7 +66,7 @@ func New(s Start) *Control {
 		t.config = ownership.NewConfig(s.Info.Agent, "")
 	}
 	t.state, t.config = t.state.WithRejectionHandler(t.events.AddViolation), t.config.WithRejectionHandler(t.events.AddViolation)
-	t.memory.onViolation(t.events.AddViolation)
+	t.memory.setViolationHandler(t.events.AddViolation)
 	set := s.Handlers
 	if set == nil {
 		set = &Set{}
@@ -88,10 +88,10 @@ func (c *Control) SetAsk(ask func(context.Context, llm.Request) (conversation.Me
 }
 
 // MissingLogin returns the credential that the call is waiting for, or nil if it lacks none.
-func (c *Control) MissingLogin(call *Call) *execution.Login { return call.wait.Login }
+func (c *Control) MissingLogin(call *Call) *execution.Login { return call.wait.MissingLogin }
 
 // SetWait prepares a call before its handlers run. It sets whether the call may wait, whether it waited or ran in
 // an earlier attempt, and the answer that this turn brought.
 func (c *Control) SetWait(call *Call, allowed, passed bool, answer execution.Answer) {
-	call.wait = callWait{CanContinue: allowed, WaitedOrRan: passed, Answer: answer}
+	call.wait = waitSetting{CanContinue: allowed, WaitedOrRan: passed, Answer: answer}
 }

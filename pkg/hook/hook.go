@@ -36,9 +36,9 @@ import (
 
 // Handler handles one event. Create it with the function named after the event, such as BeforeLLM.
 type Handler struct {
-	event   string
-	add     func(*Set, handlerName)
-	missing bool // the author passed no function
+	event         string
+	add           func(*Set, handlerName)
+	hasNoFunction bool // the author passed no function
 }
 
 // Plugin is a list of handlers that belong together.
@@ -114,7 +114,7 @@ func NewSet(plugins []Plugin, own []Handler) (*Set, error) {
 			if h.add == nil {
 				return wrong("%s: handler %d belongs to no event; make it with a function of package hook, such as hook.AfterTools", of, i+1)
 			}
-			if h.missing {
+			if h.hasNoFunction {
 				return wrong("%s: handler %d, of %s, has no function", of, i+1, h.event)
 			}
 			h.add(s, handlerName{h.event, plugin})

@@ -50,20 +50,20 @@ type Memory struct {
 	actor  string
 	stored *storedState
 
-	mu          sync.Mutex
-	base        map[string]json.RawMessage // changes that a fork inherited
-	changes     map[string]json.RawMessage // made by the turn so far; an empty value removes the key
-	delta       map[string]json.RawMessage // changes that no event contains yet
-	unjournaled map[string]json.RawMessage // changes that the journal does not have yet
-	artifacts   map[string]int             // saved versions that no event contains yet
-	violated    func(*failure.Error)       // receives rejected writes (nil ignores them)
+	mu                 sync.Mutex
+	inherited          map[string]json.RawMessage // changes that a fork inherited
+	changes            map[string]json.RawMessage // made by the turn so far; an empty value removes the key
+	unemitted          map[string]json.RawMessage // changes that no event contains yet
+	unjournaled        map[string]json.RawMessage // changes that the journal does not have yet
+	unemittedArtifacts map[string]int             // saved versions that no event contains yet
+	violated           func(*failure.Error)       // receives rejected writes (nil ignores them)
 }
 
 // storedState caches the state in the store. A turn reads it once and shares it with all forks of its memory.
 type storedState struct {
-	mu        sync.Mutex
-	values    map[string]json.RawMessage // nil until they are read
-	untrusted string                     // source of untrusted text in the values
+	mu              sync.Mutex
+	values          map[string]json.RawMessage // nil until they are read
+	untrustedSource string                     // source of untrusted text in the values
 }
 
 // NewMemory returns a memory backed by store for a turn of the agent named actor. A nil store has no state and no
@@ -78,9 +78,9 @@ func (m *Memory) Fork(actor string) *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	base := map[string]json.RawMessage{}
-	maps.Copy(base, m.base)
+	maps.Copy(base, m.inherited)
 	maps.Copy(base, m.changes)
-	return &Memory{store: m.store, actor: actor, stored: m.stored, base: base, violated: m.violated}
+	return &Memory{store: m.store, actor: actor, stored: m.stored, inherited: base, violated: m.violated}
 }
 
 // Join applies the changes of a fork without emitting them, because the agent with the fork has emitted them
@@ -95,20 +95,20 @@ func (m *Memory) Join(fork *Memory) {
 }
 
 // joinUnemitted applies the changes of a fork as if they were made here: the next event contains them.
-func (m *Memory) absorb(fork *Memory) {
+func (m *Memory) joinUnemitted(fork *Memory) {
 	fork.mu.Lock()
-	changes, artifacts := maps.Clone(fork.changes), maps.Clone(fork.artifacts)
+	changes, artifacts := maps.Clone(fork.changes), maps.Clone(fork.unemittedArtifacts)
 	fork.mu.Unlock()
 	if len(changes) > 0 {
 		m.apply(changes)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.artifacts == nil {
-		m.artifacts = artifacts
+	if m.unemittedArtifacts == nil {
+		m.unemittedArtifacts = artifacts
 		return
 	}
-	maps.Copy(m.artifacts, artifacts)
+	maps.Copy(m.unemittedArtifacts, artifacts)
 }
 
 // merge copies changes into a map, which it creates if it is nil.
@@ -126,7 +126,7 @@ func (m *Memory) Get(ctx context.Context, key string) (json.RawMessage, error) {
 	defer m.mu.Unlock()
 	value, ok := m.changes[key]
 	if !ok {
-		value, ok = m.base[key]
+		value, ok = m.inherited[key]
 	}
 	if !ok && !strings.HasPrefix(key, tempPrefix) {
 		stored, err := m.load(ctx)
@@ -146,7 +146,7 @@ func (m *Memory) Get(ctx context.Context, key string) (json.RawMessage, error) {
 func (m *Memory) Untrusted() string {
 	m.stored.mu.Lock()
 	defer m.stored.mu.Unlock()
-	return m.stored.untrusted
+	return m.stored.untrustedSource
 }
 
 // Read decodes the JSON of a key into the value that into points to. It returns the errors of Get, and an error if
@@ -169,15 +169,15 @@ func (m *Memory) Set(key string, value any) error {
 	if err != nil {
 		return failure.Newf(failure.UserInvalidInput, "hook.Memory", "state %q: the value cannot be written as JSON", key).Because(err)
 	}
-	return m.change(key, text)
+	return m.requestChange(key, text)
 }
 
 // Delete requests the removal of a key.
-func (m *Memory) Delete(key string) error { return m.change(key, nil) }
+func (m *Memory) Delete(key string) error { return m.requestChange(key, nil) }
 
 // requestChange checks the owner of a key and applies the change to this memory. A key without an ownership rule
 // belongs to the session from then on (C-18).
-func (m *Memory) change(key string, value json.RawMessage) error {
+func (m *Memory) requestChange(key string, value json.RawMessage) error {
 	if owner, declared := ownership.OwnerOf(key); declared && owner != ownership.Memory && !strings.HasPrefix(key, tempPrefix) {
 		return m.rejectWrite(ownership.Violation("hook.Memory", key, owner, m.actor))
 	}
@@ -187,7 +187,7 @@ func (m *Memory) change(key string, value json.RawMessage) error {
 
 // setViolationHandler sets the function that receives rejected writes. Agents of one flow may share a memory. Then
 // the first handler receives the rejected writes of all of them.
-func (m *Memory) onViolation(report func(*failure.Error)) {
+func (m *Memory) setViolationHandler(report func(*failure.Error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.violated == nil {
@@ -210,7 +210,7 @@ func (m *Memory) apply(changes map[string]json.RawMessage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	merge(&m.changes, changes)
-	merge(&m.delta, changes)
+	merge(&m.unemitted, changes)
 	merge(&m.unjournaled, changes)
 }
 
@@ -227,10 +227,10 @@ func (m *Memory) SaveArtifact(ctx context.Context, name, mediaType string, conte
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.artifacts == nil {
-		m.artifacts = map[string]int{}
+	if m.unemittedArtifacts == nil {
+		m.unemittedArtifacts = map[string]int{}
 	}
-	m.artifacts[name] = version
+	m.unemittedArtifacts[name] = version
 	return version, nil
 }
 
@@ -265,7 +265,7 @@ func (m *Memory) load(ctx context.Context) (map[string]json.RawMessage, error) {
 	if state == nil {
 		state = map[string]json.RawMessage{}
 	}
-	m.stored.values, m.stored.untrusted = state, untrusted
+	m.stored.values, m.stored.untrustedSource = state, untrusted
 	return state, nil
 }
 
@@ -274,11 +274,11 @@ func (m *Memory) missingError(what string) error {
 }
 
 // takeUnemitted returns the changes that no event contains yet. It returns each change once.
-func (m *Memory) takeDelta() (state map[string]json.RawMessage, artifacts map[string]int) {
+func (m *Memory) takeUnemitted() (state map[string]json.RawMessage, artifacts map[string]int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	state, artifacts = m.delta, m.artifacts
-	m.delta, m.artifacts = nil, nil
+	state, artifacts = m.unemitted, m.unemittedArtifacts
+	m.unemitted, m.unemittedArtifacts = nil, nil
 	return state, artifacts
 }
 
@@ -293,7 +293,7 @@ func (m *Memory) snapshot() map[string]json.RawMessage {
 func (m *Memory) revert(to map[string]json.RawMessage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.changes, m.delta, m.unjournaled, m.artifacts = to, nil, nil, nil
+	m.changes, m.unemitted, m.unjournaled, m.unemittedArtifacts = to, nil, nil, nil
 }
 
 // takeUnjournaled returns the changes that the journal does not have yet. It returns each change once.

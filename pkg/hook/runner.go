@@ -14,13 +14,13 @@ type runner struct {
 	set *Set
 }
 
-func (r *runner) turn(ctx context.Context, all []boundHandler[turnFunc]) error {
+func (r *runner) runTurnHandlers(ctx context.Context, all []boundHandler[turnFunc]) error {
 	return r.orEventError(run(r.t, all, func(fn turnFunc) error { return fn(ctx, r.t) }))
 }
 
 // runReplyHandlers runs handlers that may return a text. It stops at the first text, error or Turn.End (AD-3). The
 // state changes of all these handlers form one delta, and an error drops it (AD-5a, AD-18).
-func (r *runner) reply(ctx context.Context, all []boundHandler[replyFunc]) (text string, err error) {
+func (r *runner) runReplyHandlers(ctx context.Context, all []boundHandler[replyFunc]) (text string, err error) {
 	before := r.t.memory.snapshot()
 	for _, h := range all {
 		if err := r.t.recoverPanic(func() (err error) { text, err = h.fn(ctx, r.t); return err }); err != nil {
@@ -36,7 +36,7 @@ func (r *runner) reply(ctx context.Context, all []boundHandler[replyFunc]) (text
 
 // BeforeAgent runs the BeforeAgent handlers and returns the first text. A text ends the turn (AD-4).
 func (r *runner) BeforeAgent(ctx context.Context) (string, error) {
-	text, err := r.reply(ctx, r.set.turn.beforeAgent)
+	text, err := r.runReplyHandlers(ctx, r.set.turn.beforeAgent)
 	if text != "" || err != nil {
 		r.t.progress.End()
 	}
@@ -45,27 +45,27 @@ func (r *runner) BeforeAgent(ctx context.Context) (string, error) {
 
 // AfterAgent runs the AfterAgent handlers and returns the first text. A text does not end the turn (C-29).
 func (r *runner) AfterAgent(ctx context.Context) (string, error) {
-	return r.reply(ctx, r.set.turn.afterAgent)
+	return r.runReplyHandlers(ctx, r.set.turn.afterAgent)
 }
 
 // AfterUserInput runs the handlers that follow the user's message.
 func (r *runner) AfterUserInput(ctx context.Context) error {
-	return r.turn(ctx, r.set.turn.afterUserInput)
+	return r.runTurnHandlers(ctx, r.set.turn.afterUserInput)
 }
 
 // BeforeIteration runs the handlers that precede an iteration.
 func (r *runner) BeforeIteration(ctx context.Context) error {
-	return r.turn(ctx, r.set.iteration.before)
+	return r.runTurnHandlers(ctx, r.set.iteration.before)
 }
 
 // AfterIteration runs the handlers that follow an iteration.
 func (r *runner) AfterIteration(ctx context.Context) error {
-	return r.turn(ctx, r.set.iteration.after)
+	return r.runTurnHandlers(ctx, r.set.iteration.after)
 }
 
 // OnStopSignal runs the handlers of a turn that stops on request.
 func (r *runner) OnStopSignal(ctx context.Context) error {
-	return r.turn(ctx, r.set.turn.onStopSignal)
+	return r.runTurnHandlers(ctx, r.set.turn.onStopSignal)
 }
 
 // BeforeLLM runs the BeforeLLM handlers until one of them responds in place of the model.

@@ -43,7 +43,7 @@ type Call struct {
 	Duration time.Duration    // of the tool alone, without handlers
 	Until    time.Time        // when a waiting call counts as denied; set by Wait
 
-	wait callWait
+	wait waitSetting
 }
 
 // Answer sets the tool's result, so that the tool does not run (AD-31).

@@ -20,7 +20,7 @@ func (c *Call) CanWait() bool { return c.wait.CanContinue }
 // When the turn continues, the handlers run again and call Wait again. An allowed call then proceeds, and a denied
 // one does not run. So a handler needs to store nothing. A call that cannot wait is refused.
 func (c *Call) Wait(reason string, until time.Time) {
-	if c.Status == event.ToolWaiting && c.wait.Login != nil && c.Text == "" && !c.wait.WaitedOrRan && !c.wait.Proceeds() {
+	if c.Status == event.ToolWaiting && c.wait.MissingLogin != nil && c.Text == "" && !c.wait.WaitedOrRan && !c.wait.Proceeds() {
 		c.Text, c.Until = reason, until // one answer covers the login and the approval
 		return
 	}
@@ -41,13 +41,13 @@ func (c *Call) Wait(reason string, until time.Time) {
 // When the turn continues, the handlers run again. They and the tool find the credential, and nothing else does. A
 // tool declares what it needs with tool.WithLogin.
 func (c *Call) Login(ctx context.Context, login execution.Login) {
-	if c.Status != "" && c.Status != event.ToolWaiting || c.wait.WaitedOrRan || c.wait.Login != nil {
+	if c.Status != "" && c.Status != event.ToolWaiting || c.wait.WaitedOrRan || c.wait.MissingLogin != nil {
 		return
 	}
 	if _, ok := execution.Credential(ctx, login.Name); ok {
 		return
 	}
-	c.Status, c.wait.Login = event.ToolWaiting, &login
+	c.Status, c.wait.MissingLogin = event.ToolWaiting, &login
 }
 
 // Answered returns the answer that this turn brought for the call. It reports false if there is none, because the
@@ -58,7 +58,7 @@ func (c *Call) Answered() (execution.Answer, bool) {
 
 // DenialText returns the sentence that tells the model that the user does not allow the tool, with the reason if
 // there is one.
-func (c *Call) Denied(reason string) string {
+func (c *Call) DenialText(reason string) string {
 	if reason == "" {
 		return "the user does not allow " + c.Name + "."
 	}
@@ -67,8 +67,8 @@ func (c *Call) Denied(reason string) string {
 
 // Allow records that a person has allowed this call with its current arguments, so the guard does not ask for
 // approval (S14). Use it in a handler that asks within the turn. An answer to Wait needs no Allow.
-func (c *Call) Allow() { c.wait.Approved = true }
+func (c *Call) Allow() { c.wait.ApprovedInTurn = true }
 
 // Allowed reports whether a person has allowed the call, either through Allow or through the answer that this turn
 // brought.
-func (c *Call) Allowed() bool { return c.wait.Approved || c.wait.Proceeds() }
+func (c *Call) Allowed() bool { return c.wait.ApprovedInTurn || c.wait.Proceeds() }

@@ -28,24 +28,24 @@ func EffectOf(t Tool) execution.Effect {
 //
 // A tool that is Idempotent finds its key with IdempotencyKey.
 func With(effect execution.Effect, t Tool) Tool {
-	return wrapped(decorated{Tool: t, effect: effect}, t)
+	return newDecoratedTool(decoratedTool{Tool: t, effect: effect}, t)
 }
 
-func wrapped(w decorated, t Tool) Tool {
+func newDecoratedTool(w decoratedTool, t Tool) Tool {
 	if s, ok := t.(Starter); ok {
 		return &decoratedStarter{w, s}
 	}
 	return &w
 }
 
-type decorated struct {
+type decoratedTool struct {
 	Tool
 	effect execution.Effect // (empty means the effect of the inner tool)
 	login  *execution.Login // required credential (nil means the login of the inner tool)
 	scope  *Scope           // (nil means the scope of the inner tool)
 }
 
-func (d *decorated) Effect() execution.Effect {
+func (d *decoratedTool) Effect() execution.Effect {
 	if d.effect == "" {
 		return EffectOf(d.Tool)
 	}
@@ -54,21 +54,21 @@ func (d *decorated) Effect() execution.Effect {
 
 // decoratedStarter decorates a tool that also implements Starter.
 type decoratedStarter struct {
-	decorated
+	decoratedTool
 	Starter
 }
 
-type keyOfCall struct{}
+type idempotencyKey struct{}
 
 // ContextWithIdempotencyKey returns a context in which IdempotencyKey returns key. Callers of tools use it.
-func Keyed(ctx context.Context, key string) context.Context {
-	return context.WithValue(ctx, keyOfCall{}, key)
+func ContextWithIdempotencyKey(ctx context.Context, key string) context.Context {
+	return context.WithValue(ctx, idempotencyKey{}, key)
 }
 
 // IdempotencyKey returns the key of the current call. It is the same when the successor of a lost worker repeats
 // the call, and different for every other call. Pass it on to the system that the tool calls. It is empty outside
 // of a step.
 func IdempotencyKey(ctx context.Context) string {
-	key, _ := ctx.Value(keyOfCall{}).(string)
+	key, _ := ctx.Value(idempotencyKey{}).(string)
 	return key
 }

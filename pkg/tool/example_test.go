@@ -83,7 +83,7 @@ func ExampleIdempotencyKey() {
 		return
 	}
 	pay = tool.With(execution.Idempotent, pay)
-	call(tool.Keyed(context.Background(), "turn-1/2"), pay, `{}`) // the loop does so
+	call(tool.ContextWithIdempotencyKey(context.Background(), "turn-1/2"), pay, `{}`) // the loop does so
 	// Output:
 	// paid under turn-1/2
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // noDescriptionText is the error text for a tool without a description.
-const noDescription = "the description is empty; the model chooses tools by it"
+const noDescriptionText = "the description is empty; the model chooses tools by it"
 
 // MaxResult is the maximum size, in bytes, of a tool result that the model reads. Longer results are cut, and the
 // text says so.
@@ -34,12 +34,12 @@ func Func[In, Out any](name, description string, fn func(context.Context, In) (O
 		return failure.Newf(failure.AgentValidation, "tool.Func", "tool %s: %s", name, what)
 	}
 	if strings.TrimSpace(description) == "" {
-		return nil, invalid(noDescription)
+		return nil, invalid(noDescriptionText)
 	}
 	if fn == nil {
 		return nil, invalid("there is no function")
 	}
-	schema, text, err := infer(reflect.TypeFor[In]())
+	schema, text, err := inferSchema(reflect.TypeFor[In]())
 	if err != nil {
 		return nil, invalid(err.Error()).Because(err)
 	}
@@ -84,7 +84,7 @@ func (t *funcTool[In, Out]) encode(out Out) (string, error) {
 		return "", failure.Newf(failure.AgentLogic, "tool.Call",
 			"%s did run, but its result is no JSON: %s; return finite numbers, and nothing that holds itself", t.spec.Name, err).Because(err)
 	}
-	return Bounded(strings.TrimSuffix(text.String(), "\n")), nil
+	return TruncateResult(strings.TrimSuffix(text.String(), "\n")), nil
 }
 
 // decode checks the arguments against the schema and decodes them into the argument type.
@@ -95,7 +95,7 @@ func (t *funcTool[In, Out]) decode(args json.RawMessage) (In, error) {
 		return in, err
 	}
 	if err := json.Unmarshal(args, &in); err != nil {
-		return in, t.schema.rejectArguments(t.spec.Name, err.Error(), args)
+		return in, t.schema.newArgumentsError(t.spec.Name, err.Error(), args)
 	}
 	return in, nil
 }

@@ -19,17 +19,17 @@ import (
 // Its name has 1 to 64 letters, digits, dots, hyphens and underscores. A tool that its client runs, or that is an
 // agent, cannot have a login.
 func WithLogin(login execution.Login, t Tool) Tool {
-	return wrapped(decorated{Tool: t, effect: EffectOf(t), login: &login}, t)
+	return newDecoratedTool(decoratedTool{Tool: t, effect: EffectOf(t), login: &login}, t)
 }
 
 // LoginOf returns the credential that a tool requires, also if the login was declared inside With or Within.
 func LoginOf(t Tool) (execution.Login, bool) {
-	var w *decorated
+	var w *decoratedTool
 	switch t := t.(type) {
-	case *decorated:
+	case *decoratedTool:
 		w = t
 	case *decoratedStarter:
-		w = &t.decorated
+		w = &t.decoratedTool
 	default:
 		return execution.Login{}, false
 	}
@@ -52,7 +52,7 @@ func (r *rejectedLoginError) Error() string {
 
 // RejectedLogin returns the name of the rejected credential if err came from LoginRejected. Otherwise it reports
 // false.
-func Rejected(err error) (string, bool) {
+func RejectedLogin(err error) (string, bool) {
 	if r, ok := errors.AsType[*rejectedLoginError](err); ok {
 		return r.name, true
 	}
@@ -68,7 +68,7 @@ const (
 var loginName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
 // loginProblem describes what is wrong with a login. It returns an empty text for a valid one.
-func checkLogin(l execution.Login) string {
+func loginProblem(l execution.Login) string {
 	at, err := url.Parse(l.URL)
 	switch {
 	case !loginName.MatchString(l.Name):

@@ -35,8 +35,8 @@ func Progress(ctx context.Context, done, total float64, message string) {
 		fraction = min(fraction, 1)
 		report.Fraction = &fraction
 	}
-	if (report.Fraction != nil || message != "") && r.limit.Allow() {
-		r.tell(report)
+	if (report.Fraction != nil || message != "") && r.limiter.Allow() {
+		r.send(report)
 	}
 }
 
@@ -44,12 +44,12 @@ type reporterKey struct{}
 
 // reporter limits and forwards the progress reports of one call.
 type reporter struct {
-	limit *rate.Limiter
-	tell  func(Report)
+	limiter *rate.Limiter
+	send    func(Report)
 }
 
 // ContextWithReporter returns a context for a call, in which Progress passes its reports to tell. tell must not
 // block and may be called by several goroutines.
-func Reporting(ctx context.Context, tell func(Report)) context.Context {
+func ContextWithReporter(ctx context.Context, tell func(Report)) context.Context {
 	return context.WithValue(ctx, reporterKey{}, &reporter{rate.NewLimiter(rate.Every(time.Second/MaxProgress), 1), tell})
 }

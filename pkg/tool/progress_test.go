@@ -18,7 +18,7 @@ func TestProgress_ReportsTheFraction(t *testing.T) {
 	tool.Progress(t.Context(), 1, 2, "without a watcher")
 	synctest.Test(t, func(t *testing.T) {
 		var told []tool.Report
-		ctx := tool.Reporting(t.Context(), func(r tool.Report) { told = append(told, r) })
+		ctx := tool.ContextWithReporter(t.Context(), func(r tool.Report) { told = append(told, r) })
 		for _, r := range []struct {
 			done, total float64
 			message     string
@@ -38,7 +38,7 @@ func TestProgress_IsBounded(t *testing.T) {
 		var mu sync.Mutex
 		told := map[string]int{}
 		call := func(name string) context.Context {
-			return tool.Reporting(t.Context(), func(tool.Report) {
+			return tool.ContextWithReporter(t.Context(), func(tool.Report) {
 				mu.Lock()
 				defer mu.Unlock()
 				told[name]++

@@ -20,6 +20,6 @@ func Quotes(ctx context.Context, source string) {
 
 // ContextWithQuoteHandler returns a context for a call, in which Quotes passes its source to heard. heard may be
 // called by several goroutines. Callers of tools use it.
-func Quoting(ctx context.Context, heard func(source string)) context.Context {
+func ContextWithQuoteHandler(ctx context.Context, heard func(source string)) context.Context {
 	return context.WithValue(ctx, quoteKey{}, heard)
 }

@@ -20,7 +20,7 @@ import (
 type Schema struct{ resolved *jsonschema.Resolved }
 
 // maxSchemaParts is the maximum number of parts of a schema. A part counts as often as it is referenced.
-const maxSchema = 20_000
+const maxSchemaParts = 20_000
 
 // NewSchema parses a JSON Schema of draft 2020-12 or 7. The schema may reference neither other schemas nor itself.
 // It may come from an untrusted server, so its size is limited. Otherwise a schema that contains itself, or whose
@@ -45,12 +45,12 @@ func NewSchema(text json.RawMessage) (*Schema, error) {
 type schemaWalk struct {
 	root           any
 	openReferences []string // references on the current path, to detect cycles
-	visited        int
+	visitedCount   int
 }
 
 func (w *schemaWalk) visit(part any) error {
-	if w.visited++; w.visited > maxSchema {
-		return fmt.Errorf("the schema has more than %d parts", maxSchema)
+	if w.visitedCount++; w.visitedCount > maxSchemaParts {
+		return fmt.Errorf("the schema has more than %d parts", maxSchemaParts)
 	}
 	switch part := part.(type) {
 	case []any:
@@ -69,7 +69,7 @@ func (w *schemaWalk) visit(part any) error {
 			if !isRef {
 				continue
 			}
-			if err := w.follow(ref); err != nil {
+			if err := w.followReference(ref); err != nil {
 				return err
 			}
 		}
@@ -77,7 +77,7 @@ func (w *schemaWalk) visit(part any) error {
 	return nil
 }
 
-func (w *schemaWalk) follow(ref string) error {
+func (w *schemaWalk) followReference(ref string) error {
 	path, ok := strings.CutPrefix(ref, "#")
 	if !ok || path != "" && path[0] != '/' {
 		return fmt.Errorf("the schema refers to %q, and only references such as #/$defs/name are followed", ref)
@@ -117,16 +117,16 @@ func (s *Schema) Check(tool string, args json.RawMessage) (json.RawMessage, erro
 	}
 	var object map[string]any
 	if err := json.Unmarshal(args, &object); err != nil {
-		return nil, s.rejectArguments(tool, "they are not a JSON object", nil).Because(err)
+		return nil, s.newArgumentsError(tool, "they are not a JSON object", nil).Because(err)
 	}
 	if err := s.resolved.Validate(object); err != nil {
-		return nil, s.rejectArguments(tool, err.Error(), args)
+		return nil, s.newArgumentsError(tool, err.Error(), args)
 	}
 	return args, nil
 }
 
 // newArgumentsError returns the error for invalid arguments, with a hint that describes the required form.
-func (s *Schema) rejectArguments(tool, why string, args json.RawMessage) *failure.Error {
+func (s *Schema) newArgumentsError(tool, why string, args json.RawMessage) *failure.Error {
 	return failure.Newf(failure.AgentValidation, "tool.Call", "the arguments of %s do not fit: %s %s", tool, why, s.Hint(args))
 }
 
@@ -137,12 +137,12 @@ func (s *Schema) Hint(args json.RawMessage) string {
 	_ = json.Unmarshal(args, &provided) // arguments that are not an object provide no parameter
 	schema := s.resolved.Schema()
 	return fmt.Sprintf("(required: %s; all: %s; provided: %s)",
-		list(slices.Sorted(slices.Values(schema.Required))),
-		list(slices.Sorted(maps.Keys(schema.Properties))),
-		list(slices.Sorted(maps.Keys(provided))))
+		joinNames(slices.Sorted(slices.Values(schema.Required))),
+		joinNames(slices.Sorted(maps.Keys(schema.Properties))),
+		joinNames(slices.Sorted(maps.Keys(provided))))
 }
 
-func list(names []string) string {
+func joinNames(names []string) string {
 	if len(names) == 0 {
 		return "none"
 	}
@@ -151,7 +151,7 @@ func list(names []string) string {
 
 // TruncateResult cuts a result to at most MaxResult bytes. A result that was cut ends with a note that says so
 // (CO-39).
-func Bounded(text string) string {
+func TruncateResult(text string) string {
 	if len(text) <= MaxResult {
 		return text
 	}

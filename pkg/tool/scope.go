@@ -36,7 +36,7 @@ func ScopeOf(t Tool) (Scope, bool) {
 		return s.Scope(), true
 	}
 	switch t := t.(type) {
-	case *decorated:
+	case *decoratedTool:
 		return t.within()
 	case *decoratedStarter:
 		return t.within()
@@ -45,7 +45,7 @@ func ScopeOf(t Tool) (Scope, bool) {
 	}
 }
 
-func (d *decorated) within() (Scope, bool) {
+func (d *decoratedTool) within() (Scope, bool) {
 	if d.scope != nil {
 		return *d.scope, true
 	}
@@ -56,7 +56,7 @@ func (d *decorated) within() (Scope, bool) {
 //
 //	tool.Within(tool.Scope{Untrusted: true}, tool.With(execution.Read, inbox))
 func Within(scope Scope, t Tool) Tool {
-	return wrapped(decorated{Tool: t, scope: &scope}, t)
+	return newDecoratedTool(decoratedTool{Tool: t, scope: &scope}, t)
 }
 
 // Guarded reports whether the guard applies to a tool once its turn has read untrusted text. It applies to tools

@@ -32,7 +32,7 @@ func NewSet(tools ...Tool) (*Set, error) {
 				"two tools are named %q: rename one", name)
 		}
 		if login, ok := LoginOf(t); ok {
-			if wrong := checkLogin(login); wrong != "" {
+			if wrong := loginProblem(login); wrong != "" {
 				return nil, failure.Newf(failure.AgentValidation, "tool.NewSet", "tool %s: the login that it needs: %s", name, wrong)
 			}
 		}

@@ -102,7 +102,7 @@ func TestSet_KeepsOrderAndRejectsDuplicates(t *testing.T) {
 }
 
 // Req: LP-16
-func TestClient_NeverRunsHere(t *testing.T) {
+func TestClient_CallAlwaysFails(t *testing.T) {
 	schema := json.RawMessage(`{"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}`)
 	made, err := tool.Client("open", "Opens a file.", schema)
 	require.NoError(t, err)

@@ -68,7 +68,7 @@ func (t Turn) Kinds() []string {
 }
 
 // addEvent adds an event to the outcome of the turn.
-func (t *Turn) add(e event.Event) {
+func (t *Turn) addEvent(e event.Event) {
 	t.Events = append(t.Events, e)
 	switch p := e.Payload.(type) {
 	case event.ToolFinished:

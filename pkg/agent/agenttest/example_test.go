@@ -35,16 +35,16 @@ func forecaster(script ...scripted.Reply) *agent.Agent {
 }
 
 // printingT is a T that prints failures.
-type console struct{}
+type printingT struct{}
 
-func (console) Helper()                           {}
-func (console) Context() context.Context          { return context.Background() }
-func (console) Cleanup(func())                    {}
-func (console) Fatalf(format string, args ...any) { fmt.Fprintf(os.Stdout, format+"\n", args...) }
+func (printingT) Helper()                           {}
+func (printingT) Context() context.Context          { return context.Background() }
+func (printingT) Cleanup(func())                    {}
+func (printingT) Fatalf(format string, args ...any) { fmt.Fprintf(os.Stdout, format+"\n", args...) }
 
 // One turn with a scripted model. In a real test, t is the *testing.T.
 func ExampleRun() {
-	var t console
+	var t printingT
 	turn := agenttest.Run(t, forecaster(
 		scripted.Call(conversation.ToolCall{Name: "weather", Arguments: `{"name": "Oslo"}`}),
 		scripted.Say("No, it is sunny."),
@@ -56,7 +56,7 @@ func ExampleRun() {
 
 // Several turns of one session. Each turn sees the state that earlier turns changed.
 func ExampleSession_Say() {
-	var t console
+	var t printingT
 	s := agenttest.NewSession(t, forecaster(
 		scripted.Say("Where?"),
 		scripted.Call(conversation.ToolCall{Name: "weather", Arguments: `{"name": "Bergen"}`}),
@@ -91,7 +91,7 @@ func clerk(script ...scripted.Reply) *agent.Agent {
 
 // A turn waits for an approval, and the next one continues with the answer.
 func ExampleSession_Approve() {
-	var t console
+	var t printingT
 	s := agenttest.NewSession(t, clerk(
 		scripted.Call(conversation.ToolCall{Name: "send_mail"}, conversation.ToolCall{Name: "send_mail"}),
 		scripted.Say("Sent one."),
@@ -110,7 +110,7 @@ func ExampleSession_Approve() {
 
 // A turn that fails, and a turn with a changed invocation.
 func ExampleSession_Try() {
-	var t console
+	var t printingT
 	s := agenttest.NewSession(t, forecaster(scripted.Call(conversation.ToolCall{Name: "weather", Arguments: `{"name": "Oslo"}`})))
 	turn := s.Try("Do I need an umbrella?", func(inv *agent.Invocation) { inv.MaxIterations = 1 })
 	fmt.Fprintln(os.Stdout, turn.Result.Reason, turn.Warnings[0].Message)

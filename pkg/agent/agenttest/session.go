@@ -103,14 +103,14 @@ func (s *Session) Try(text string, change ...func(*agent.Invocation)) Turn {
 // fails, or if no call waits for an approval.
 func (s *Session) Approve() Turn {
 	s.t.Helper()
-	return s.decide(execution.Answer{Verdict: execution.Approve})
+	return s.answerAllApprovals(execution.Answer{Verdict: execution.Approve})
 }
 
 // Deny denies all calls that wait for an approval, with a reason, and runs the turn that continues. It fails the
 // test as Approve does.
 func (s *Session) Deny(reason string) Turn {
 	s.t.Helper()
-	return s.decide(execution.Answer{Verdict: execution.Deny, Text: reason})
+	return s.answerAllApprovals(execution.Answer{Verdict: execution.Deny, Text: reason})
 }
 
 // Answer answers pending calls and runs the turn that continues. Each answer has the ID of a call in Turn.Pending.
@@ -118,7 +118,7 @@ func (s *Session) Deny(reason string) Turn {
 // turn fails or if an answer does not match a pending call.
 func (s *Session) Answer(answers ...execution.Answer) Turn {
 	s.t.Helper()
-	info := s.info()
+	info := s.storedInfo()
 	settled, err := pendingcall.CheckAnswers(info.Pending, answers, time.Now())
 	if err != nil {
 		s.t.Fatalf("answer: %v", err)
@@ -130,10 +130,10 @@ func (s *Session) Answer(answers ...execution.Answer) Turn {
 }
 
 // answerAllApprovals gives the same answer to all calls that wait for an approval.
-func (s *Session) decide(answer execution.Answer) Turn {
+func (s *Session) answerAllApprovals(answer execution.Answer) Turn {
 	s.t.Helper()
 	var answers []execution.Answer
-	for _, p := range s.info().Pending {
+	for _, p := range s.storedInfo().Pending {
 		if p.Needs == execution.NeedApproval {
 			answer.ID = p.ID
 			answers = append(answers, answer)
@@ -143,7 +143,7 @@ func (s *Session) decide(answer execution.Answer) Turn {
 }
 
 // storedInfo reads the session from the store.
-func (s *Session) info() session.Session {
+func (s *Session) storedInfo() session.Session {
 	s.t.Helper()
 	info, err := s.Store.GetSession(s.t.Context(), s.Ref)
 	if err != nil {
@@ -192,7 +192,7 @@ func (s *Session) run(asked memory.Begin, change ...func(*agent.Invocation)) Tur
 	var turn Turn
 	for e, err := range s.agent.Run(ctx, inv) {
 		if turn.Err = err; err == nil {
-			turn.add(e)
+			turn.addEvent(e)
 		}
 	}
 	journal.Close()

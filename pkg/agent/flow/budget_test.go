@@ -30,9 +30,9 @@ func replyWithUsage(text string) scripted.Reply {
 func TestRun_ExhaustedBudgetFailsTheStep(t *testing.T) {
 	for _, c := range []agent.Config{{OnFailure: agent.Degrade}, {AsksUser: true}} {
 		c.Name, c.Model = "a", scripted.New(replyWithUsage("No."))
-		step := stepAsking("?")
+		step := questionStep("?")
 		step.Budget = newLedger(0)
-		_, done, err := observe(t.Context(), build(t, c), agent.Invocation{Step: step})
+		_, done, err := runAndDescribe(t.Context(), build(t, c), agent.Invocation{Step: step})
 		require.Equal(t, failure.PolicyBudget, failure.ModeOf(err))
 		require.Empty(t, done.Result.Text)
 	}
@@ -56,15 +56,15 @@ func TestFlow_SharesOneBudget(t *testing.T) {
 		"tool": {func() *agent.Agent { return agentThatCallsTool(t, mustBuildTool(t, child("a"))) }, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			step := stepAsking("?")
+			step := questionStep("?")
 			step.Budget = newLedger(c.calls)
-			_, _, err := observe(t.Context(), c.make(), agent.Invocation{Step: step})
+			_, _, err := runAndDescribe(t.Context(), c.make(), agent.Invocation{Step: step})
 			require.NoError(t, err)
 			require.Equal(t, c.calls, step.Budget.Used().ModelCalls)
 
 			for less := range c.calls {
 				step.Budget = newLedger(less)
-				_, _, err = observe(t.Context(), c.make(), agent.Invocation{Step: step})
+				_, _, err = runAndDescribe(t.Context(), c.make(), agent.Invocation{Step: step})
 				require.Equal(t, failure.PolicyBudget, failure.ModeOf(err), "%v", err)
 				require.LessOrEqual(t, step.Budget.Used().ModelCalls, less)
 			}

@@ -63,15 +63,15 @@ func lookupReply(queries ...string) scripted.Reply {
 }
 
 // questionStep returns a step in which the user asks something.
-func stepAsking(text string) execution.Step {
+func questionStep(text string) execution.Step {
 	return execution.Step{Number: 2, History: []conversation.Message{conversation.User(text)}}
 }
 
 // resource is a tool that records when it is started and closed.
 type resource struct {
-	name string
-	log  *[]string
-	fail error
+	name     string
+	log      *[]string
+	startErr error
 }
 
 func (r *resource) Spec() llm.ToolSpec { return llm.ToolSpec{Name: r.name} }
@@ -82,7 +82,7 @@ func (r *resource) Call(context.Context, json.RawMessage) (tool.Result, error) {
 
 func (r *resource) Start(context.Context) error {
 	*r.log = append(*r.log, "start "+r.name)
-	return r.fail
+	return r.startErr
 }
 
 func (r *resource) Close() error {

@@ -109,7 +109,7 @@ func (s *childSequence) run(ctx context.Context, child *agent.Agent) bool {
 		}
 	}
 	s.addPrior(s.lastResult.Result)
-	return !isEnd(s.lastResult)
+	return !endsFlow(s.lastResult)
 }
 
 // addPrior adds a result to the results that later children get. It replaces an earlier result of the same agent.
@@ -120,6 +120,6 @@ func (s *childSequence) addPrior(result execution.Result) {
 }
 
 // endsFlow reports whether the result of a child ends the flow: a question to the user, or a stop.
-func isEnd(done event.TurnResult) bool {
+func endsFlow(done event.TurnResult) bool {
 	return done.Result.InputRequired || done.Reason == event.Stopped && !done.Ended
 }

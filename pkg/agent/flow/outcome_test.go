@@ -46,7 +46,7 @@ func TestParallel_FailureWinsOverQuestionAndAnswer(t *testing.T) {
 			beside = append(beside, children[name]())
 		}
 		team := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "team"}, beside...))
-		_, done, err := observe(t.Context(), team, agent.Invocation{Step: stepAsking("Where is it?")})
+		_, done, err := runAndDescribe(t.Context(), team, agent.Invocation{Step: questionStep("Where is it?")})
 		require.Equal(t, tc.reason, done.Reason, "%v: %v", tc.names, err)
 		require.Equal(t, tc.reason == event.Failed, err != nil, "%v", tc.names)
 		require.Equal(t, tc.reason == event.InputRequired, done.Result.InputRequired, "%v", tc.names)

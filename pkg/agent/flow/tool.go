@@ -80,7 +80,7 @@ func (t *agentTool) CallIn(ctx context.Context, args json.RawMessage, n *nested.
 
 // Skip implements nested.Tool.
 func (t *agentTool) Skip(ctx context.Context, n *nested.Call) {
-	if parent := scope.RunFrom(ctx); parent != nil {
+	if parent := scope.RunFromContext(ctx); parent != nil {
 		parent.Scope.Calls.Skip(n.LastNumber)
 		parent.AddUsage(n.Usage)
 	}
@@ -91,7 +91,7 @@ type depthKey struct{}
 
 // run runs the agent once.
 func (t *agentTool) run(ctx context.Context, request string) (string, error) {
-	parent := scope.RunFrom(ctx)
+	parent := scope.RunFromContext(ctx)
 	nest, _ := ctx.Value(nestKey{}).(*nested.Call)
 	said := conversation.User(request)
 	said.Untrusted = hook.InTool(ctx).Untrusted // the model that wrote the request has read such text
@@ -99,10 +99,10 @@ func (t *agentTool) run(ctx context.Context, request string) (string, error) {
 	depth, _ := ctx.Value(depthKey{}).(int)
 	if depth >= MaxDepth {
 		return "", failure.Newf(failure.AgentLogic, "flow.AsTool",
-			"%s: at most %d agents may be tools inside each other; do it without asking another agent", in.Path(t.agent.Name()), MaxDepth)
+			"%s: at most %d agents may be tools inside each other; do it without asking another agent", in.BranchOf(t.agent.Name()), MaxDepth)
 	}
 	ctx = context.WithValue(context.WithValue(ctx, depthKey{}, depth+1), nestKey{}, nil)
-	done, err := t.result(scope.Place(ctx, in), inv)
+	done, err := t.runToResult(scope.ContextWithScope(ctx, in), inv)
 	tool.Quotes(ctx, done.Result.Untrusted)
 	if parent != nil {
 		parent.AddUsage(done.Result.Usage)
@@ -143,14 +143,14 @@ func (t *agentTool) invocation(key string, said conversation.Message, parent *sc
 	if nest == nil {
 		s.Journal, in.Calls = nil, nil
 	} else {
-		in.Calls = in.Calls.Split(nest.Lane, nest.Lanes)
+		in.Calls = in.Calls.NewLane(nest.Lane, nest.Lanes)
 	}
 	return agent.Invocation{Step: s, Store: parent.Store, Trace: parent.Trace, Stop: parent.Stop}, in
 }
 
 // runToResult runs the agent to its end and returns its result, even if the agent failed. It reports to the tool
 // call which remote turns begin and which warnings the guard emits.
-func (t *agentTool) result(ctx context.Context, inv agent.Invocation) (done event.TurnResult, err error) {
+func (t *agentTool) runToResult(ctx context.Context, inv agent.Invocation) (done event.TurnResult, err error) {
 	for e, failed := range t.agent.Run(ctx, inv) {
 		switch p := e.Payload.(type) {
 		case event.TurnResult:

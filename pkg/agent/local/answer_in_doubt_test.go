@@ -22,10 +22,11 @@ import (
 
 // openGuardedOverConnection returns a session over a store whose calls can be lost. A tool call of the session
 // waits for an approval.
-func guardedOverConnection(t *testing.T) (s *local.Session, p execution.Pending, wires *lostMethods, store memory.Store, ran *[]string, model *scripted.Model) {
+func openGuardedOverConnection(t *testing.T) (s *local.Session, p execution.Pending, wires *lostMethods, store memory.Store, ran *[]string,
+	model *scripted.Model) {
 	t.Helper()
 	wires, store = &lostMethods{}, inmem.New(inmem.Config{})
-	_, s, ran, model = openGuarded(t, &connection{store, wires.lost}, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."), scripted.Say("Sunny."))
+	_, s, ran, model = openGuarded(t, &lossyStore{store, wires.lost}, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."), scripted.Say("Sunny."))
 	return s, runUntilWaiting(t, s, "Weather?"), wires, store, ran, model
 }
 
@@ -50,7 +51,7 @@ func TestSession_AppliesAnAnswerInDoubtOnce(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s, p, now, store, ran, _ := guardedOverConnection(t)
+					s, p, now, store, ran, _ := openGuardedOverConnection(t)
 					in := answerTo(p, execution.Approve, "")
 					*now = wires
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -83,7 +84,7 @@ func TestSession_AppliesAnAnswerInDoubtOnce(t *testing.T) {
 func TestSession_RejectsADifferentAnswerInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, began := range []bool{false, true} {
-			s, p, wires, store, ran, _ := guardedOverConnection(t)
+			s, p, wires, store, ran, _ := openGuardedOverConnection(t)
 			*wires = lostMethods{calls: []string{"BeginTurn"}}
 			if began {
 				*wires = lostMethods{answers: []string{"BeginTurn"}}
@@ -112,7 +113,7 @@ func TestSession_AnswerInDoubtLosesToAnotherProcess(t *testing.T) {
 			func(p execution.Pending) local.Input { return answerTo(p, execution.Approve, "") },
 			func(execution.Pending) local.Input { return local.Input{Continue: true} },
 		} {
-			s, p, wires, store, ran, model := guardedOverConnection(t)
+			s, p, wires, store, ran, model := openGuardedOverConnection(t)
 			*wires = lostMethods{calls: []string{"BeginTurn"}}
 			runToError(t, s, answerTo(p, execution.Approve, ""), failure.SystemNetwork)
 			wires.heal()
@@ -139,7 +140,7 @@ func TestSession_FindsAnUndeliveredPendingCall(t *testing.T) {
 					continue
 				}
 				wires, store := &lostMethods{}, inmem.New(inmem.Config{})
-				_, s, ran, model := openGuarded(t, &connection{store, wires.lost}, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."))
+				_, s, ran, model := openGuarded(t, &lossyStore{store, wires.lost}, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."))
 				*wires = lostMethods{answers: []string{"CommitStep"}, calls: []string{"FailTurn"}}
 				if !stored {
 					*wires = lostMethods{calls: []string{"CommitStep", "FailTurn"}}
@@ -176,7 +177,7 @@ func TestSession_FindsAnUndeliveredPendingCall(t *testing.T) {
 // Req: LP-10a, LP-32
 func TestSession_LostTurnKeepsItsAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, p, wires, store, ran, _ := guardedOverConnection(t)
+		s, p, wires, store, ran, _ := openGuardedOverConnection(t)
 		in := answerTo(p, execution.Approve, "")
 		*wires = lostMethods{calls: []string{"LoadJournal", "RenewTurn", "FailTurn"}}
 		_, err := runTurn(t, s, in)

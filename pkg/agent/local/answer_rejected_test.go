@@ -18,7 +18,7 @@ import (
 )
 
 // Req: LP-32
-func answerIsChecked(t *testing.T, store memory.Store) {
+func answerInvalidIsRejected(t *testing.T, store memory.Store) {
 	_, s, ran, _ := openGuarded(t, store, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."))
 	_, err := runTurn(t, s, local.Input{Answers: []execution.Answer{{ID: "1-1-1", Verdict: execution.Approve}}})
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "nothing waits yet")
@@ -50,7 +50,7 @@ func answerIsChecked(t *testing.T, store memory.Store) {
 }
 
 // If several processes answer at once, only one of them continues the turn, and the call runs once.
-func answerFirstOneWins(t *testing.T, store memory.Store) {
+func answerFirstOfSeveralProcessesWins(t *testing.T, store memory.Store) {
 	a, s, ran, _ := openGuarded(t, store, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."))
 	in := answerTo(runUntilWaiting(t, s, "Weather?"), execution.Approve, "")
 	ended := make(chan error)
@@ -78,7 +78,7 @@ func answerFirstOneWins(t *testing.T, store memory.Store) {
 
 // Only the agent that made the pending calls can continue with them. A turn that began in a mesh can only be
 // continued there.
-func answerOfAnotherAgentsCalls(t *testing.T, store memory.Store) {
+func answerToAnotherAgentsCallIsRejected(t *testing.T, store memory.Store) {
 	_, s, ran, _ := openGuarded(t, store, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."))
 	in := answerTo(runUntilWaiting(t, s, "Weather?"), execution.Approve, "")
 	other, _ := scriptedAgent(t, agent.Config{Name: "other"}, scripted.Say("What?"))

@@ -27,22 +27,22 @@ import (
 
 func answerTests() sessionTests {
 	return sessionTests{
-		"Answer_Approves":                 answerApproves,
-		"Answer_Denies":                   answerDenies,
-		"Answer_Stops":                    answerStops,
-		"Answer_ThatIsLateDenies":         answerThatIsLate,
-		"Answer_OfTheClientIsTheResult":   answerOfTheClientIsTheResult,
-		"Answer_OneAfterTheOther":         answerOneAfterTheOther,
-		"Answer_ToSomeCallsLeavesTheRest": answerToSomeCallsLeavesTheRest,
-		"Answer_TextAbandonsPendingCalls": answerTextAbandonsPendingCalls,
-		"Answer_IsChecked":                answerIsChecked,
-		"Answer_OutlivesPauseAndClose":    answerOutlivesPauseAndClose,
-		"Answer_FirstOneWins":             answerFirstOneWins,
-		"Answer_OfAnotherAgentsCalls":     answerOfAnotherAgentsCalls,
-		"Answer_NeedsAJournal":            answerNeedsAJournal,
-		"Answer_BelongsToItsTurn":         answerBelongsToItsTurn,
-		"Answer_InAFlow":                  answerInAFlow,
-		"Answer_BringsACredential":        answerBringsACredential,
+		"Answer_Approves":                       answerApproves,
+		"Answer_Denies":                         answerDenies,
+		"Answer_Stops":                          answerStops,
+		"Answer_LateOneDenies":                  answerLateOneDenies,
+		"Answer_ClientResultIsToolResult":       answerClientResultIsToolResult,
+		"Answer_CallsWaitOneByOne":              answerCallsWaitOneByOne,
+		"Answer_ToSomeCallsKeepsTheRestPending": answerToSomeCallsKeepsTheRestPending,
+		"Answer_TextAbandonsPendingCalls":       answerTextAbandonsPendingCalls,
+		"Answer_InvalidIsRejected":              answerInvalidIsRejected,
+		"Answer_OutlivesPauseAndClose":          answerOutlivesPauseAndClose,
+		"Answer_FirstOfSeveralProcessesWins":    answerFirstOfSeveralProcessesWins,
+		"Answer_ToAnotherAgentsCallIsRejected":  answerToAnotherAgentsCallIsRejected,
+		"Answer_NeedsAJournal":                  answerNeedsAJournal,
+		"Answer_TurnActsForTheAnsweringUser":    answerTurnActsForTheAnsweringUser,
+		"Answer_ContinuesInsideAFlow":           answerContinuesInsideAFlow,
+		"Answer_BringsACredential":              answerBringsACredential,
 	}
 }
 
@@ -167,7 +167,7 @@ func answerStops(t *testing.T, store memory.Store) {
 }
 
 // Req: OC-33
-func answerThatIsLate(t *testing.T, store memory.Store) {
+func answerLateOneDenies(t *testing.T, store memory.Store) {
 	c := agent.Config{Handlers: []hook.Handler{approvalGuard(time.Now().Add(-time.Second))}}
 	_, s, ran, model := openGuarded(t, store, c, lookupReply("oslo"), scripted.Say("Too bad."))
 	p := runUntilWaiting(t, s, "Weather?")
@@ -181,7 +181,7 @@ func answerThatIsLate(t *testing.T, store memory.Store) {
 }
 
 // Req: LP-16, LP-32
-func answerOfTheClientIsTheResult(t *testing.T, store memory.Store) {
+func answerClientResultIsToolResult(t *testing.T, store memory.Store) {
 	for verdict, want := range map[execution.Verdict]string{execution.Succeed: "tool: blue", execution.Fail: "tool: Error: blue"} {
 		screen, err := tool.Client("screen", "Reads the screen.", json.RawMessage(`{"type": "object"}`))
 		require.NoError(t, err)
@@ -197,7 +197,7 @@ func answerOfTheClientIsTheResult(t *testing.T, store memory.Store) {
 
 // After one call is approved, the next call waits for its own approval.
 // Req: LP-32, AD-32
-func answerOneAfterTheOther(t *testing.T, store memory.Store) {
+func answerCallsWaitOneByOne(t *testing.T, store memory.Store) {
 	a, s, ran, model := openGuarded(t, store, agent.Config{}, lookupReply("oslo", "bergen"), lookupReply("bodø"), scripted.Say("Done."))
 	p := runUntilWaiting(t, s, "Weather?")
 	seen := map[string]bool{}
@@ -227,7 +227,7 @@ func answerOneAfterTheOther(t *testing.T, store memory.Store) {
 
 // An answer to one of several parallel calls leaves the others pending.
 // Req: LP-32
-func answerToSomeCallsLeavesTheRest(t *testing.T, store memory.Store) {
+func answerToSomeCallsKeepsTheRestPending(t *testing.T, store memory.Store) {
 	_, s, ran, model := openGuarded(t, store, agent.Config{Parallel: true}, lookupReply("oslo", "bergen"), scripted.Say("Done."))
 	ask(t, s, "Weather?")
 	both := s.Pending()
@@ -287,7 +287,7 @@ func answerOutlivesPauseAndClose(t *testing.T, store memory.Store) {
 // The turn that continues acts in the name of the person who answered. It sees the session as it was when the call
 // was made.
 // Req: LP-18, LP-32
-func answerBelongsToItsTurn(t *testing.T, store memory.Store) {
+func answerTurnActsForTheAnsweringUser(t *testing.T, store memory.Store) {
 	var seen []string
 	whoami, err := tool.Func("lookup", "Says who asks.", func(ctx context.Context, _ topic) (string, error) {
 		auth, _ := execution.AuthFrom(ctx)
@@ -339,7 +339,7 @@ func answerBelongsToItsTurn(t *testing.T, store memory.Store) {
 
 // A flow continues inside the agent whose call waited. The agents before it do not run again.
 // Req: LP-32
-func answerInAFlow(t *testing.T, store memory.Store) {
+func answerContinuesInsideAFlow(t *testing.T, store memory.Store) {
 	first, asked := scriptedAgent(t, agent.Config{Name: "first"}, scripted.Say("One."))
 	second, _, ran, guardedModel := openGuarded(t, store, agent.Config{Name: "second"}, lookupReply("oslo"), scripted.Say("Two."))
 	third, last := scriptedAgent(t, agent.Config{Name: "third"}, scripted.Say("Three."))

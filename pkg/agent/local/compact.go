@@ -22,7 +22,7 @@ const (
 // the summary. keep is how many of the latest messages stay (0 means half of MaxMessages, LP-21, LP-26). Modes: as
 // for Save.
 func (s *Session) Compact(ctx context.Context, keep int, summary string) (done conversation.Compaction, err error) {
-	err = s.operate("local.Compact", func() (session.State, error) {
+	err = s.runOperation("local.Compact", func() (session.State, error) {
 		if err := s.flush(ctx); err != nil {
 			return "", err
 		}
@@ -55,7 +55,7 @@ func (s *Session) compact(ctx context.Context, keep int, summary string) (conver
 	if keep <= 0 {
 		keep = s.cfg.MaxMessages / 2
 	}
-	done, err := opening.WithoutOpenTurn(ctx, s.opener, func(ctx context.Context) (conversation.Compaction, error) {
+	done, err := opening.CallWithoutLostTurn(ctx, s.opener, func(ctx context.Context) (conversation.Compaction, error) {
 		return s.cfg.Store.CompactSession(ctx, memory.Compact{Ref: s.storage.Ref, Strategy: conversation.Summarize, Keep: keep, Summary: summary})
 	})
 	if err != nil {

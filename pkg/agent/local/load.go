@@ -51,7 +51,7 @@ func (s *Session) load(ctx context.Context) (session.State, error) {
 	}
 	s.status.SetStored(info)
 	s.opener.SetUndelivered(info.OpenTurn)
-	return s.stateFrom(ctx, info)
+	return s.stateAfterLoad(ctx, info)
 }
 
 // loadInfo reads the session without its messages. With autosave it creates a new session in the store, or resumes
@@ -63,7 +63,7 @@ func (s *Session) loadInfo(ctx context.Context) (info session.Session, err error
 			info, err = session.Session{ID: s.cfg.ID, User: s.cfg.User, Created: time.Now()}, nil
 		}
 	} else {
-		info, err = storage.Call(ctx, s.storage.Update(session.Resume))
+		info, err = storage.CallWithRetry(ctx, s.storage.UpdateCall(session.Resume))
 	}
 	if err == nil && info.WaitingTurn != "" && info.Pending == nil { // not every response contains the pending calls
 		return s.storage.Get(ctx)
@@ -77,7 +77,7 @@ func (s *Session) loadRecent(ctx context.Context, info session.Session) error {
 	if err != nil {
 		return err
 	}
-	if s.recent.source, err = s.storage.Untrusted(ctx, info); err != nil {
+	if s.recent.untrustedSource, err = s.storage.Untrusted(ctx, info); err != nil {
 		return err
 	}
 	s.recent.set(messages)
@@ -85,7 +85,7 @@ func (s *Session) loadRecent(ctx context.Context, info session.Session) error {
 }
 
 // stateAfterLoad returns the state in which a loaded session starts.
-func (s *Session) stateFrom(ctx context.Context, info session.Session) (session.State, error) {
+func (s *Session) stateAfterLoad(ctx context.Context, info session.Session) (session.State, error) {
 	switch {
 	case info.WaitingTurn != "": // even if the session is paused
 		return session.InputRequired, nil
@@ -104,28 +104,28 @@ func (s *Session) stateFrom(ctx context.Context, info session.Session) (session.
 // recentMessages holds the latest messages of a session with NoAutoSave. Turns read the conversation from it
 // instead of the store.
 type recentMessages struct {
-	limit    int
-	messages []conversation.Message // the latest
-	source   string                 // source of untrusted text that the store remembered at load time
+	limit           int
+	messages        []conversation.Message // the latest
+	untrustedSource string                 // source of untrusted text that the store remembered at load time
 }
 
 // set replaces the messages.
-func (r *recentMessages) set(messages []conversation.Message) { r.messages = r.window(messages) }
+func (r *recentMessages) set(messages []conversation.Message) { r.messages = r.latest(messages) }
 
 // add appends the messages of a turn.
 func (r *recentMessages) add(messages []conversation.Message) {
-	r.messages = r.window(append(r.messages, messages...))
+	r.messages = r.latest(append(r.messages, messages...))
 }
 
 // withTurn returns the conversation for a turn that begins with the given messages.
-func (r *recentMessages) with(messages []conversation.Message) []conversation.Message {
-	return r.window(append(slices.Clip(r.messages), messages...))
+func (r *recentMessages) withTurn(messages []conversation.Message) []conversation.Message {
+	return r.latest(append(slices.Clip(r.messages), messages...))
 }
 
 // latest returns the latest messages, up to the limit. It marks them with the source of untrusted text, even if
 // the message with that text is no longer among them.
-func (r *recentMessages) window(messages []conversation.Message) []conversation.Message {
-	source := conversation.MostRestrictiveSource(r.source, conversation.UntrustedSource(messages))
+func (r *recentMessages) latest(messages []conversation.Message) []conversation.Message {
+	source := conversation.MostRestrictiveSource(r.untrustedSource, conversation.UntrustedSource(messages))
 	return conversation.MarkUntrusted(source, conversation.Window(messages, r.limit, 0))
 }
 
@@ -158,7 +158,7 @@ func (s *Session) Messages(ctx context.Context, latest int) ([]conversation.Mess
 // user: of the user's other sessions. Unsaved artifacts come last (LP-22, AD-23).
 func (s *Session) Artifacts(ctx context.Context) ([]memory.Artifact, error) {
 	unsaved := s.status.Unsaved()
-	all, err := storage.Call(ctx, func(ctx context.Context) ([]memory.Artifact, error) {
+	all, err := storage.CallWithRetry(ctx, func(ctx context.Context) ([]memory.Artifact, error) {
 		return s.cfg.Store.ListArtifacts(ctx, s.storage.Ref)
 	})
 	if err != nil && !failure.Is(err, failure.NotFound) {

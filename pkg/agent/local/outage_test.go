@@ -25,13 +25,13 @@ import (
 )
 
 // lossyStore is a store whose calls can be lost. A call whose response is lost has taken effect.
-type connection struct {
+type lossyStore struct {
 	memory.Store
 	// lost reports whether the call of a method is lost before the store, and whether its response is lost.
 	lost func(method string) (call, answer bool)
 }
 
-func through[T any](l *connection, method string, call func() (T, error)) (T, error) {
+func callThrough[T any](l *lossyStore, method string, call func() (T, error)) (T, error) {
 	lostCall, lostAnswer := l.lost(method)
 	var none T
 	if lostCall {
@@ -46,54 +46,54 @@ func through[T any](l *connection, method string, call func() (T, error)) (T, er
 
 var errOutage = failure.New(failure.SystemNetwork, "test", "the store cannot be reached")
 
-func (l *connection) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+func (l *lossyStore) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	method := "BeginTurn"
 	if b.LookupOnly {
 		method = "FindTurn"
 	}
-	return through(l, method, func() (memory.BeginResult, error) { return l.Store.BeginTurn(ctx, b) })
+	return callThrough(l, method, func() (memory.BeginResult, error) { return l.Store.BeginTurn(ctx, b) })
 }
 
-func (l *connection) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
-	_, err := through(l, "RenewTurn", func() (any, error) { return nil, l.Store.RenewTurn(ctx, h, lease) })
+func (l *lossyStore) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
+	_, err := callThrough(l, "RenewTurn", func() (any, error) { return nil, l.Store.RenewTurn(ctx, h, lease) })
 	return err
 }
 
-func (l *connection) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
-	return through(l, "CommitStep", func() (int64, error) { return l.Store.CommitStep(ctx, c) })
+func (l *lossyStore) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
+	return callThrough(l, "CommitStep", func() (int64, error) { return l.Store.CommitStep(ctx, c) })
 }
 
-func (l *connection) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error) {
-	return through(l, "FailTurn", func() (session.Turn, error) { return l.Store.FailTurn(ctx, f) })
+func (l *lossyStore) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error) {
+	return callThrough(l, "FailTurn", func() (session.Turn, error) { return l.Store.FailTurn(ctx, f) })
 }
 
-func (l *connection) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
-	_, err := through(l, "Record", func() (any, error) { return nil, l.Store.Record(ctx, h, step, entries) })
+func (l *lossyStore) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
+	_, err := callThrough(l, "Record", func() (any, error) { return nil, l.Store.Record(ctx, h, step, entries) })
 	return err
 }
 
-func (l *connection) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
-	return through(l, "LoadJournal", func() ([]execution.Entry, error) { return l.Store.LoadJournal(ctx, h, step, after) })
+func (l *lossyStore) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
+	return callThrough(l, "LoadJournal", func() ([]execution.Entry, error) { return l.Store.LoadJournal(ctx, h, step, after) })
 }
 
-func (l *connection) UpdateSession(ctx context.Context, u memory.SessionUpdate) (session.Session, error) {
-	return through(l, "UpdateSession", func() (session.Session, error) { return l.Store.UpdateSession(ctx, u) })
+func (l *lossyStore) UpdateSession(ctx context.Context, u memory.SessionUpdate) (session.Session, error) {
+	return callThrough(l, "UpdateSession", func() (session.Session, error) { return l.Store.UpdateSession(ctx, u) })
 }
 
-func (l *connection) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
-	return through(l, "GetSession", func() (session.Session, error) { return l.Store.GetSession(ctx, ref) })
+func (l *lossyStore) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
+	return callThrough(l, "GetSession", func() (session.Session, error) { return l.Store.GetSession(ctx, ref) })
 }
 
-func (l *connection) LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error) {
-	return through(l, "LoadHistory", func() ([]conversation.Message, error) { return l.Store.LoadHistory(ctx, ref, after, limit) })
+func (l *lossyStore) LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error) {
+	return callThrough(l, "LoadHistory", func() ([]conversation.Message, error) { return l.Store.LoadHistory(ctx, ref, after, limit) })
 }
 
-func (l *connection) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
-	return through(l, "CompactSession", func() (conversation.Compaction, error) { return l.Store.CompactSession(ctx, c) })
+func (l *lossyStore) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
+	return callThrough(l, "CompactSession", func() (conversation.Compaction, error) { return l.Store.CompactSession(ctx, c) })
 }
 
-func (l *connection) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
-	return through(l, "PutArtifact", func() (memory.Artifact, error) { return l.Store.PutArtifact(ctx, h, a) })
+func (l *lossyStore) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
+	return callThrough(l, "PutArtifact", func() (memory.Artifact, error) { return l.Store.PutArtifact(ctx, h, a) })
 }
 
 // lostMethods lists the methods whose calls are lost, and the methods whose responses are lost.
@@ -105,11 +105,12 @@ func (l *lostMethods) lost(method string) (call, answer bool) {
 
 func (l *lostMethods) heal() { *l = lostMethods{} }
 
-func outage(t *testing.T, c agent.Config, config local.Config, replies ...scripted.Reply) (*local.Session, *scripted.Model, *lostMethods, memory.Store) {
+func openWithOutages(t *testing.T, c agent.Config, config local.Config, replies ...scripted.Reply) (*local.Session, *scripted.Model, *lostMethods,
+	memory.Store) {
 	t.Helper()
 	a, model := scriptedAgent(t, c, replies...)
 	wires, store := &lostMethods{}, inmem.New(inmem.Config{})
-	config.Store = &connection{store, wires.lost}
+	config.Store = &lossyStore{store, wires.lost}
 	s, err := local.Open(t.Context(), a, config)
 	require.NoError(t, err)
 	return s, model, wires, store
@@ -138,7 +139,7 @@ func TestSession_OutageAtTheCommitFailsTheTurn(t *testing.T) {
 			},
 			func(s *local.Session) error { return s.Close(t.Context()) },
 		} {
-			s, _, wires, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
+			s, _, wires, store := openWithOutages(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
 			*wires = lostMethods{calls: []string{"CommitStep", "FailTurn"}}
 			began := time.Now()
 			runToError(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
@@ -168,7 +169,7 @@ func TestSession_OutageBetweenCommitsLosesNothing(t *testing.T) {
 		a, _ := scriptedAgent(t, c, append(replies, scripted.Say("Done."))...)
 		commits, down := 0, true
 		store := inmem.New(inmem.Config{})
-		s, err := local.Open(t.Context(), a, local.Config{Store: &connection{store, func(method string) (call, answer bool) {
+		s, err := local.Open(t.Context(), a, local.Config{Store: &lossyStore{store, func(method string) (call, answer bool) {
 			switch method { // the journal is written at the same time
 			case "CommitStep":
 				commits++
@@ -206,7 +207,7 @@ func TestSession_ResumesItsOwnTurn(t *testing.T) {
 		})
 		c := agent.Config{Handlers: []hook.Handler{counts}}
 		c.Tools = append(c.Tools, lookup(t))
-		s, model, wires, store := outage(t, c, local.Config{}, lookupReply("x"), scripted.Say("1"), scripted.Say("1"))
+		s, model, wires, store := openWithOutages(t, c, local.Config{}, lookupReply("x"), scripted.Say("1"), scripted.Say("1"))
 		*wires = lostMethods{calls: []string{"CommitStep", "FailTurn"}}
 		runToError(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
 		wires.heal()
@@ -228,7 +229,7 @@ func TestSession_ResolvesABeginInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, wires := range map[string]lostMethods{"it began": {answers: []string{"BeginTurn"}}, "it did not": {calls: []string{"BeginTurn"}}} {
 			for _, next := range []local.Input{{Continue: true}, {Text: "b"}} {
-				s, _, now, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
+				s, _, now, store := openWithOutages(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
 				*now = wires
 				runToError(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
 				require.Equal(t, session.Ready, s.State(), "nothing ran")
@@ -250,7 +251,7 @@ func TestSession_ResolvesABeginInDoubt(t *testing.T) {
 func TestSession_ResolvesATakeoverInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, next := range []local.Input{{Continue: true}, {Text: "b"}} {
-			s, _, wires, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
+			s, _, wires, store := openWithOutages(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
 			*wires = lostMethods{calls: []string{"CommitStep", "FailTurn"}}
 			runToError(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
 			*wires = lostMethods{answers: []string{"BeginTurn"}}
@@ -270,7 +271,7 @@ func TestSession_ResolvesATakeoverInDoubt(t *testing.T) {
 // If the journal of a turn cannot be read at a takeover, the turn stays open.
 func TestSession_UnreadableJournalLeavesTheTurnOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, wires, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
+		s, _, wires, store := openWithOutages(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
 		*wires = lostMethods{calls: []string{"CommitStep", "FailTurn"}}
 		runToError(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
 		*wires = lostMethods{calls: []string{"LoadJournal"}}
@@ -289,7 +290,7 @@ func TestSession_UnreadableJournalLeavesTheTurnOpen(t *testing.T) {
 // Req: LP-21
 func TestSession_FailedCompactionIsAWarning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, wires, store := outage(t, agent.Config{}, local.Config{MaxMessages: 2, AutoCompact: true}, scripted.Say("1"), scripted.Say("2"),
+		s, _, wires, store := openWithOutages(t, agent.Config{}, local.Config{MaxMessages: 2, AutoCompact: true}, scripted.Say("1"), scripted.Say("2"),
 			scripted.Say("3"))
 		ask(t, s, "a")
 		*wires = lostMethods{calls: []string{"CompactSession"}}
@@ -312,7 +313,7 @@ func TestSession_RetriesASaveAfterAnOutage(t *testing.T) {
 			t.Run(method, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					down := failure.New(failure.ResourceAPI, "test", "down")
-					s, _, wires, store := outage(t, agent.Config{Handlers: []hook.Handler{artifactMaker()}}, local.Config{NoAutoSave: true},
+					s, _, wires, store := openWithOutages(t, agent.Config{Handlers: []hook.Handler{artifactSavingHandler()}}, local.Config{NoAutoSave: true},
 						scripted.Say("1"), scripted.Fail(down), scripted.Say("3"))
 					ask(t, s, "a")
 					runToError(t, s, local.Input{Text: "b"}, failure.ResourceAPI)
@@ -331,7 +332,7 @@ func TestSession_RetriesASaveAfterAnOutage(t *testing.T) {
 					said, info := storedMessages(t, store, s)
 					require.Equal(t, []string{"user: a", "ai: 1", "user: b", "user: c", "ai: 3"}, said)
 					require.Equal(t, 3, info.Turns)
-					require.Equal(t, info, withTimesOf(s.Info(), info))
+					require.Equal(t, info, copyTimes(s.Info(), info))
 					artifacts, err := s.Artifacts(t.Context())
 					require.NoError(t, err)
 					require.Len(t, artifacts, 3)

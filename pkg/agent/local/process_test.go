@@ -31,7 +31,7 @@ const (
 )
 
 // approvalAgent returns an agent whose tool needs an approval.
-func carefulAgent(t *testing.T, work func()) *agent.Agent {
+func approvalAgent(t *testing.T, work func()) *agent.Agent {
 	t.Helper()
 	found, err := tool.Func("lookup", "Looks.", func(context.Context, topic) (string, error) { work(); return "found", nil })
 	require.NoError(t, err)
@@ -50,7 +50,7 @@ func TestSession_InAnotherProcess(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	never := make(chan struct{})
-	a := carefulAgent(t, func() {
+	a := approvalAgent(t, func() {
 		fmt.Fprintln(os.Stdout, "working")
 		<-never
 	})
@@ -94,7 +94,7 @@ func TestSession_PendingCallOutlivesItsProcesses(t *testing.T) {
 	require.Equal(t, "working", runUntilLineAndKill(t, address, id))
 
 	ran := 0
-	s := openSession(t, carefulAgent(t, func() { ran++ }), local.Config{Store: store, ID: id})
+	s := openSession(t, approvalAgent(t, func() { ran++ }), local.Config{Store: store, ID: id})
 	done, err := s.Execute(t.Context(), local.Input{Continue: true}, nil)
 	for failure.Is(err, failure.SessionBusy) { // until the lease of the second has ended
 		<-time.After(50 * time.Millisecond)
@@ -116,7 +116,7 @@ func TestSession_PendingCallOutlivesItsProcesses(t *testing.T) {
 	// Another process may approve the call long after the first process has ended.
 	const again = "waits-again"
 	runUntilLineAndKill(t, address, again)
-	s = openSession(t, carefulAgent(t, func() { ran++ }), local.Config{Store: store, ID: again})
+	s = openSession(t, approvalAgent(t, func() { ran++ }), local.Config{Store: store, ID: again})
 	require.Equal(t, session.InputRequired, s.State())
 	require.Equal(t, "I found it.", runAnswers(t, s, answerTo(s.Pending()[0], execution.Approve, "")).Result.Text)
 	require.Equal(t, 1, ran)

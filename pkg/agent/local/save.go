@@ -18,13 +18,13 @@ import (
 // lost: call Save again. Modes: session_busy while a turn runs, here or elsewhere; session_closed; session_full; the
 // modes of a store that does not respond.
 func (s *Session) Save(ctx context.Context) error {
-	return s.operate("local.Save", func() (session.State, error) { return "", s.flush(ctx) })
+	return s.runOperation("local.Save", func() (session.State, error) { return "", s.flush(ctx) })
 }
 
 // Pause saves the session and pauses it. The next turn resumes it, here or in another process (LP-9, C-4). The
 // loaded data stays in RAM. Modes: as for Save.
 func (s *Session) Pause(ctx context.Context) error {
-	return s.operate("local.Pause", func() (session.State, error) {
+	return s.runOperation("local.Pause", func() (session.State, error) {
 		if err := s.flush(ctx); err != nil {
 			return "", err
 		}
@@ -44,7 +44,7 @@ func (s *Session) Close(ctx context.Context) error {
 	if !s.status.IsOpen() {
 		return nil
 	}
-	return s.operate("local.Close", func() (session.State, error) {
+	return s.runOperation("local.Close", func() (session.State, error) {
 		if err := s.flush(ctx); err != nil {
 			return "", err
 		}
@@ -61,17 +61,17 @@ func (s *Session) Close(ctx context.Context) error {
 // Clear removes the messages, the state and the artifacts at once, the unsaved ones too (LP-11). The session stays
 // usable, and its turns keep their count: a conversation from turn 1 needs another ID (CO-19). Modes: as for Save.
 func (s *Session) Clear(ctx context.Context) error {
-	return s.operate("local.Clear", func() (session.State, error) {
+	return s.runOperation("local.Clear", func() (session.State, error) {
 		if err := s.opener.CloseUnclosed(ctx); err != nil {
 			return "", err
 		}
-		_, err := opening.WithoutOpenTurn(ctx, s.opener, func(ctx context.Context) (struct{}, error) {
+		_, err := opening.CallWithoutLostTurn(ctx, s.opener, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, s.cfg.Store.ClearSession(ctx, s.storage.Ref)
 		})
 		if err != nil && !failure.Is(err, failure.NotFound) { // the session may not be in the store yet
 			return "", err
 		}
-		s.recent.messages, s.recent.source = nil, ""
+		s.recent.messages, s.recent.untrustedSource = nil, ""
 		s.opener.SetUndelivered("")
 		s.status.RecordClear()
 		return "", nil
@@ -79,7 +79,7 @@ func (s *Session) Clear(ctx context.Context) error {
 }
 
 // runOperation runs an operation other than a turn while it holds the claim of the session.
-func (s *Session) operate(op string, do func() (session.State, error)) error {
+func (s *Session) runOperation(op string, do func() (session.State, error)) error {
 	s.operations.Lock()
 	defer s.operations.Unlock()
 	if err := s.status.Claim(op, nil); err != nil {
@@ -132,19 +132,19 @@ func (s *Session) flush(ctx context.Context) error {
 
 // storeUnsaved stores one unsaved turn. It reports false if the turn is still unsaved.
 func (s *Session) storeUnsaved(ctx context.Context, t *storage.Turn) (bool, error) {
-	opened, err := s.storage.Begin(ctx, s.storage.Request(t))
+	opened, err := s.storage.Begin(ctx, s.storage.BeginRequest(t))
 	switch {
 	case failure.Is(err, failure.SessionBusy):
-		return false, s.opener.BusyElsewhere(ctx, err)
+		return false, s.opener.ExplainBusy(ctx, err)
 	case err != nil:
 		return false, err
 	case opened.Status == memory.StatusClosed: // the turn was stored, but the response was lost
 		return true, nil
 	case opened.Status == memory.StatusOpen:
-		return false, s.opener.Busy(t.ID, opened.LeaseLeft)
+		return false, s.opener.NewBusyError(t.ID, opened.LeaseLeft)
 	}
-	w := s.storage.Writer(t, opened, s.agent.Name())
-	if err = s.upload(ctx, w); err == nil {
+	w := s.storage.NewWriter(t, opened, s.agent.Name())
+	if err = s.uploadArtifacts(ctx, w); err == nil {
 		if _, err = w.Write(ctx); err == nil {
 			return true, nil
 		}
@@ -152,7 +152,7 @@ func (s *Session) storeUnsaved(ctx context.Context, t *storage.Turn) (bool, erro
 	if storage.InDoubt(err) || !t.HasAnswer() {
 		return false, err
 	}
-	t.Fail(session.OutcomeFailed, storage.AsFailure(err))
+	t.MarkFailed(session.OutcomeFailed, storage.FailureFromError(err))
 	if _, again := w.Write(ctx); again != nil {
 		return false, again
 	}
@@ -160,7 +160,7 @@ func (s *Session) storeUnsaved(ctx context.Context, t *storage.Turn) (bool, erro
 }
 
 // uploadArtifacts stores the artifacts of a turn. It renews the turn's lease meanwhile.
-func (s *Session) upload(ctx context.Context, w *storage.Writer) error {
+func (s *Session) uploadArtifacts(ctx context.Context, w *storage.Writer) error {
 	if len(w.Turn.Files) == 0 {
 		return nil
 	}

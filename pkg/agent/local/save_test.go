@@ -20,17 +20,17 @@ import (
 
 func saveTests() sessionTests {
 	return sessionTests{
-		"Save_WritesNothingByItself":        saveWritesNothingByItself,
+		"Save_IsTheOnlyWriteWithNoAutoSave": saveIsTheOnlyWriteWithNoAutoSave,
 		"Save_WritesTurnsInOrder":           saveWritesTurnsInOrder,
 		"Save_PauseAndCloseSaveToo":         savePauseAndCloseSaveToo,
 		"Save_KeepsTurnsThatCannotBeStored": saveKeepsTurnsThatCannotBeStored,
-		"Save_ComesAfterOtherProcesses":     saveComesAfterOtherProcesses,
+		"Save_AppendsAfterOtherProcesses":   saveAppendsAfterOtherProcesses,
 	}
 }
 
 // Req: LP-23, C-19
-func saveWritesNothingByItself(t *testing.T, store memory.Store) {
-	a, model := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{artifactMaker()}, Instructions: "Last: {last?}. Note: {artifact.note?}"},
+func saveIsTheOnlyWriteWithNoAutoSave(t *testing.T, store memory.Store) {
+	a, model := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{artifactSavingHandler()}, Instructions: "Last: {last?}. Note: {artifact.note?}"},
 		scripted.Say("1"), scripted.Say("2"))
 	s := openSession(t, a, local.Config{Store: store, NoAutoSave: true})
 	ask(t, s, "a")
@@ -50,7 +50,7 @@ func saveWritesNothingByItself(t *testing.T, store memory.Store) {
 // Req: LP-12, LP-23, C-19
 func saveWritesTurnsInOrder(t *testing.T, store memory.Store) {
 	down := failure.New(failure.ResourceAPI, "test", "down")
-	a, _ := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{artifactMaker()}, Tools: []tool.Tool{lookup(t)}},
+	a, _ := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{artifactSavingHandler()}, Tools: []tool.Tool{lookup(t)}},
 		lookupReply("x"), scripted.Say("1"), lookupReply("y"), scripted.Fail(down), scripted.Say("3"))
 	s := openSession(t, a, local.Config{Store: store, NoAutoSave: true})
 	require.NoError(t, s.Save(t.Context()), "with nothing to save")
@@ -71,7 +71,7 @@ func saveWritesTurnsInOrder(t *testing.T, store memory.Store) {
 	}, said)
 	require.Equal(t, session.Ready, info.State)
 	require.Equal(t, 3, info.Turns)
-	require.Equal(t, info, withTimesOf(s.Info(), info))
+	require.Equal(t, info, copyTimes(s.Info(), info))
 	require.NoError(t, s.Save(t.Context()), "a second Save does nothing")
 	again, _ := storedMessages(t, store, s)
 	require.Equal(t, said, again)
@@ -85,7 +85,7 @@ func saveWritesTurnsInOrder(t *testing.T, store memory.Store) {
 }
 
 // copyTimes returns session s with the times of other.
-func withTimesOf(s, other session.Session) session.Session {
+func copyTimes(s, other session.Session) session.Session {
 	s.Created, s.LastActivity = other.Created, other.LastActivity
 	return s
 }
@@ -129,7 +129,7 @@ func saveKeepsTurnsThatCannotBeStored(t *testing.T, store memory.Store) {
 }
 
 // Another process has written to the conversation and has an open turn. Save comes after its turns.
-func saveComesAfterOtherProcesses(t *testing.T, store memory.Store) {
+func saveAppendsAfterOtherProcesses(t *testing.T, store memory.Store) {
 	wait := make(chan struct{})
 	a, _ := scriptedAgent(t, agent.Config{}, scripted.Say("1"), scripted.Say("2"), scripted.Reply{Deltas: []string{"3"}, Wait: wait})
 	s := openSession(t, a, local.Config{Store: store, NoAutoSave: true})

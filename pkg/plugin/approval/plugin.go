@@ -126,9 +126,9 @@ func (p *plugin) beforeTool(ctx context.Context, c *hook.Call) error {
 	case Allow:
 		c.Allow()
 	case Skip:
-		c.Skip("Not run: " + c.Denied(answer.Reason))
+		c.Skip("Not run: " + c.DenialText(answer.Reason))
 	case Stop:
-		c.Stop(c.Denied(answer.Reason))
+		c.Stop(c.DenialText(answer.Reason))
 		return nil
 	default:
 		p.reject(c)

@@ -50,14 +50,14 @@ type Config struct {
 	Log *zap.Logger // (nil logs nothing)
 }
 
-func invalid(format string, args ...any) error {
+func newConfigError(format string, args ...any) error {
 	return failure.Newf(failure.UserInvalidInput, "mcptool.New", format, args...)
 }
 
 var prefixPattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{0,32}$`)
 
 // setDefaultsAndValidate sets the defaults and returns an error for invalid settings.
-func (c *Config) fill() error {
+func (c *Config) setDefaultsAndValidate() error {
 	c.StartTimeout = cmp.Or(c.StartTimeout, DefaultStartTimeout)
 	c.CallTimeout = cmp.Or(c.CallTimeout, DefaultCallTimeout)
 	if c.Log == nil {
@@ -65,24 +65,24 @@ func (c *Config) fill() error {
 	}
 	switch {
 	case len(c.Command) == 0 && c.URL == "":
-		return invalid("command is missing: give the program and its arguments, or the url of a server")
+		return newConfigError("command is missing: give the program and its arguments, or the url of a server")
 	case len(c.Command) > 0 && c.URL != "":
-		return invalid("url: there is a command as well; leave one out")
+		return newConfigError("url: there is a command as well; leave one out")
 	case len(c.Command) > 0 && c.Command[0] == "":
-		return invalid("command[0] is empty; name the program")
+		return newConfigError("command[0] is empty; name the program")
 	case c.URL != "" && (len(c.Env) > 0 || c.Dir != ""):
-		return invalid("env and dir are for a command; leave them out with a url")
+		return newConfigError("env and dir are for a command; leave them out with a url")
 	case c.URL == "" && (c.Token.Reveal() != "" || len(c.AllowInnerAddresses) > 0):
-		return invalid("a token and allowInnerAddresses are for a url; leave them out with a command")
+		return newConfigError("a token and allowInnerAddresses are for a url; leave them out with a command")
 	case !prefixPattern.MatchString(c.Prefix):
-		return invalid("prefix is %q; use at most 32 letters, digits, underscores and hyphens", c.Prefix)
+		return newConfigError("prefix is %q; use at most 32 letters, digits, underscores and hyphens", c.Prefix)
 	case c.StartTimeout < 0 || c.CallTimeout < 0:
-		return invalid("startTimeout and callTimeout: use positive durations, or leave them out")
+		return newConfigError("startTimeout and callTimeout: use positive durations, or leave them out")
 	}
 	if c.URL != "" {
 		u, err := url.Parse(c.URL)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
-			return invalid("url is %q; write it as https://host/path, without a user", redactURL(c.URL))
+			return newConfigError("url is %q; write it as https://host/path, without a user", redactURL(c.URL))
 		}
 	}
 	_, err := c.environment()
@@ -114,13 +114,13 @@ func (c *Config) environment() ([]string, error) {
 		value, set := os.LookupEnv(name)
 		switch {
 		case name == "":
-			return nil, invalid("env[%d] has no name; use NAME, or NAME=value", i)
+			return nil, newConfigError("env[%d] has no name; use NAME, or NAME=value", i)
 		case given:
 			all = append(all, entry)
 		case set:
 			all = append(all, name+"="+value)
 		default:
-			return nil, invalid("env[%d]: %s is not set in the environment; set it, or leave it out", i, name)
+			return nil, newConfigError("env[%d]: %s is not set in the environment; set it, or leave it out", i, name)
 		}
 	}
 	return all, nil
@@ -128,7 +128,7 @@ func (c *Config) environment() ([]string, error) {
 
 // displayName names the server in messages and logs. It is the host of the URL, or the program with its first
 // argument that is not a flag. For a package runner, that argument is the package.
-func (c *Config) name() string {
+func (c *Config) displayName() string {
 	if c.URL != "" {
 		if u, err := url.Parse(c.URL); err == nil {
 			return u.Host

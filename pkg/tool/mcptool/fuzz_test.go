@@ -16,7 +16,7 @@ func FuzzOutput(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		read, _ := io.ReadAll(newMessages(io.NopCloser(bytes.NewReader(text)), zap.NewNop())) // garbage ends it
+		read, _ := io.ReadAll(newMessageReader(io.NopCloser(bytes.NewReader(text)), zap.NewNop())) // garbage ends it
 		for line := range bytes.Lines(read) {
 			require.True(t, json.Valid(line), "%q", line)
 		}

@@ -19,19 +19,19 @@ import (
 
 // link is one connection to a server. It exists once the server's tools are known, and until it is closed.
 type link struct {
-	server    *Server
-	session   *mcp.ClientSession
-	end       func() // ends the transport below the session; may be called twice
-	tools     atomic.Pointer[[]*mcp.Tool]
-	calls     runningCalls
-	needsPing atomic.Bool // the last call got no proper response: ping before the next one
-	changed   chan struct{}
-	ended     chan struct{} // closed when the session has ended
-	cancel    context.CancelFunc
-	working   sync.WaitGroup
+	server         *Server
+	session        *mcp.ClientSession
+	closeTransport func() // ends the transport below the session; may be called twice
+	tools          atomic.Pointer[[]*mcp.Tool]
+	calls          runningCalls
+	needsPing      atomic.Bool // the last call got no proper response: ping before the next one
+	toolsChanged   chan struct{}
+	done           chan struct{} // closed when the session has ended
+	cancel         context.CancelFunc
+	background     sync.WaitGroup
 
-	mu   sync.Mutex
-	lost error // why the link can no longer be used (nil while it can)
+	mu      sync.Mutex
+	lostErr error // why the link can no longer be used (nil while it can)
 }
 
 // protocols lists the protocol versions to try, in order. The SDK tries the newest version first and falls back to
@@ -41,9 +41,9 @@ var protocols = []string{"", "2025-11-25"}
 
 // Limits of what a server may send.
 const (
-	maxTools   = 1000
-	maxMessage = 16 << 20 // bytes
-	pingTime   = 2 * time.Second
+	maxTools    = 1000
+	maxMessage  = 16 << 20 // bytes
+	pingTimeout = 2 * time.Second
 )
 
 // dial connects to the server and lists its tools. It starts the server if it is a program.
@@ -54,8 +54,8 @@ func (s *Server) dial(ctx context.Context) (*link, error) {
 	var err error
 	for _, protocol := range protocols {
 		var l *link
-		if l, said, err = s.open(ctx, protocol); err == nil {
-			l.begin()
+		if l, said, err = s.openLink(ctx, protocol); err == nil {
+			l.startWatching()
 			return l, nil
 		}
 		if ctx.Err() != nil || failure.Is(err, failure.UserInvalidInput) {
@@ -72,17 +72,17 @@ func (s *Server) dial(ctx context.Context) (*link, error) {
 	if said != "" {
 		reason += "; it said: " + said
 	}
-	return nil, s.serverError(failure.ResourceTool, "did not start%s", reason).Because(err)
+	return nil, s.newServerError(failure.ResourceTool, "did not start%s", reason).Because(err)
 }
 
 // openLink connects with one protocol version. After an error, said holds the last lines of the program's stderr.
-func (s *Server) open(ctx context.Context, protocol string) (_ *link, said string, err error) {
-	l := &link{server: s, changed: make(chan struct{}, 1), ended: make(chan struct{})}
+func (s *Server) openLink(ctx context.Context, protocol string) (_ *link, said string, err error) {
+	l := &link{server: s, toolsChanged: make(chan struct{}, 1), done: make(chan struct{})}
 	transport, end, last, err := s.transport()
 	if err != nil {
 		return nil, "", err
 	}
-	l.end = end
+	l.closeTransport = end
 	// The SDK ignores ctx in some waits. Closing the transport ends these waits.
 	gone := make(chan struct{})
 	unwatch := context.AfterFunc(ctx, func() {
@@ -107,16 +107,16 @@ func (s *Server) open(ctx context.Context, protocol string) (_ *link, said strin
 		Capabilities: &mcp.ClientCapabilities{},
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
 			select {
-			case l.changed <- struct{}{}:
+			case l.toolsChanged <- struct{}{}:
 			default: // a change is already pending
 			}
 		},
-		ProgressNotificationHandler: func(_ context.Context, n *mcp.ProgressNotificationClientRequest) { l.calls.report(n.Params) },
+		ProgressNotificationHandler: func(_ context.Context, n *mcp.ProgressNotificationClientRequest) { l.calls.forwardProgress(n.Params) },
 	})
 	if l.session, err = client.Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: protocol}); err != nil {
 		return nil, "", err
 	}
-	if err := l.list(ctx); err != nil {
+	if err := l.listTools(ctx); err != nil {
 		return nil, "", err
 	}
 	return l, "", nil
@@ -131,7 +131,7 @@ func version() string {
 }
 
 // listTools requests all pages of the tool list and caches the tools.
-func (l *link) list(ctx context.Context) error {
+func (l *link) listTools(ctx context.Context) error {
 	var all []*mcp.Tool
 	for t, err := range l.session.Tools(ctx, nil) {
 		if err != nil {
@@ -145,81 +145,81 @@ func (l *link) list(ctx context.Context) error {
 	return nil
 }
 
-func (l *link) findTools() []*mcp.Tool { return *l.tools.Load() }
+func (l *link) cachedTools() []*mcp.Tool { return *l.tools.Load() }
 
 // startWatching starts the goroutines that notice the end of the session and changes of the tool list.
-func (l *link) begin() {
+func (l *link) startWatching() {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
-	l.working.Go(func() {
-		defer close(l.ended)
+	l.background.Go(func() {
+		defer close(l.done)
 		if err := l.session.Wait(); err != nil {
 			l.markLost(err)
 		}
 	})
-	l.working.Go(func() {
+	l.background.Go(func() {
 		for {
 			select {
-			case <-l.ended:
+			case <-l.done:
 				return
 			case <-ctx.Done():
 				return
-			case <-l.changed:
-				l.refresh(ctx)
+			case <-l.toolsChanged:
+				l.refreshTools(ctx)
 			}
 		}
 	})
 }
 
 // refreshTools lists the tools again after the server reported a change, and logs what differs.
-func (l *link) refresh(ctx context.Context) {
+func (l *link) refreshTools(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, l.server.config.StartTimeout)
 	defer cancel()
-	if err := l.list(ctx); err != nil {
+	if err := l.listTools(ctx); err != nil {
 		l.server.log.Warn("cannot list the server's tools after it reported a change", zap.Error(err))
 		return
 	}
-	l.server.compare(l.findTools())
+	l.server.logChangedDefinitions(l.cachedTools())
 }
 
 // markLost records why the link can no longer be used. Only the first reason counts.
 func (l *link) markLost(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lost == nil {
-		l.lost = err
+	if l.lostErr == nil {
+		l.lostErr = err
 	}
 }
 
-func (l *link) cause() error {
+func (l *link) lostCause() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.lost
+	return l.lostErr
 }
 
 // isAlive reports whether the link can be used. If the last call got no response, it pings the server. Any
 // response will do, even an error.
 func (l *link) isAlive(ctx context.Context) bool {
 	select {
-	case <-l.ended:
+	case <-l.done:
 		return false
 	default:
 	}
-	if l.cause() != nil {
+	if l.lostCause() != nil {
 		return false
 	}
 	if !l.needsPing.Load() {
 		return true
 	}
-	asking, cancel := context.WithTimeout(ctx, pingTime)
+	asking, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	err := l.session.Ping(asking, nil)
-	if _, answered := errors.AsType[*jsonrpc.Error](err); err == nil || answered && rejectionOf(err) != nil {
+	if _, answered := errors.AsType[*jsonrpc.Error](err); err == nil || answered && rejectionFromError(err) != nil {
 		l.needsPing.Store(false)
 		return true
 	}
 	if ctx.Err() == nil {
-		l.markLost(fmt.Errorf("it did not respond to a ping within %s: %w", pingTime, err))
+		l.markLost(fmt.Errorf("it did not respond to a ping within %s: %w", pingTimeout, err))
 	}
 	return false
 }
@@ -227,7 +227,7 @@ func (l *link) isAlive(ctx context.Context) bool {
 // close ends the session and waits until all goroutines of the link have ended.
 func (l *link) close() {
 	l.cancel()
-	l.end()
+	l.closeTransport()
 	_ = l.session.Close() // the session has ended already
-	l.working.Wait()
+	l.background.Wait()
 }

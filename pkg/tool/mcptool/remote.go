@@ -23,7 +23,7 @@ import (
 )
 
 // remoteTool is a tool of an MCP server.
-type remote struct {
+type remoteTool struct {
 	server     *Server
 	name       string // name at the server
 	publicName string // name that the model sees
@@ -38,34 +38,34 @@ type definition struct {
 }
 
 var (
-	_ tool.Tool     = (*remote)(nil)
-	_ tool.Effector = (*remote)(nil)
-	_ tool.Starter  = (*remote)(nil)
+	_ tool.Tool     = (*remoteTool)(nil)
+	_ tool.Effector = (*remoteTool)(nil)
+	_ tool.Starter  = (*remoteTool)(nil)
 )
 
-func newRemote(s *Server, name string) *remote {
-	r := &remote{server: s, name: name, publicName: publicName(s.config.Prefix, name)}
+func newRemote(s *Server, name string) *remoteTool {
+	r := &remoteTool{server: s, name: name, publicName: publicName(s.config.Prefix, name)}
 	r.definition.Store(&definition{spec: llm.ToolSpec{Name: r.publicName}, effect: execution.AtMostOnce})
 	return r
 }
 
 // Spec implements tool.Tool. Before the tool is started, the spec has no description and no schema.
-func (r *remote) Spec() llm.ToolSpec { return r.definition.Load().spec }
+func (r *remoteTool) Spec() llm.ToolSpec { return r.definition.Load().spec }
 
 // Effect implements tool.Effector. It follows the server's annotations. Without annotations it is AtMostOnce.
-func (r *remote) Effect() execution.Effect { return r.definition.Load().effect }
+func (r *remoteTool) Effect() execution.Effect { return r.definition.Load().effect }
 
 // Scope implements tool.Scoper. It is untrusted, with egress, whatever the server says about itself, such as that
 // its world is closed. An author who knows better declares the scope with tool.Within.
-func (r *remote) Scope() tool.Scope {
-	return tool.Scope{Untrusted: true, Egress: true, Party: conversation.SourceName(tool.PartyPrefix, r.server.config.name())}
+func (r *remoteTool) Scope() tool.Scope {
+	return tool.Scope{Untrusted: true, Egress: true, Party: conversation.SourceName(tool.PartyPrefix, r.server.config.displayName())}
 }
 
 // Start implements tool.Starter.
-func (r *remote) Start(ctx context.Context) error { return r.server.start(ctx) }
+func (r *remoteTool) Start(ctx context.Context) error { return r.server.start(ctx) }
 
 // Close implements tool.Starter.
-func (r *remote) Close() error {
+func (r *remoteTool) Close() error {
 	r.server.stop()
 	return nil
 }
@@ -85,13 +85,13 @@ func publicName(prefix, name string) string {
 }
 
 // storeDefinitions stores the server's definitions of the tools that the agent uses.
-func (s *Server) learn(offered []*mcp.Tool) error {
+func (s *Server) storeDefinitions(offered []*mcp.Tool) error {
 	for _, r := range s.tools {
-		t := find(offered, r.name)
+		t := findTool(offered, r.name)
 		if t == nil {
-			return s.serverError(failure.NotFound, "has no tool %q; %s", r.name, suggestNames(r.name, offered))
+			return s.newServerError(failure.NotFound, "has no tool %q; %s", r.name, suggestNames(r.name, offered))
 		}
-		d, err := s.define(r, t)
+		d, err := s.newDefinition(r, t)
 		if err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func (s *Server) learn(offered []*mcp.Tool) error {
 	return nil
 }
 
-func find(offered []*mcp.Tool, name string) *mcp.Tool {
+func findTool(offered []*mcp.Tool, name string) *mcp.Tool {
 	if i := slices.IndexFunc(offered, func(t *mcp.Tool) bool { return t.Name == name }); i >= 0 {
 		return offered[i]
 	}
@@ -121,7 +121,7 @@ func suggestNames(name string, offered []*mcp.Tool) string {
 	return "it has " + strings.Join(names, ", ")
 }
 
-func (s *Server) define(r *remote, t *mcp.Tool) (*definition, error) {
+func (s *Server) newDefinition(r *remoteTool, t *mcp.Tool) (*definition, error) {
 	d := &definition{spec: llm.ToolSpec{Name: r.publicName, Description: t.Description}, effect: execution.AtMostOnce}
 	if d.spec.Description == "" {
 		d.spec.Description = t.Title
@@ -133,7 +133,7 @@ func (s *Server) define(r *remote, t *mcp.Tool) (*definition, error) {
 	}
 	schema, err := json.Marshal(t.InputSchema)
 	if err != nil || !bytes.HasPrefix(schema, []byte("{")) {
-		return nil, s.serverError(failure.ResourceTool, "has no schema for the arguments of %s; leave the tool out", t.Name).Because(err)
+		return nil, s.newServerError(failure.ResourceTool, "has no schema for the arguments of %s; leave the tool out", t.Name).Because(err)
 	}
 	d.spec.Schema = schema
 	if d.schema, err = tool.NewSchema(schema); err != nil {
@@ -144,15 +144,15 @@ func (s *Server) define(r *remote, t *mcp.Tool) (*definition, error) {
 }
 
 // logChangedDefinitions logs each tool whose definition differs from the one at the start.
-func (s *Server) compare(offered []*mcp.Tool) {
+func (s *Server) logChangedDefinitions(offered []*mcp.Tool) {
 	for _, r := range s.tools {
-		t := find(offered, r.name)
+		t := findTool(offered, r.name)
 		if t == nil {
 			s.log.Warn("the server no longer offers a tool", zap.String("tool", r.name))
 			continue
 		}
 		was := r.definition.Load()
-		is, err := s.define(r, t)
+		is, err := s.newDefinition(r, t)
 		if err != nil || is.spec.Description != was.spec.Description || is.effect != was.effect || !bytes.Equal(is.spec.Schema, was.spec.Schema) {
 			s.log.Warn("the server has changed the description of a tool; the agent uses the new one after its next start", zap.String("tool", r.name))
 		}

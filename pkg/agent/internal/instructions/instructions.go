@@ -55,15 +55,15 @@ func Load(s Source) (Instructions, error) {
 func (s Source) read() (string, error) {
 	switch {
 	case s.From != "":
-		return load(s.From)
+		return readFileOrFolder(s.From)
 	case s.Text == "":
 		return s.Default, nil
-	case strings.ContainsAny(s.Text, "\n\x00") || len(s.Text) > maxPath:
+	case strings.ContainsAny(s.Text, "\n\x00") || len(s.Text) > maxPathBytes:
 		return s.Text, nil // the text is not a path
 	}
 	switch info, err := os.Stat(s.Text); {
 	case err == nil && !info.IsDir():
-		return load(s.Text)
+		return readFileOrFolder(s.Text)
 	case err == nil:
 		s.Log.Warn("the instructions are the name of a folder and are used as text; use InstructionsFrom to read the folder",
 			zap.String("agent", s.Agent), zap.String("instructions", s.Text))
@@ -75,7 +75,7 @@ func (s Source) read() (string, error) {
 }
 
 // maxPathBytes is the longest path that common systems allow, in bytes.
-const maxPath = 4096
+const maxPathBytes = 4096
 
 // looksLikePath reports whether a text is one word that contains a folder or ends in a file extension, such as
 // "prompt.md".
@@ -84,7 +84,7 @@ func looksLikePath(text string) bool {
 }
 
 // readFileOrFolder reads a file, or joins the texts of a folder in the order of their names.
-func load(path string) (string, error) {
+func readFileOrFolder(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return "", newUnreadableError(path, err)
@@ -134,7 +134,7 @@ func newUnreadableError(path string, err error) error {
 }
 
 // inConversationText replaces a placeholder whose value is given as a message of the conversation.
-const givenInConversation = "(given in the conversation as %s)"
+const inConversationText = "(given in the conversation as %s)"
 
 // Resolve replaces the placeholders by values of the session (AD-30). history is the window of the turn. It also
 // returns messages that come before all others. Modes: agent_validation for a required key or artifact that is
@@ -151,7 +151,7 @@ func (in Instructions) Resolve(ctx context.Context, turn *hook.Turn, history []c
 			return found[1 : len(found)-1]
 		}
 		parts := placeholder.FindStringSubmatch(found)
-		return r.value(ctx, parts[1], parts[2] == "?")
+		return r.placeholderText(ctx, parts[1], parts[2] == "?")
 	})
 	return text, r.messages, r.err
 }
@@ -165,13 +165,13 @@ type resolution struct {
 }
 
 // placeholderText returns the text that replaces the placeholder of a key.
-func (r *resolution) value(ctx context.Context, key string, optional bool) string {
+func (r *resolution) placeholderText(ctx context.Context, key string, optional bool) string {
 	if key == historyKey {
 		trusted := slices.DeleteFunc(slices.Clone(beforePrompt(r.history)), func(m conversation.Message) bool { return m.UntrustedSource() != "" })
 		return conversation.Transcript(trusted)
 	}
 	m := r.turn.Memory()
-	value, err := lookup(ctx, m, key)
+	value, err := lookUpText(ctx, m, key)
 	if err == nil {
 		source := conversation.MostRestrictiveSource(r.turn.Untrusted(), m.Untrusted())
 		if source == "" || value == "" {
@@ -180,7 +180,7 @@ func (r *resolution) value(ctx context.Context, key string, optional bool) strin
 		r.messages = append(r.messages, conversation.Message{
 			Role: conversation.RoleUser, Author: r.turn.Info().Agent, Text: "What the instructions call " + key + ":\n\n" + value, Untrusted: source,
 		})
-		return fmt.Sprintf(givenInConversation, key)
+		return fmt.Sprintf(inConversationText, key)
 	}
 	isMissing := failure.Is(err, failure.NotFound, failure.AgentState)
 	switch {
@@ -204,7 +204,7 @@ func beforePrompt(history []conversation.Message) []conversation.Message {
 }
 
 // lookUpText returns the value of a state key, or the latest version of an artifact, as text.
-func lookup(ctx context.Context, m *hook.Memory, name string) (string, error) {
+func lookUpText(ctx context.Context, m *hook.Memory, name string) (string, error) {
 	if artifact, ok := strings.CutPrefix(name, "artifact."); ok {
 		content, _, err := m.LoadArtifact(ctx, artifact, 0)
 		return string(content), err

@@ -32,7 +32,7 @@ type Planner struct {
 }
 
 // taskArguments holds the arguments of add_task.
-type task struct {
+type taskArguments struct {
 	Agent string `json:"agent"`
 	Task  string `json:"task"`
 }
@@ -47,7 +47,7 @@ func New(request *execution.PlanRequest) *Planner {
 
 // AppendTool returns the agent's tools followed by the planner. It fails with agent_validation if the agent
 // already has a tool of that name.
-func (p *Planner) Offer(own *tool.Set) (*tool.Set, error) {
+func (p *Planner) AppendTool(own *tool.Set) (*tool.Set, error) {
 	if p == nil {
 		return own, nil
 	}
@@ -61,7 +61,7 @@ func (p *Planner) Offer(own *tool.Set) (*tool.Set, error) {
 
 // AllowedTools adds the planner to the tools that the step may use (nil means all), because a step that plans may
 // always use it.
-func (p *Planner) Allow(only *execution.Tools) *execution.Tools {
+func (p *Planner) AllowedTools(only *execution.Tools) *execution.Tools {
 	if only == nil || p == nil {
 		return only
 	}
@@ -113,7 +113,7 @@ func (p *Planner) Scope() tool.Scope { return tool.Scope{} }
 
 // Call implements tool.Tool.
 func (p *Planner) Call(_ context.Context, args json.RawMessage) (tool.Result, error) {
-	planned, err := p.read(args)
+	planned, err := p.parseTask(args)
 	if err != nil {
 		return tool.Result{}, err
 	}
@@ -127,8 +127,8 @@ func (p *Planner) Call(_ context.Context, args json.RawMessage) (tool.Result, er
 }
 
 // parseTask returns the task in the arguments of a call, or an error if the task is not allowed.
-func (p *Planner) read(args json.RawMessage) (said execution.PlannedTask, err error) {
-	var t task
+func (p *Planner) parseTask(args json.RawMessage) (said execution.PlannedTask, err error) {
+	var t taskArguments
 	if err := json.Unmarshal(args, &t); err != nil {
 		return said, failure.New(failure.AgentValidation, AddTask, "want an object with agent and task, both text").Because(err)
 	}
@@ -143,11 +143,11 @@ func (p *Planner) read(args json.RawMessage) (said execution.PlannedTask, err er
 
 // RecordCall adds the task of a finished call of add_task. It reports whether the call was one. A nil planner
 // records nothing.
-func (p *Planner) Handle(done event.ToolFinished) bool {
+func (p *Planner) RecordCall(done event.ToolFinished) bool {
 	if p == nil || done.Tool != AddTask {
 		return false
 	}
-	said, err := p.read(json.RawMessage(done.Arguments))
+	said, err := p.parseTask(json.RawMessage(done.Arguments))
 	if done.Status != event.ToolSuccess || err != nil {
 		return true
 	}

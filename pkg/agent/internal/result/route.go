@@ -8,7 +8,7 @@ import (
 
 // MatchRoute returns the route that a reply names, in any letter case. A reply that equals a route wins. Otherwise
 // it returns the route that occurs first as a whole word (empty if none occurs).
-func Route(routes []string, reply string) string {
+func MatchRoute(routes []string, reply string) string {
 	reply = strings.ToLower(strings.TrimSpace(reply))
 	best, at := "", len(reply)
 	for _, route := range routes {

@@ -10,28 +10,28 @@ import (
 // in idempotency keys and in the ids of waiting calls they have the numbers of the step.
 type Journal struct {
 	execution.Journal // of the step
-	calls             *Calls
+	calls             *CallNumbers
 	step              execution.Step
-	silent            bool  // the agent's text is not part of the step's text
-	numbers           []int // step numbers, indexed by the agent's own numbers
+	isSilent          bool  // the agent's text is not part of the step's text
+	stepNumbers       []int // step numbers, indexed by the agent's own numbers
 }
 
 // NewJournal returns the journal of one agent of a step.
-func NewJournal(step execution.Step, calls *Calls, aside bool) *Journal {
-	return &Journal{Journal: step.Journal, calls: calls, step: step, silent: aside}
+func NewJournal(step execution.Step, calls *CallNumbers, aside bool) *Journal {
+	return &Journal{Journal: step.Journal, calls: calls, step: step, isSilent: aside}
 }
 
 // stepNumber returns the number of a call in the step. The loop asks for its own numbers in order.
-func (j *Journal) number(own int) int {
-	for len(j.numbers) < own {
-		j.numbers = append(j.numbers, j.calls.Next())
+func (j *Journal) stepNumber(own int) int {
+	for len(j.stepNumbers) < own {
+		j.stepNumbers = append(j.stepNumbers, j.calls.Next())
 	}
-	return j.numbers[own-1]
+	return j.stepNumbers[own-1]
 }
 
 // Key returns the idempotency key of a call, which is the same in all attempts.
 func (j *Journal) Key(own int) string {
-	return CallKey(j.step, j.number(own))
+	return CallKey(j.step, j.stepNumber(own))
 }
 
 // CallKey returns the idempotency key of a call, given its number in the step.
@@ -41,20 +41,20 @@ func CallKey(step execution.Step, number int) string {
 
 // ID returns the id of a waiting call. Answers refer to the call by it.
 func (j *Journal) ID(own int) string {
-	return pendingcall.ID(j.step.Turn, j.step.Number, j.number(own))
+	return pendingcall.ID(j.step.Turn, j.step.Number, j.stepNumber(own))
 }
 
 // Replay implements execution.Journal.
 func (j *Journal) Replay(own int, phase execution.Phase) (execution.Entry, bool) {
-	e, ok := j.Journal.Replay(j.number(own), phase)
+	e, ok := j.Journal.Replay(j.stepNumber(own), phase)
 	e.Number = own
 	return e, ok
 }
 
 // Record implements execution.Journal.
 func (j *Journal) Record(e execution.Entry) {
-	e.Number = j.number(e.Number)
-	e.SideCall = e.SideCall || j.silent
+	e.Number = j.stepNumber(e.Number)
+	e.SideCall = e.SideCall || j.isSilent
 	j.Journal.Record(e)
 }
 
@@ -78,11 +78,11 @@ type sealedJournal struct {
 
 // AddUnexpectedCall implements stepjournal.SealedJournal.
 func (s sealedJournal) AddUnexpectedCall(now execution.Entry) error {
-	now.Number = s.number(now.Number)
+	now.Number = s.stepNumber(now.Number)
 	return s.sealed.AddUnexpectedCall(now)
 }
 
 // AddRepeatedCall implements stepjournal.SealedJournal.
 func (s sealedJournal) AddRepeatedCall(own int, digest string) {
-	s.sealed.AddRepeatedCall(s.number(own), digest)
+	s.sealed.AddRepeatedCall(s.stepNumber(own), digest)
 }

@@ -19,19 +19,19 @@ import (
 type Scope struct {
 	Numbers  *hook.Numbers // assigns the numbers of events (nil starts at 1)
 	Memory   *hook.Memory  // shared by the agents of a flow (nil makes one)
-	Calls    *Calls        // assigns the numbers of model and tool calls (nil starts at 1)
+	Calls    *CallNumbers  // assigns the numbers of model and tool calls (nil starts at 1)
 	Branch   string        // branch of the parent agent, such as team.writer (empty when there is none)
 	IsSilent bool          // the run belongs to an agent that is a tool
 	Guard    tool.Guard    // strictest guard of the parents (empty when there is none)
 }
 
 // WithDefaults fills in all missing parts of the scope for a run of the named agent.
-func (s Scope) Begin(agent string, store hook.Store) Scope {
+func (s Scope) WithDefaults(agent string, store hook.Store) Scope {
 	if s.Numbers == nil {
 		s.Numbers = &hook.Numbers{}
 	}
 	if s.Calls == nil {
-		s.Calls = &Calls{}
+		s.Calls = &CallNumbers{}
 	}
 	if s.Memory == nil {
 		s.Memory = hook.NewMemory(store, agent)
@@ -40,7 +40,7 @@ func (s Scope) Begin(agent string, store hook.Store) Scope {
 }
 
 // BranchOf returns the branch of an agent that runs in the scope.
-func (s Scope) Path(agent string) string {
+func (s Scope) BranchOf(agent string) string {
 	if s.Branch == "" {
 		return agent
 	}
@@ -48,8 +48,8 @@ func (s Scope) Path(agent string) string {
 }
 
 // ForChildren returns the scope for the agents that run inside the named agent.
-func (s Scope) Inside(agent string, mode tool.Guard) Scope {
-	s.Branch = s.Path(agent)
+func (s Scope) ForChildren(agent string, mode tool.Guard) Scope {
+	s.Branch = s.BranchOf(agent)
 	s.Guard = mode.Stricter(s.Guard)
 	return s
 }
@@ -57,7 +57,7 @@ func (s Scope) Inside(agent string, mode tool.Guard) Scope {
 // Fork returns the scope of an agent that runs at the same time as others. It gets lane number lane (from 0) of
 // lanes.
 func (s Scope) Fork(agent string, lane, lanes int) Scope {
-	s.Memory, s.Calls = s.Memory.Fork(agent), s.Calls.Split(lane, lanes)
+	s.Memory, s.Calls = s.Memory.Fork(agent), s.Calls.NewLane(lane, lanes)
 	return s
 }
 
@@ -97,32 +97,32 @@ type runKey struct{}
 func WithRun(ctx context.Context, r *Run) context.Context { return context.WithValue(ctx, runKey{}, r) }
 
 // RunFromContext returns the running agent (nil outside of a turn).
-func RunFrom(ctx context.Context) *Run {
+func RunFromContext(ctx context.Context) *Run {
 	r, _ := ctx.Value(runKey{}).(*Run)
 	return r
 }
 
 // scopeKey is the context key of the *Scope for the next agent.
-type placeKey struct{}
+type scopeKey struct{}
 
 // ContextWithScope returns a context whose next agent runs in the scope s.
-func Place(ctx context.Context, s Scope) context.Context {
-	return context.WithValue(ctx, placeKey{}, &s)
+func ContextWithScope(ctx context.Context, s Scope) context.Context {
+	return context.WithValue(ctx, scopeKey{}, &s)
 }
 
 // TakeScope returns the scope that ContextWithScope set (nil if there is none) and a context without it.
-func TakePlace(ctx context.Context) (context.Context, *Scope) {
-	s, _ := ctx.Value(placeKey{}).(*Scope)
+func TakeScope(ctx context.Context) (context.Context, *Scope) {
+	s, _ := ctx.Value(scopeKey{}).(*Scope)
 	if s == nil {
 		return ctx, nil
 	}
-	return context.WithValue(ctx, placeKey{}, (*Scope)(nil)), s
+	return context.WithValue(ctx, scopeKey{}, (*Scope)(nil)), s
 }
 
 // JoinCalls joins the lanes of the branches that Fork returned. The next call of the scope gets a number after
 // theirs.
 func (s Scope) JoinCalls(branches []Scope) {
-	lanes := make([]*Calls, len(branches))
+	lanes := make([]*CallNumbers, len(branches))
 	for i, b := range branches {
 		lanes[i] = b.Calls
 	}

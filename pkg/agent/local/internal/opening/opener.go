@@ -50,16 +50,16 @@ func (o *Opener) Begin(ctx context.Context, t *storage.Turn, r Request) (memory.
 	if err := o.CloseUnclosed(ctx); err != nil {
 		return memory.BeginResult{}, err
 	}
-	if err := o.Answer(ctx, t, r); err != nil {
+	if err := o.ApplyAnswers(ctx, t, r); err != nil {
 		return memory.BeginResult{}, err
 	}
-	begun, err := o.storage.Begin(ctx, o.storage.Request(t))
+	begun, err := o.storage.Begin(ctx, o.storage.BeginRequest(t))
 	switch {
 	case err == nil:
 		o.undelivered, t.Number = "", begun.Turn.Number
 		o.status.SetWaiting("", nil)
 	case failure.Is(err, failure.SessionBusy):
-		err = o.BusyElsewhere(ctx, err)
+		err = o.ExplainBusy(ctx, err)
 	case failure.Is(err, failure.TurnNotOpen):
 		err = o.newNothingWaitsError(err)
 	case storage.InDoubt(err):
@@ -70,12 +70,12 @@ func (o *Opener) Begin(ctx context.Context, t *storage.Turn, r Request) (memory.
 
 // leaveInDoubt remembers a turn that may or may not have begun. The next turn resolves it.
 func (o *Opener) leaveInDoubt(t *storage.Turn, why error) {
-	t.Fail(session.OutcomeCancelled, storage.AsFailure(why))
+	t.MarkFailed(session.OutcomeCancelled, storage.FailureFromError(why))
 	o.unclosedTurn = &storage.Writer{Turn: t}
 }
 
 // SetUnclosed remembers a turn that could not be closed. The next turn continues it, or closes it first.
-func (o *Opener) LeaveOpen(w *storage.Writer) { o.unclosedTurn = w }
+func (o *Opener) SetUnclosed(w *storage.Writer) { o.unclosedTurn = w }
 
 // SetUndelivered remembers a turn whose end this process has not delivered (empty if there is none).
 func (o *Opener) SetUndelivered(turn string) { o.undelivered = turn }
@@ -87,20 +87,20 @@ func (o *Opener) resume(ctx context.Context, t *storage.Turn) (memory.BeginResul
 	var b memory.Begin
 	switch {
 	case o.unclosedTurn != nil:
-		b = o.storage.Request(o.unclosedTurn.Turn)
+		b = o.storage.BeginRequest(o.unclosedTurn.Turn)
 		b.LostEpoch = o.unclosedTurn.Lease.Epoch
 	case o.undelivered != "":
-		b = o.storage.Claim(o.undelivered, t.Trace)
+		b = o.storage.ClaimRequest(o.undelivered, t.Trace)
 	default:
 		return memory.BeginResult{}, false, nil
 	}
 	begun, err := o.storage.Begin(ctx, b)
 	if err != nil {
-		if err = o.resumeFailed(ctx, b, err); err != nil {
+		if err = o.newResumeError(ctx, b, err); err != nil {
 			return begun, false, err
 		}
 	} else if begun.Status == memory.StatusOpen {
-		return begun, false, o.Busy(b.TurnID, begun.LeaseLeft)
+		return begun, false, o.NewBusyError(b.TurnID, begun.LeaseLeft)
 	}
 	o.unclosedTurn, o.undelivered = nil, ""
 	if begun.Status == memory.StatusClosed {
@@ -111,7 +111,7 @@ func (o *Opener) resume(ctx context.Context, t *storage.Turn) (memory.BeginResul
 		return begun, false, nil
 	}
 	if len(begun.Turn.Steps) > 0 { // its process was lost while storing it, and the journal is gone
-		return begun, false, o.fail(ctx, begun)
+		return begun, false, o.failLostTurn(ctx, begun)
 	}
 	t.ID, t.Trace, t.Number = b.TurnID, b.TraceID, begun.Turn.Number
 	t.Continues, t.Answers = begun.Turn.Continues, begun.Turn.Answers
@@ -121,10 +121,10 @@ func (o *Opener) resume(ctx context.Context, t *storage.Turn) (memory.BeginResul
 
 // newResumeError returns the error for a turn that could not be claimed. It returns nil if the turn no longer
 // exists.
-func (o *Opener) resumeFailed(ctx context.Context, b memory.Begin, err error) error {
+func (o *Opener) newResumeError(ctx context.Context, b memory.Begin, err error) error {
 	switch {
 	case failure.Is(err, failure.SessionBusy):
-		return o.BusyElsewhere(ctx, err)
+		return o.ExplainBusy(ctx, err)
 	case storage.InDoubt(err):
 		o.leaveInDoubt(&storage.Turn{
 			ID: b.TurnID, Trace: b.TraceID, UserMessage: b.Message, Continues: b.Predecessor.Continues,
@@ -147,7 +147,7 @@ func (o *Opener) CloseUnclosed(ctx context.Context) error {
 		return nil
 	}
 	if w.Lease.Epoch == 0 { // the turn may not have begun
-		begun, err := o.storage.Lookup(ctx, o.storage.Request(w.Turn))
+		begun, err := o.storage.Lookup(ctx, o.storage.BeginRequest(w.Turn))
 		if err != nil && !failure.Is(err, failure.NotFound, failure.SessionDeleted) {
 			return err
 		}
@@ -161,7 +161,7 @@ func (o *Opener) CloseUnclosed(ctx context.Context) error {
 			}
 			return nil
 		}
-		w = o.storage.Writer(w.Turn, begun, o.agent)
+		w = o.storage.NewWriter(w.Turn, begun, o.agent)
 	}
 	turn, err := w.Write(ctx)
 	if err != nil && storage.InDoubt(err) {
@@ -171,7 +171,7 @@ func (o *Opener) CloseUnclosed(ctx context.Context) error {
 	if err == nil {
 		o.recordEnd(turn)
 	} else {
-		o.status.AddStored(w.Turn.Number, w.Base)
+		o.status.AddStored(w.Turn.Number, w.LastSequence)
 	}
 	return nil
 }
@@ -188,8 +188,8 @@ func (o *Opener) recordEnd(turn session.Turn) {
 
 // ExplainBusy replaces a session_busy of the store by an error that says which turn another process works on, and
 // how long its lease lasts at most.
-func (o *Opener) BusyElsewhere(ctx context.Context, busy error) error {
-	turn := openTurn(busy)
+func (o *Opener) ExplainBusy(ctx context.Context, busy error) error {
+	turn := openTurnFromError(busy)
 	if turn == "" {
 		return busy
 	}
@@ -198,11 +198,11 @@ func (o *Opener) BusyElsewhere(ctx context.Context, busy error) error {
 	if err != nil {
 		return busy
 	}
-	return o.Busy(turn, left)
+	return o.NewBusyError(turn, left)
 }
 
 // openTurnFromError returns the turn id in a session_busy error (empty if it has none).
-func openTurn(busy error) string {
+func openTurnFromError(busy error) string {
 	if e, ok := errors.AsType[*failure.Error](busy); ok {
 		return e.Facts["turn_id"]
 	}
@@ -210,7 +210,7 @@ func openTurn(busy error) string {
 }
 
 // NewBusyError returns the error for a session in which another process works on a turn.
-func (o *Opener) Busy(turn string, left time.Duration) error {
+func (o *Opener) NewBusyError(turn string, left time.Duration) error {
 	left = left.Round(time.Millisecond)
 	id := o.storage.Ref.Session
 	return failure.Newf(failure.SessionBusy, "local.Turn",
@@ -220,48 +220,48 @@ func (o *Opener) Busy(turn string, left time.Duration) error {
 
 // CallWithoutLostTurn makes a call that the store rejects while a turn is open. If the process of that turn was
 // lost, it closes the turn and makes the call again.
-func WithoutOpenTurn[T any](ctx context.Context, o *Opener, call func(context.Context) (T, error)) (T, error) {
-	out, err := storage.Call(ctx, call)
+func CallWithoutLostTurn[T any](ctx context.Context, o *Opener, call func(context.Context) (T, error)) (T, error) {
+	out, err := storage.CallWithRetry(ctx, call)
 	if !failure.Is(err, failure.SessionBusy) {
 		return out, err
 	}
-	if err := o.giveUp(ctx, err); err != nil {
+	if err := o.closeLostTurn(ctx, err); err != nil {
 		return out, err
 	}
-	return storage.Call(ctx, call)
+	return storage.CallWithRetry(ctx, call)
 }
 
 // Update applies the verb to the stored session: it pauses, resumes or closes it.
 func (o *Opener) Update(ctx context.Context, verb session.Verb) error {
-	_, err := WithoutOpenTurn(ctx, o, o.storage.Update(verb))
+	_, err := CallWithoutLostTurn(ctx, o, o.storage.UpdateCall(verb))
 	return err
 }
 
 // closeLostTurn closes the turn that keeps the session busy, if the process of that turn was lost. Otherwise it
 // returns an error.
-func (o *Opener) giveUp(ctx context.Context, busy error) error {
-	turn := openTurn(busy)
+func (o *Opener) closeLostTurn(ctx context.Context, busy error) error {
+	turn := openTurnFromError(busy)
 	if turn == "" {
 		return busy
 	}
-	begun, err := o.storage.Begin(ctx, o.storage.Claim(turn, storage.NewTrace()))
+	begun, err := o.storage.Begin(ctx, o.storage.ClaimRequest(turn, storage.NewTrace()))
 	switch {
 	case failure.Is(err, failure.KeyReused):
 		return busy // a local session did not begin it
 	case err != nil:
 		return err
 	case begun.Status == memory.StatusOpen:
-		return o.Busy(begun.Turn.ID, begun.LeaseLeft)
+		return o.NewBusyError(begun.Turn.ID, begun.LeaseLeft)
 	case begun.Status == memory.StatusClosed:
 		return nil
 	}
 	o.undelivered = ""
-	return o.fail(ctx, begun)
+	return o.failLostTurn(ctx, begun)
 }
 
 // failLostTurn closes a turn of a lost process as failed.
-func (o *Opener) fail(ctx context.Context, begun memory.BeginResult) error {
-	turn, err := o.storage.Fail(ctx, begun)
+func (o *Opener) failLostTurn(ctx context.Context, begun memory.BeginResult) error {
+	turn, err := o.storage.FailLostTurn(ctx, begun)
 	if err == nil {
 		o.recordEnd(turn)
 	}

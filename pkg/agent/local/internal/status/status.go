@@ -25,7 +25,7 @@ type Status struct {
 	id string // id of the session
 
 	mu      sync.Mutex
-	open    bool
+	isOpen  bool
 	claimed bool
 	state   session.State
 	stop    context.CancelFunc // requests a stop of the running turn (nil while none runs)
@@ -69,7 +69,7 @@ func (s *Status) StoredState() session.State {
 func (s *Status) IsOpen() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.open
+	return s.isOpen
 }
 
 // Start sets the state to starting and returns the previous state. It changes nothing if the session is already
@@ -78,24 +78,24 @@ func (s *Status) Start() (before session.State, open bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before = s.state
-	if !s.open {
+	if !s.isOpen {
 		s.state = Starting
 	}
-	return before, s.open
+	return before, s.isOpen
 }
 
 // RecordStart records the outcome of a start. The session is open if the start succeeded.
 func (s *Status) RecordStart(state session.State, open bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.state, s.open = state, open
+	s.state, s.isOpen = state, open
 }
 
 // RecordClose records that the session was closed.
 func (s *Status) RecordClose() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.open = false
+	s.isOpen = false
 }
 
 // Claim reserves the session for one operation until Release. stop requests a stop of a turn (nil for any other
@@ -106,7 +106,7 @@ func (s *Status) Claim(op string, stop context.CancelFunc) error {
 	switch {
 	case s.claimed:
 		return failure.Newf(failure.SessionBusy, op, "session %s is in use; wait until its turn ends, or stop it", s.id).With("session_id", s.id)
-	case !s.open:
+	case !s.isOpen:
 		return failure.Newf(failure.SessionClosed, op, "session %s is closed; start it first", s.id).With("session_id", s.id)
 	}
 	s.claimed, s.stop = true, stop

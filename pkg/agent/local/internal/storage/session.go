@@ -20,7 +20,7 @@ import (
 const callTimeout = 10 * time.Second
 
 // CallWithRetry calls the store. While the store does not respond, it retries the call for up to 10 seconds.
-func Call[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {
+func CallWithRetry[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return retry.Do(ctx, call)
@@ -32,7 +32,7 @@ func InDoubt(err error) bool {
 }
 
 // FailureFromError converts err to the form that is stored with a turn.
-func AsFailure(err error) *failure.Error {
+func FailureFromError(err error) *failure.Error {
 	if e, ok := errors.AsType[*failure.Error](err); ok {
 		return e
 	}
@@ -50,12 +50,12 @@ type Session struct {
 
 // Get returns the session as stored.
 func (s *Session) Get(ctx context.Context) (session.Session, error) {
-	return Call(ctx, func(ctx context.Context) (session.Session, error) { return s.Store.GetSession(ctx, s.Ref) })
+	return CallWithRetry(ctx, func(ctx context.Context) (session.Session, error) { return s.Store.GetSession(ctx, s.Ref) })
 }
 
 // UpdateCall returns a call that applies the verb to the stored session: it pauses, resumes or closes it. The call
 // creates the session if there is none.
-func (s *Session) Update(verb session.Verb) func(context.Context) (session.Session, error) {
+func (s *Session) UpdateCall(verb session.Verb) func(context.Context) (session.Session, error) {
 	return func(ctx context.Context) (session.Session, error) {
 		return s.Store.UpdateSession(ctx, memory.SessionUpdate{Ref: s.Ref, Verb: verb, Create: true, User: s.User})
 	}
@@ -63,7 +63,7 @@ func (s *Session) Update(verb session.Verb) func(context.Context) (session.Sessi
 
 // Begin sends a request to the store that begins a turn or claims an open one.
 func (s *Session) Begin(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
-	return Call(ctx, func(ctx context.Context) (memory.BeginResult, error) { return s.Store.BeginTurn(ctx, b) })
+	return CallWithRetry(ctx, func(ctx context.Context) (memory.BeginResult, error) { return s.Store.BeginTurn(ctx, b) })
 }
 
 // Lookup returns a turn as stored, without claiming it.
@@ -74,7 +74,7 @@ func (s *Session) Lookup(ctx context.Context, b memory.Begin) (memory.BeginResul
 
 // ClaimRequest returns the request that claims a stored turn. Its fingerprint is the id of the turn, so every
 // process that finds the turn open can take it over.
-func (s *Session) Claim(id, trace string) memory.Begin {
+func (s *Session) ClaimRequest(id, trace string) memory.Begin {
 	return memory.Begin{
 		Ref: s.Ref, User: s.User, TurnID: id, TraceID: trace, Fingerprint: id,
 		LeaseTTL: s.Lease, Window: s.Window,
@@ -82,8 +82,8 @@ func (s *Session) Claim(id, trace string) memory.Begin {
 }
 
 // BeginRequest returns the request that begins a turn.
-func (s *Session) Request(t *Turn) memory.Begin {
-	b := s.Claim(t.ID, t.Trace)
+func (s *Session) BeginRequest(t *Turn) memory.Begin {
+	b := s.ClaimRequest(t.ID, t.Trace)
 	b.Message, b.Predecessor.Continues, b.Predecessor.Answers = t.UserMessage, t.Continues, t.Answers
 	return b
 }
@@ -91,7 +91,7 @@ func (s *Session) Request(t *Turn) memory.Begin {
 // LeaseLeft returns how long the lease of a turn will last. It is 0 if no process holds the lease, or if the turn
 // was not begun by a local session.
 func (s *Session) LeaseLeft(ctx context.Context, turn string) (time.Duration, error) {
-	found, err := s.Lookup(ctx, s.Claim(turn, NewTrace()))
+	found, err := s.Lookup(ctx, s.ClaimRequest(turn, NewTrace()))
 	if failure.Is(err, failure.KeyReused, failure.NotFound) {
 		return 0, nil
 	}
@@ -99,8 +99,8 @@ func (s *Session) LeaseLeft(ctx context.Context, turn string) (time.Duration, er
 }
 
 // FailLostTurn closes a turn of a lost process as failed.
-func (s *Session) Fail(ctx context.Context, begun memory.BeginResult) (session.Turn, error) {
-	return Call(ctx, func(ctx context.Context) (session.Turn, error) {
+func (s *Session) FailLostTurn(ctx context.Context, begun memory.BeginResult) (session.Turn, error) {
+	return CallWithRetry(ctx, func(ctx context.Context) (session.Turn, error) {
 		return s.Store.FailTurn(ctx, memory.Fail{
 			Ref: s.Ref, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch, Outcome: session.OutcomeFailed,
 			Failure: failure.New(failure.SystemTimeout, "local.Turn", "the turn was given up: its process was lost before it had an answer"),
@@ -120,7 +120,7 @@ func (s *Session) Latest(ctx context.Context, info session.Session, limit int) (
 func (s *Session) MessagesAfter(ctx context.Context, after int64) ([]conversation.Message, error) {
 	var all []conversation.Message
 	for {
-		page, err := Call(ctx, func(ctx context.Context) ([]conversation.Message, error) {
+		page, err := CallWithRetry(ctx, func(ctx context.Context) ([]conversation.Message, error) {
 			return s.Store.LoadHistory(ctx, s.Ref, after, memory.MaxWindow)
 		})
 		if err != nil || len(page) == 0 {
@@ -136,7 +136,7 @@ func (s *Session) Untrusted(ctx context.Context, info session.Session) (string, 
 	if info.Turns == 0 {
 		return "", nil
 	}
-	state, err := Call(ctx, func(ctx context.Context) (memory.Snapshot, error) { return s.Store.GetState(ctx, s.Ref) })
+	state, err := CallWithRetry(ctx, func(ctx context.Context) (memory.Snapshot, error) { return s.Store.GetState(ctx, s.Ref) })
 	return state.Untrusted, err
 }
 

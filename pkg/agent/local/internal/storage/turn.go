@@ -40,7 +40,7 @@ func (t *Turn) AllMessages() []conversation.Message {
 }
 
 // MarkFailed turns t into a failed turn without an answer. Its messages are kept and marked as partial (LP-17).
-func (t *Turn) Fail(outcome session.Outcome, why *failure.Error) {
+func (t *Turn) MarkFailed(outcome session.Outcome, why *failure.Error) {
 	t.Outcome, t.Failure, t.State = outcome, why, nil
 	for i := range t.Messages {
 		t.Messages[i].Partial = true
@@ -56,12 +56,12 @@ func IsAnswer(o session.Outcome) bool {
 }
 
 // missingResultText is the tool result that the model reads for a call without a stored result.
-const unanswered = "Interrupted: the turn ended before the tool had a result."
+const missingResultText = "Interrupted: the turn ended before the tool had a result."
 
 // RepairToolCalls returns messages in which every tool call has exactly its result, because models require it. It
 // adds missing results and removes results without a call. A failed turn may end inside a round, and a process may
 // be lost while it stores a turn.
-func Repair(messages []conversation.Message) []conversation.Message {
+func RepairToolCalls(messages []conversation.Message) []conversation.Message {
 	var all []conversation.Message
 	for i := 0; i < len(messages); i++ {
 		m := messages[i]
@@ -75,7 +75,7 @@ func Repair(messages []conversation.Message) []conversation.Message {
 				all = append(all, messages[i])
 				continue
 			}
-			all = append(all, conversation.Message{Role: conversation.RoleTool, Text: unanswered, ToolCallID: call.ID})
+			all = append(all, conversation.Message{Role: conversation.RoleTool, Text: missingResultText, ToolCallID: call.ID})
 		}
 	}
 	return all

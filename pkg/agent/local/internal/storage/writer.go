@@ -15,20 +15,20 @@ const maxCommitMessages = 64
 
 // Writer stores a turn whose lease this process holds.
 type Writer struct {
-	Turn  *Turn
-	Lease memory.Lease
-	Base  int64 // sequence of the last message of the session
+	Turn         *Turn
+	Lease        memory.Lease
+	LastSequence int64 // sequence of the last message of the session
 
-	store memory.Store
-	agent string
-	steps int // number of parts already committed
+	store          memory.Store
+	agent          string
+	committedSteps int // number of parts already committed
 }
 
 // NewWriter returns the Writer of a turn of the named agent that has begun.
-func (s *Session) Writer(t *Turn, begun memory.BeginResult, agent string) *Writer {
+func (s *Session) NewWriter(t *Turn, begun memory.BeginResult, agent string) *Writer {
 	return &Writer{
-		Turn: t, Lease: memory.Lease{Ref: s.Ref, TurnID: t.ID, Epoch: begun.Turn.Epoch}, Base: begun.Turn.Sequence,
-		store: s.Store, agent: agent, steps: len(begun.Turn.Steps),
+		Turn: t, Lease: memory.Lease{Ref: s.Ref, TurnID: t.ID, Epoch: begun.Turn.Epoch}, LastSequence: begun.Turn.Sequence,
+		store: s.Store, agent: agent, committedSteps: len(begun.Turn.Steps),
 	}
 }
 
@@ -38,12 +38,12 @@ func (s *Session) Writer(t *Turn, begun memory.BeginResult, agent string) *Write
 // call Write again, also after Turn.MarkFailed.
 func (w *Writer) Write(ctx context.Context) (session.Turn, error) {
 	parts := splitMessages(w.Turn.Messages)
-	for len(parts) <= w.steps && w.Turn.HasAnswer() { // the last one closes the turn
+	for len(parts) <= w.committedSteps && w.Turn.HasAnswer() { // the last one closes the turn
 		parts = append(parts, nil)
 	}
 	for i, part := range parts {
 		step := i + 1
-		if step <= w.steps {
+		if step <= w.committedSteps {
 			continue
 		}
 		last, err := w.commit(ctx, step, part, step == len(parts))
@@ -53,38 +53,38 @@ func (w *Writer) Write(ctx context.Context) (session.Turn, error) {
 		if err != nil {
 			break // a closed turn without some of its messages is better than an open one
 		}
-		w.Base, w.steps = last, step
+		w.LastSequence, w.committedSteps = last, step
 	}
 	if !w.Turn.HasAnswer() {
-		return w.fail(ctx)
+		return w.closeFailed(ctx)
 	}
 	t := w.Turn
-	return session.Turn{ID: t.ID, Number: t.Number, Outcome: t.Outcome, Steps: []execution.Result{t.Result}, Sequence: w.Base}, nil
+	return session.Turn{ID: t.ID, Number: t.Number, Outcome: t.Outcome, Steps: []execution.Result{t.Result}, Sequence: w.LastSequence}, nil
 }
 
 // commit stores one part of the messages. The last part includes the answer. It returns the sequence of the last
 // message.
 func (w *Writer) commit(ctx context.Context, step int, part []conversation.Message, last bool) (int64, error) {
 	c := memory.Commit{
-		Ref: w.Lease.Ref, TurnID: w.Lease.TurnID, Epoch: w.Lease.Epoch, Base: w.Base, Messages: part,
+		Ref: w.Lease.Ref, TurnID: w.Lease.TurnID, Epoch: w.Lease.Epoch, Base: w.LastSequence, Messages: part,
 		Result: execution.Result{Agent: w.agent},
 	}
 	if last && w.Turn.HasAnswer() {
 		c.State, c.Result, c.Outcome = w.Turn.State, w.Turn.Result, w.Turn.Outcome
 	}
 	c.Result.Step = step
-	return Call(ctx, func(ctx context.Context) (int64, error) { return w.store.CommitStep(ctx, c) })
+	return CallWithRetry(ctx, func(ctx context.Context) (int64, error) { return w.store.CommitStep(ctx, c) })
 }
 
 // closeFailed closes a turn without an answer as failed.
-func (w *Writer) fail(ctx context.Context) (session.Turn, error) {
-	turn, err := Call(ctx, func(ctx context.Context) (session.Turn, error) {
+func (w *Writer) closeFailed(ctx context.Context) (session.Turn, error) {
+	turn, err := CallWithRetry(ctx, func(ctx context.Context) (session.Turn, error) {
 		return w.store.FailTurn(ctx, memory.Fail{
 			Ref: w.Lease.Ref, TurnID: w.Lease.TurnID, Epoch: w.Lease.Epoch, Outcome: w.Turn.Outcome, Failure: w.Turn.Failure,
 		})
 	})
 	if err == nil {
-		w.Base = turn.Sequence
+		w.LastSequence = turn.Sequence
 	}
 	return turn, err
 }

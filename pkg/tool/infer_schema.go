@@ -18,7 +18,7 @@ type Enum interface {
 }
 
 // inferSchema returns the JSON Schema of an argument type, parsed and as text.
-func infer(t reflect.Type) (*Schema, json.RawMessage, error) {
+func inferSchema(t reflect.Type) (*Schema, json.RawMessage, error) {
 	enums := map[reflect.Type]*jsonschema.Schema{}
 	if err := findEnums(t, enums, map[reflect.Type]bool{}); err != nil {
 		return nil, nil, err

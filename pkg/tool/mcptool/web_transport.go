@@ -15,10 +15,10 @@ import (
 )
 
 // webTransport returns the transport to a server at a URL.
-func (s *Server) web() (t mcp.Transport, end func(), said func() string, err error) {
+func (s *Server) webTransport() (t mcp.Transport, end func(), said func() string, err error) {
 	u, err := url.Parse(s.config.URL)
 	if err != nil {
-		return nil, nil, nil, invalid("url: %s", err)
+		return nil, nil, nil, newConfigError("url: %s", err)
 	}
 	client, err := egress.New(egress.Config{
 		Hosts:               []string{u.Hostname()},
@@ -37,7 +37,7 @@ func (s *Server) web() (t mcp.Transport, end func(), said func() string, err err
 		Endpoint: s.config.URL, HTTPClient: client, MaxEventSize: maxMessage, MaxRetries: streamRetries,
 	}}
 	return c, func() {
-		c.end()
+		c.closeConn()
 		client.CloseIdleConnections()
 	}, func() string { return "" }, nil
 }
@@ -112,9 +112,9 @@ func (t *tokenTransport) CloseIdleConnections() {
 type capturingTransport struct {
 	mcp.Transport
 
-	mu    sync.Mutex
-	conn  mcp.Connection
-	ended bool
+	mu     sync.Mutex
+	conn   mcp.Connection
+	closed bool
 }
 
 func (c *capturingTransport) Connect(ctx context.Context) (mcp.Connection, error) {
@@ -124,7 +124,7 @@ func (c *capturingTransport) Connect(ctx context.Context) (mcp.Connection, error
 	}
 	c.mu.Lock()
 	c.conn = conn
-	ended := c.ended
+	ended := c.closed
 	c.mu.Unlock()
 	if ended {
 		_ = conn.Close() // the next use of the connection reports it
@@ -132,10 +132,10 @@ func (c *capturingTransport) Connect(ctx context.Context) (mcp.Connection, error
 	return conn, nil
 }
 
-func (c *capturingTransport) end() {
+func (c *capturingTransport) closeConn() {
 	c.mu.Lock()
 	conn := c.conn
-	c.ended = true
+	c.closed = true
 	c.mu.Unlock()
 	if conn != nil {
 		_ = conn.Close() // no caller could handle the error

@@ -23,7 +23,7 @@ const (
 
 // messageReader reads the messages from a program's stdout. It skips all other lines, because some programs print
 // a greeting or log lines there. Only one goroutine may read it.
-type messages struct {
+type messageReader struct {
 	io.Closer
 
 	lines   *bufio.Reader
@@ -32,11 +32,11 @@ type messages struct {
 	garbage int
 }
 
-func newMessages(stdout io.ReadCloser, log *zap.Logger) *messages {
-	return &messages{Closer: stdout, lines: bufio.NewReaderSize(stdout, 64<<10), log: log}
+func newMessageReader(stdout io.ReadCloser, log *zap.Logger) *messageReader {
+	return &messageReader{Closer: stdout, lines: bufio.NewReaderSize(stdout, 64<<10), log: log}
 }
 
-func (m *messages) Read(p []byte) (int, error) {
+func (m *messageReader) Read(p []byte) (int, error) {
 	for len(m.line) == 0 {
 		if err := m.next(); err != nil {
 			return 0, err
@@ -48,7 +48,7 @@ func (m *messages) Read(p []byte) (int, error) {
 }
 
 // next reads one line and keeps it if it is a message.
-func (m *messages) next() error {
+func (m *messageReader) next() error {
 	var line []byte
 	for {
 		part, err := m.lines.ReadSlice('\n')
@@ -81,7 +81,7 @@ func (m *messages) next() error {
 }
 
 // stderrLogger logs each line that a program writes to stderr.
-type stderr struct {
+type stderrLogger struct {
 	log *zap.Logger
 
 	mu   sync.Mutex
@@ -89,7 +89,7 @@ type stderr struct {
 	tail []string
 }
 
-func (s *stderr) Write(p []byte) (int, error) {
+func (s *stderrLogger) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for rest := p; len(rest) > 0; {
@@ -104,7 +104,7 @@ func (s *stderr) Write(p []byte) (int, error) {
 }
 
 // logLine logs the buffered line. The caller holds the lock.
-func (s *stderr) logLine() {
+func (s *stderrLogger) logLine() {
 	text := strings.TrimSpace(strings.ToValidUTF8(string(s.line), "?"))
 	s.line = s.line[:0]
 	if text == "" {
@@ -117,14 +117,14 @@ func (s *stderr) logLine() {
 }
 
 // flush logs a last line that has no newline.
-func (s *stderr) flush() {
+func (s *stderrLogger) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.logLine()
 }
 
 // joinedTail returns the last few lines, joined for an error message.
-func (s *stderr) last() string {
+func (s *stderrLogger) joinedTail() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.Join(s.tail, " / ")
