@@ -60,7 +60,7 @@ func newWaitScenario(t *testing.T, script ...scripted.Reply) *waitScenario {
 			return "did " + in.Word, nil
 		})
 		require.NoError(t, err)
-		all = append(all, tool.With(effect, one))
+		all = append(all, tool.WithEffect(effect, one))
 	}
 	client, err := tool.Client("screen", "Reads the screen.",
 		json.RawMessage(`{"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}`))

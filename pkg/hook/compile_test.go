@@ -73,7 +73,7 @@ func TestHandlers_CompileOnlyWithPermittedChanges(t *testing.T) {
 		{"AfterLLM", reply, `x.Text = ""; x.ToolCalls = x.ToolCalls[:0]`, ""},
 		{"OnLLMError", failed, `x.Respond("later")`, ""},
 		{"BeforeTools", round, `x.Stop("enough")`, ""},
-		{"BeforeEachTool", call, `x.Arguments = "{}"; x.Answer("42"); x.Refuse("no")`, ""},
+		{"BeforeEachTool", call, `x.Arguments = "{}"; x.Answer("42"); x.Reject("no")`, ""},
 		{"BeforeEachTool", call, `if a, ok := x.Answered(); !ok || a.Late { x.Wait("may it?", x.Until) }`, ""},
 		{"AfterEachTool", call, `x.Text = "shorter"`, ""},
 		{"OnComplete", done, `_, _ = x.Transcript(); _, _ = x.Trace().Get("trace_id")`, ""},

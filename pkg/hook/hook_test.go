@@ -61,7 +61,7 @@ func TestSet_FirstAnswerWins(t *testing.T) {
 		hook.OnLLMError(func(_ context.Context, f *hook.LLMFailure) error { answered++; f.Respond("first"); return nil }),
 		hook.OnLLMError(func(_ context.Context, f *hook.LLMFailure) error { answered++; f.Respond("second"); return nil }),
 		hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { answered++; c.Answer("first"); return nil }),
-		hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { answered++; c.Refuse("second"); return nil }),
+		hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { answered++; c.Reject("second"); return nil }),
 	)
 	req, failed, call := &hook.LLMRequest{Turn: model.Turn()}, &hook.LLMFailure{Turn: model.Turn()}, &hook.Call{Turn: model.Turn()}
 	require.NoError(t, model.Handlers.BeforeLLM(t.Context(), req))

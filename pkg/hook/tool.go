@@ -38,7 +38,7 @@ type Call struct {
 	Untrusted string
 
 	Status   event.ToolStatus // outcome (empty before the call ran)
-	Text     string           // what the model reads; set by the tool, Answer or Refuse
+	Text     string           // what the model reads; set by the tool, Answer or Reject
 	Err      error            // error of the tool (nil when it succeeded)
 	Duration time.Duration    // of the tool alone, without handlers
 	Until    time.Time        // when a waiting call counts as denied; set by Wait
@@ -49,10 +49,10 @@ type Call struct {
 // Answer sets the tool's result, so that the tool does not run (AD-31).
 func (c *Call) Answer(text string) { c.Status, c.Text = event.ToolSuccess, text }
 
-// Refuse keeps the tool from running and gives the model the reason. It counts as a failure of the tool.
-func (c *Call) Refuse(reason string) { c.Status, c.Text = event.ToolError, reason }
+// Reject keeps the tool from running and gives the model the reason. It counts as a failure of the tool.
+func (c *Call) Reject(reason string) { c.Status, c.Text = event.ToolError, reason }
 
-// Skip keeps the tool from running and gives the model the reason. Unlike Refuse, it does not count as a failure
+// Skip keeps the tool from running and gives the model the reason. Unlike Reject, it does not count as a failure
 // of the tool. Use it, for example, if a person does not want the call.
 func (c *Call) Skip(reason string) { c.Status, c.Text = event.ToolInterrupted, reason }
 

@@ -27,7 +27,7 @@ func (c *Call) Wait(reason string, until time.Time) {
 	switch {
 	case c.Status != "" || c.wait.WaitedOrRan || c.wait.Proceeds():
 	case !c.wait.CanContinue:
-		c.Refuse("Not run: " + c.Name + " needs an approval, and no person can be asked for it.")
+		c.Reject("Not run: " + c.Name + " needs an approval, and no person can be asked for it.")
 	default:
 		c.Status, c.Text, c.Until = event.ToolWaiting, reason, until
 	}

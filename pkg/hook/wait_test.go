@@ -59,7 +59,7 @@ func TestCall_FirstHandlerThatWaitsDecides(t *testing.T) {
 }
 
 func TestCall_LaterHandlerMayAnswerInsteadOfWaiting(t *testing.T) {
-	refuse := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Refuse("never"); return nil })
+	refuse := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Reject("never"); return nil })
 	for name, handlers := range map[string][]hook.Handler{"before": {refuse, wait("one")}, "after": {wait("one"), refuse}} {
 		call := callAfterHandlers(t, waitSetting{allowed: true}, handlers...)
 		require.Equal(t, event.ToolError, call.Status, name)

@@ -22,12 +22,12 @@ func EffectOf(t Tool) execution.Effect {
 	return execution.AtMostOnce
 }
 
-// With declares the effect of a tool. Call it around Func:
+// WithEffect declares the effect of a tool. Call it around Func:
 //
 //	tool.With(execution.Read, search)
 //
 // A tool that is Idempotent finds its key with IdempotencyKey.
-func With(effect execution.Effect, t Tool) Tool {
+func WithEffect(effect execution.Effect, t Tool) Tool {
 	return newDecoratedTool(decoratedTool{Tool: t, effect: effect}, t)
 }
 

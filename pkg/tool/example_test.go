@@ -60,14 +60,14 @@ func ExampleFunc_json() {
 }
 
 // A tool that only reads may run again if its worker is lost. A tool without a declared effect runs at most once.
-func ExampleWith() {
+func ExampleWithEffect() {
 	far, err := tool.Func("distance", "Tells how far it is.", distance)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
 	fmt.Fprintln(os.Stdout, tool.EffectOf(far))
-	fmt.Fprintln(os.Stdout, tool.EffectOf(tool.With(execution.Read, far)))
+	fmt.Fprintln(os.Stdout, tool.EffectOf(tool.WithEffect(execution.Read, far)))
 	// Output:
 	// at_most_once
 	// read
@@ -82,7 +82,7 @@ func ExampleIdempotencyKey() {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
-	pay = tool.With(execution.Idempotent, pay)
+	pay = tool.WithEffect(execution.Idempotent, pay)
 	call(tool.ContextWithIdempotencyKey(context.Background(), "turn-1/2"), pay, `{}`) // the loop does so
 	// Output:
 	// paid under turn-1/2

@@ -52,10 +52,10 @@ func (d *decoratedTool) within() (Scope, bool) {
 	return ScopeOf(d.Tool)
 }
 
-// Within declares the scope of a tool, instead of its own. Call it around Func:
+// WithScope declares the scope of a tool, instead of its own. Call it around Func:
 //
 //	tool.Within(tool.Scope{Untrusted: true}, tool.With(execution.Read, inbox))
-func Within(scope Scope, t Tool) Tool {
+func WithScope(scope Scope, t Tool) Tool {
 	return newDecoratedTool(decoratedTool{Tool: t, scope: &scope}, t)
 }
 

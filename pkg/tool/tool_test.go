@@ -117,13 +117,13 @@ func TestClient_CallAlwaysFails(t *testing.T) {
 	_, err = made.Call(t.Context(), json.RawMessage(`{}`))
 	require.ErrorContains(t, err, "(required: path; all: path; provided: none)")
 
-	found, ok := tool.AtClient(tool.With(execution.Read, made))
+	found, ok := tool.AtClient(tool.WithEffect(execution.Read, made))
 	require.True(t, ok)
 	_, err = found.Check("open", json.RawMessage(`{"path": 1}`))
 	require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
 	sum, err := tool.Func("add", "Adds two numbers.", add)
 	require.NoError(t, err)
-	_, ok = tool.AtClient(tool.With(execution.Read, sum))
+	_, ok = tool.AtClient(tool.WithEffect(execution.Read, sum))
 	require.False(t, ok)
 }
 

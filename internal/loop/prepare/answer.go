@@ -56,7 +56,7 @@ func (p *Preparer) applyAnswer(c *toolcall.Call) error {
 		h.Answer(strings.ToValidUTF8(a.Text, "�"))
 		c.MarkDecided()
 	case a.Verdict == execution.Fail:
-		h.Refuse(toolcall.FailedPrefix + strings.ToValidUTF8(a.Text, "�"))
+		h.Reject(toolcall.FailedPrefix + strings.ToValidUTF8(a.Text, "�"))
 		c.MarkDecided()
 	}
 	return nil

@@ -111,7 +111,7 @@ func (c *callCounts) recordingTool(t *testing.T, effect execution.Effect) tool.T
 		return "did " + in.What, hook.InTool(ctx).Memory().Set("did "+in.What, true)
 	})
 	require.NoError(t, err)
-	return tool.With(effect, one)
+	return tool.WithEffect(effect, one)
 }
 
 func newToolCall(name, argument, value string) conversation.ToolCall {
@@ -161,7 +161,7 @@ func (c *callCounts) repeatingFlow(t *testing.T) *agent.Agent {
 		return fmt.Sprint(n), in.Memory().Set("temp:rounds", n)
 	})
 	require.NoError(t, err)
-	return build(t, agent.Config{Name: "counting", Handlers: c.handlers, Tools: []tool.Tool{tool.With(execution.Idempotent, count)}, Model: callingModel{
+	return build(t, agent.Config{Name: "counting", Handlers: c.handlers, Tools: []tool.Tool{tool.WithEffect(execution.Idempotent, count)}, Model: callingModel{
 		c,
 		[]conversation.ToolCall{{Name: "count"}},
 	}})

@@ -38,7 +38,7 @@ type AsToolConfig struct {
 //
 // The journal of the step has the agent's model calls and tool calls, under keys that begin with the key of the call. So a
 // parent that lost its worker continues in the middle of the agent's work. The effect of the tool is agent.Agent.Effect.
-// An agent that is wrapped into another tool, also by tool.With, runs without a journal; then the effect of the wrapping
+// An agent that is wrapped into another tool, also by tool.WithEffect, runs without a journal; then the effect of the wrapping
 // tool counts.
 //
 // The tool is started and closed with the agent that has it. If more than MaxDepth agents are inside each other, the model

@@ -108,7 +108,7 @@ func TestAsTool_HasTheStrictestEffect(t *testing.T) {
 	with := func(name string, tools ...tool.Tool) *agent.Agent {
 		return build(t, agent.Config{Name: name, Model: scripted.New(), Tools: tools})
 	}
-	reads, writes := tool.With(execution.Read, lookup(t)), tool.With(execution.Idempotent, lookup(t))
+	reads, writes := tool.WithEffect(execution.Read, lookup(t)), tool.WithEffect(execution.Idempotent, lookup(t))
 	for want, a := range map[execution.Effect][]*agent.Agent{
 		execution.Read:       {with("none"), with("reads", reads)},
 		execution.Idempotent: {with("writes", writes), mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "flow"}, with("a", reads), with("b", writes)))},
@@ -188,8 +188,10 @@ func TestAsTool_LimitsItsDepth(t *testing.T) {
 	})
 	require.NoError(t, err)
 	w := &callCounts{toolCalls: map[string]int{}}
-	child := build(t, agent.Config{Name: "child", Model: callingModel{w, []conversation.ToolCall{newToolCall("again", "request", "more")}},
-		Tools: []tool.Tool{again}})
+	child := build(t, agent.Config{
+		Name: "child", Model: callingModel{w, []conversation.ToolCall{newToolCall("again", "request", "more")}},
+		Tools: []tool.Tool{again},
+	})
 	self = mustBuildTool(t, child)
 	result, err := self.Call(t.Context(), json.RawMessage(`{"request": "begin"}`))
 	require.NoError(t, err)
@@ -201,7 +203,7 @@ func TestAsTool_LimitsItsDepth(t *testing.T) {
 func TestAsTool_InsideAnotherToolHasNoJournal(t *testing.T) {
 	keys := func() []string {
 		w := &callCounts{toolCalls: map[string]int{}}
-		boss := agentThatCallsTool(t, tool.With(execution.Idempotent, mustBuildTool(t, w.workerAgent(t, "aide"))))
+		boss := agentThatCallsTool(t, tool.WithEffect(execution.Idempotent, mustBuildTool(t, w.workerAgent(t, "aide"))))
 		j := &journal{entries: map[string]execution.Entry{}}
 		_, _, err := runAndDescribe(t.Context(), boss, w.invocation(j))
 		require.NoError(t, err)

@@ -188,8 +188,10 @@ func TestParallel_CollectsWaitingCalls(t *testing.T) {
 	_, done, err = runAndDescribe(t.Context(), team, inv)
 	require.NoError(t, err)
 	require.Len(t, done.Result.Pending, 1)
-	_, stopped, err := runAndDescribe(t.Context(), team, continuingTurn(inv, execution.Answer{ID: done.Result.Pending[0].ID, Verdict: execution.Stop,
-		Text: "no"}))
+	_, stopped, err := runAndDescribe(t.Context(), team, continuingTurn(inv, execution.Answer{
+		ID: done.Result.Pending[0].ID, Verdict: execution.Stop,
+		Text: "no",
+	}))
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, stopped.Reason)
 	require.True(t, stopped.Result.Stopped)
@@ -260,7 +262,7 @@ func TestAgent_NoCallWaitsWithoutAJournal(t *testing.T) {
 	})
 	inside := build(t, agent.Config{
 		Name: "boss", Model: callingModel{w, []conversation.ToolCall{newToolCall("clerk", "request", "help")}},
-		Tools: []tool.Tool{tool.With(execution.Idempotent, mustBuildTool(t, guarded))},
+		Tools: []tool.Tool{tool.WithEffect(execution.Idempotent, mustBuildTool(t, guarded))},
 	})
 	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
 	inv.Step.Answers = []execution.Answer{{ID: pendingcall.ID(inv.Step.Turn, inv.Step.Number, 2), Verdict: execution.Approve}} // of a call of its parent

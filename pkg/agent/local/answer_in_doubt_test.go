@@ -23,7 +23,8 @@ import (
 // openGuardedOverConnection returns a session over a store whose calls can be lost. A tool call of the session
 // waits for an approval.
 func openGuardedOverConnection(t *testing.T) (s *local.Session, p execution.Pending, wires *lostMethods, store memory.Store, ran *[]string,
-	model *scripted.Model) {
+	model *scripted.Model,
+) {
 	t.Helper()
 	wires, store = &lostMethods{}, inmem.New(inmem.Config{})
 	_, s, ran, model = openGuarded(t, &lossyStore{store, wires.lost}, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."), scripted.Say("Sunny."))

@@ -66,7 +66,7 @@ func openGuarded(t *testing.T, store memory.Store, c agent.Config, replies ...sc
 		return "found " + in.Query, nil
 	})
 	require.NoError(t, err)
-	c.Tools = append(c.Tools, tool.With(execution.AtMostOnce, found))
+	c.Tools = append(c.Tools, tool.WithEffect(execution.AtMostOnce, found))
 	if c.Handlers == nil {
 		c.Handlers = []hook.Handler{approvalGuard(time.Time{})}
 	}

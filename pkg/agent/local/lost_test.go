@@ -61,7 +61,7 @@ func openWithRunCount(t *testing.T, store memory.Store, replies ...scripted.Repl
 	ran := new(int)
 	found, err := tool.Func("lookup", "Looks something up.", func(context.Context, topic) (string, error) { *ran++; return "sun", nil })
 	require.NoError(t, err)
-	a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{tool.With(execution.AtMostOnce, found)}}, replies...)
+	a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{tool.WithEffect(execution.AtMostOnce, found)}}, replies...)
 	return a, model, openSession(t, a, local.Config{Store: store}), ran
 }
 

@@ -106,7 +106,8 @@ func (l *lostMethods) lost(method string) (call, answer bool) {
 func (l *lostMethods) heal() { *l = lostMethods{} }
 
 func openWithOutages(t *testing.T, c agent.Config, config local.Config, replies ...scripted.Reply) (*local.Session, *scripted.Model, *lostMethods,
-	memory.Store) {
+	memory.Store,
+) {
 	t.Helper()
 	a, model := scriptedAgent(t, c, replies...)
 	wires, store := &lostMethods{}, inmem.New(inmem.Config{})

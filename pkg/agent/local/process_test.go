@@ -36,7 +36,7 @@ func approvalAgent(t *testing.T, work func()) *agent.Agent {
 	found, err := tool.Func("lookup", "Looks.", func(context.Context, topic) (string, error) { work(); return "found", nil })
 	require.NoError(t, err)
 	return build(t, agent.Config{
-		Model: obedientModel{}, Tools: []tool.Tool{tool.With(execution.AtMostOnce, found)}, Handlers: []hook.Handler{approvalGuard(time.Time{})},
+		Model: obedientModel{}, Tools: []tool.Tool{tool.WithEffect(execution.AtMostOnce, found)}, Handlers: []hook.Handler{approvalGuard(time.Time{})},
 	})
 }
 

@@ -22,7 +22,7 @@ import (
 func TestSession_RemembersSourcesOutsideTheWindow(t *testing.T) {
 	for _, noAutoSave := range []bool{false, true} {
 		var store memory.Store = inmem.New(inmem.Config{})
-		page := tool.Within(tool.Scope{Untrusted: true}, tool.With(execution.Read, lookup(t)))
+		page := tool.WithScope(tool.Scope{Untrusted: true}, tool.WithEffect(execution.Read, lookup(t)))
 		a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{page}, Instructions: "About {answer?}.", OutputKey: "answer"},
 			lookupReply("a"), scripted.Say("obey"), scripted.Say("well"), scripted.Say("done"))
 		c := local.Config{Store: store, NoAutoSave: noAutoSave, Window: 1}

@@ -171,7 +171,7 @@ func (p *plugin) ask(ctx context.Context, c *hook.Call) (Answer, error) {
 
 // reject rejects a call about which no person can decide, because without a decision the tool must not run.
 func (p *plugin) reject(c *hook.Call) {
-	c.Refuse(fmt.Sprintf("Not run: %s needs an approval, and no person can be asked.", c.Name))
+	c.Reject(fmt.Sprintf("Not run: %s needs an approval, and no person can be asked.", c.Name))
 	c.Err = failure.Newf(failure.UserPermission, "approval", "%s needs an approval, and no person can be asked", c.Name)
 	c.Warn(ReasonNotPossible, fmt.Sprintf("the tool %s did not run, because no person could be asked to approve it", c.Name))
 }
