@@ -35,5 +35,5 @@ func main() {
 	if err != nil {
 		os.Exit(worker.Main(nil, err))
 	}
-	os.Exit(worker.Main(agent.New(agent.Config{Name: "hello", Model: extractive.New(), Tools: []tool.Tool{tool.With(execution.Read, greeting)}})))
+	os.Exit(worker.Main(agent.New(agent.Config{Name: "hello", Model: extractive.New(), Tools: []tool.Tool{tool.WithEffect(execution.Read, greeting)}})))
 }

@@ -32,10 +32,10 @@ func mailTools(t *testing.T, ran map[string]int) *tool.Set {
 	}
 	server := tool.Scope{Untrusted: true, Egress: true, Party: tool.PartyPrefix + "sums"}
 	set, err := tool.NewSet(
-		tool.Within(tool.Scope{Untrusted: true}, tool.With(execution.Read, made("inbox"))),
-		tool.With(execution.AtMostOnce, made("send")),
-		tool.Within(server, tool.With(execution.Read, made("add"))),
-		tool.Within(server, tool.With(execution.Read, made("subtract"))),
+		tool.WithScope(tool.Scope{Untrusted: true}, tool.WithEffect(execution.Read, made("inbox"))),
+		tool.WithEffect(execution.AtMostOnce, made("send")),
+		tool.WithScope(server, tool.WithEffect(execution.Read, made("add"))),
+		tool.WithScope(server, tool.WithEffect(execution.Read, made("subtract"))),
 	)
 	require.NoError(t, err)
 	return set

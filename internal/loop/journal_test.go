@@ -77,7 +77,7 @@ func (r *toolRuns) effects(t *testing.T) *tool.Set {
 			return "did " + in.Word, nil
 		})
 		require.NoError(t, err)
-		all = append(all, tool.With(effect, one))
+		all = append(all, tool.WithEffect(effect, one))
 	}
 	set, err := tool.NewSet(all...)
 	require.NoError(t, err)
@@ -249,10 +249,10 @@ func TestWith_KeepsTheStarterInterface(t *testing.T) {
 	plain, err := tool.Func("plain", "A tool of the test.", func(context.Context, wordArgs) (string, error) { return "", nil })
 	require.NoError(t, err)
 	require.Equal(t, execution.AtMostOnce, tool.EffectOf(plain), "no effect was declared")
-	require.Equal(t, execution.Read, tool.EffectOf(tool.With(execution.Read, plain)))
-	_, starts := tool.With(execution.Read, plain).(tool.Starter)
+	require.Equal(t, execution.Read, tool.EffectOf(tool.WithEffect(execution.Read, plain)))
+	_, starts := tool.WithEffect(execution.Read, plain).(tool.Starter)
 	require.False(t, starts)
-	wrapped := tool.With(execution.Idempotent, startedTool{plain})
+	wrapped := tool.WithEffect(execution.Idempotent, startedTool{plain})
 	_, starts = wrapped.(tool.Starter)
 	require.True(t, starts)
 	require.Equal(t, execution.Idempotent, tool.EffectOf(wrapped))

@@ -52,7 +52,7 @@ func newLoginScenario(t *testing.T, script ...scripted.Reply) *loginScenario {
 			return "did " + in.Word, nil
 		})
 		require.NoError(t, err)
-		all = append(all, tool.With(effect, tool.WithLogin(mailbox, one)))
+		all = append(all, tool.WithEffect(effect, tool.WithLogin(mailbox, one)))
 	}
 	free, err := tool.Func("free", "Needs nothing.", func(ctx context.Context, _ wordArgs) (string, error) {
 		password, found := execution.Credential(ctx, "mailbox")

@@ -132,7 +132,7 @@ func (rm *randomModel) handlers() []hook.Handler {
 			case rm.takeMove(6):
 				c.Answer("I know")
 			case rm.takeMove(7):
-				c.Refuse("no")
+				c.Reject("no")
 			case rm.takeMove(9):
 				c.Wait("mind it", deadline)
 				rm.waitingCalls[c.ID] = c.CanWait()

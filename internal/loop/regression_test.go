@@ -24,7 +24,7 @@ func newToolSet(t *testing.T, name string, fn func(context.Context, wordArgs) (s
 	t.Helper()
 	one, err := tool.Func(name, "A tool of the test.", fn)
 	require.NoError(t, err)
-	set, err := tool.NewSet(tool.With(execution.Read, one))
+	set, err := tool.NewSet(tool.WithEffect(execution.Read, one))
 	require.NoError(t, err)
 	return set
 }

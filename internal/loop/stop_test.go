@@ -339,7 +339,7 @@ func TestRun_RecordsNoResultOfAnInterruptedTool(t *testing.T) {
 				return "did it", nil
 			})
 			require.NoError(t, err)
-			set, err := tool.NewSet(tool.With(execution.Effect(effect), slow))
+			set, err := tool.NewSet(tool.WithEffect(execution.Effect(effect), slow))
 			require.NoError(t, err)
 			in := newInput("go")
 			in.Journal = j

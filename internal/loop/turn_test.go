@@ -88,7 +88,7 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 				if c.ID == "1" {
 					c.Answer("I know")
 				} else {
-					c.Refuse("not allowed")
+					c.Reject("not allowed")
 				}
 				return nil
 			})}},

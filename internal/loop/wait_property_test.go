@@ -108,7 +108,7 @@ func (wt *waitingTurn) reset(t *testing.T) {
 			return "did " + in.Word, nil
 		})
 		require.NoError(t, err)
-		all = append(all, tool.With(effect, one))
+		all = append(all, tool.WithEffect(effect, one))
 	}
 	client, err := tool.Client("client", "A tool of the test.", []byte(`{"type": "object"}`))
 	require.NoError(t, err)

@@ -35,7 +35,7 @@ func TestLoop_AbandonsWaitingCallsOnAStop(t *testing.T) {
 
 	// The call of an agent used as a tool has already started if an inner call waits, so its end is emitted.
 	o = newWaitScenario(t)
-	set, err := tool.NewSet(o.tools.Tools()[0], o.tools.Tools()[1], waitingAgentTool{tool.With(execution.Read, newWatchedTools(t, nil)[0]), 2})
+	set, err := tool.NewSet(o.tools.Tools()[0], o.tools.Tools()[1], waitingAgentTool{tool.WithEffect(execution.Read, newWatchedTools(t, nil)[0]), 2})
 	require.NoError(t, err)
 	in = newInput("go", hook.AfterEachTool(func(_ context.Context, c *hook.Call) error { c.Stop("enough"); return nil }))
 	in.Journal = o.journal
@@ -63,7 +63,7 @@ func TestLoop_LimitsTheWaitingCalls(t *testing.T) {
 	for calling, wrong := range map[int]bool{execution.MaxPending: false, execution.MaxPending + 1: true} {
 		o := newWaitScenario(t, toolCallsReply("echo"))
 		var err error
-		o.tools, err = tool.NewSet(waitingAgentTool{tool.With(execution.Read, newWatchedTools(t, nil)[0]), calling})
+		o.tools, err = tool.NewSet(waitingAgentTool{tool.WithEffect(execution.Read, newWatchedTools(t, nil)[0]), calling})
 		require.NoError(t, err)
 		o.handlers = nil
 		_, err = o.tryTurn()

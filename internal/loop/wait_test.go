@@ -60,7 +60,7 @@ func newWaitScenario(t *testing.T, script ...scripted.Reply) *waitScenario {
 			return "did " + in.Word, nil
 		})
 		require.NoError(t, err)
-		all = append(all, tool.With(effect, one))
+		all = append(all, tool.WithEffect(effect, one))
 	}
 	client, err := tool.Client("screen", "Reads the screen.",
 		json.RawMessage(`{"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}`))
@@ -284,7 +284,7 @@ func TestLoop_NoCallWaitsWithoutAJournal(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "done", out.Text)
 	require.Equal(t, []string{
-		"Not run: send needs an approval, and nobody can be asked for it.",
+		"Not run: send needs an approval, and no person can be asked for it.",
 		"Error: screen runs at the client of the agent, and nobody can be asked here; run the agent in a session, whose turns can wait: local.Open, or the mesh",
 	}, resultTexts(out))
 	require.Equal(t, string(failure.AgentState), out.Calls[1].ErrorType)

@@ -38,7 +38,7 @@ func (r *recordingTool) tool(t *testing.T, effect execution.Effect) tool.Tool {
 		return "acted", nil
 	})
 	require.NoError(t, err)
-	return tool.With(effect, made)
+	return tool.WithEffect(effect, made)
 }
 
 func (r *recordingTool) calls() []string {

@@ -77,7 +77,7 @@ func TestExecuteStep_RetriesARecordedStep(t *testing.T) {
 				})
 				require.NoError(t, err)
 				config := func(m *scripted.Model) agent.Config {
-					return agent.Config{Name: "a", Model: m, Tools: []tool.Tool{tool.With(execution.Idempotent, made)}}
+					return agent.Config{Name: "a", Model: m, Tools: []tool.Tool{tool.WithEffect(execution.Idempotent, made)}}
 				}
 				r := s.start(t, config(scripted.New(c.replies...)))
 				req := s.beginTurn(t, "a", "s1")

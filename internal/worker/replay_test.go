@@ -36,7 +36,7 @@ func (m *mailTool) tool(t *testing.T, name string) tool.Tool {
 		return "sent to " + in.To, nil
 	})
 	require.NoError(t, err)
-	return tool.With(execution.AtMostOnce, made)
+	return tool.WithEffect(execution.AtMostOnce, made)
 }
 
 func sendCall(to string) scripted.Reply {
@@ -165,7 +165,7 @@ func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 		"a tool that a handler stops": {
 			change: func(_ *testing.T, c *agent.Config, _ *mailTool) {
 				c.Handlers = append(c.Handlers, hook.BeforeEachTool(func(_ context.Context, call *hook.Call) error {
-					call.Refuse("Not today.")
+					call.Reject("Not today.")
 					return nil
 				}))
 			},

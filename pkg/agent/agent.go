@@ -27,7 +27,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Agent is a named behaviour. Safe for concurrent use.
+// Agent is a named behaviour that runs steps. It is safe for concurrent use.
 type Agent struct {
 	config       Config
 	instructions instructions.Instructions
@@ -35,13 +35,13 @@ type Agent struct {
 	tools        *tool.Set
 	state        *ownership.AgentState
 	sharedConfig *ownership.Config
-	sessionLog   *sessionlog.Log // (nil writes none)
-	isFlow       bool            // its function only runs its children
-	broker       *broker.Broker  // of its sessions in this process
+	sessionLog   *sessionlog.Log // (nil writes no session log)
+	isFlow       bool            // made by NewFlow: its function only runs its children
+	broker       *broker.Broker  // asks for the credentials of its sessions in this process
 
 	mu           sync.Mutex
 	running      bool
-	closed       bool           // and its plugins with it
+	closed       bool           // its plugins are closed too
 	startedTools []tool.Starter // in order
 }
 
@@ -50,8 +50,8 @@ type Agent struct {
 // order, and the first error ends New (CO-1). Then the handlers of OnAgentReady run.
 func New(c Config) (*Agent, error) {
 	c.setDefaults()
-	if wrong := c.check(); len(wrong) > 0 {
-		return nil, c.invalid(strings.Join(wrong, "; "))
+	if wrong := c.validate(); len(wrong) > 0 {
+		return nil, c.newInvalidError(strings.Join(wrong, "; "))
 	}
 	a := &Agent{config: c, sharedConfig: ownership.NewConfig(c.Name, c.Config), broker: broker.New("")}
 	a.state = ownership.NewAgentState(c.Name, c.Owns, func(key string) {
@@ -63,7 +63,7 @@ func New(c Config) (*Agent, error) {
 	}
 	var err error
 	if a.instructions, err = instructions.Load(source); err != nil {
-		return nil, c.invalid("Instructions: " + failure.PlainMessage(err)).Because(err)
+		return nil, c.newInvalidError("Instructions: " + failure.PlainMessage(err)).Because(err)
 	}
 	if a.sessionLog, err = openLog(c, a.instructions.Text()); err != nil {
 		return nil, err
@@ -74,17 +74,17 @@ func New(c Config) (*Agent, error) {
 	return a, nil
 }
 
-// build makes handlers, tools and the model.
+// build creates the agent's handlers, tools and model.
 func (a *Agent) build() (err error) {
 	c := &a.config
 	if a.handlers, err = hook.NewSet(c.Plugins, c.Handlers); err != nil {
-		return c.invalid(failure.PlainMessage(err)).Because(err)
+		return c.newInvalidError(failure.PlainMessage(err)).Because(err)
 	}
 	if a.tools, err = tool.NewSet(c.Tools...); err != nil {
-		return c.invalid("Tools: " + failure.PlainMessage(err)).Because(err)
+		return c.newInvalidError("Tools: " + failure.PlainMessage(err)).Because(err)
 	}
-	if wrong := c.checkToolCapabilities(a.tools); wrong != "" {
-		return c.invalid("ToolCapabilities: " + wrong)
+	if wrong := c.toolCapabilitiesProblem(a.tools); wrong != "" {
+		return c.newInvalidError("ToolCapabilities: " + wrong)
 	}
 	if c.Model == nil && c.Run == nil {
 		if c.Model, err = c.Models.Model(c.ModelName); err != nil {
@@ -100,9 +100,9 @@ func (a *Agent) build() (err error) {
 func NewFlow(c Config, children []*Agent, run func(context.Context, Invocation) iter.Seq2[event.Event, error]) (*Agent, error) {
 	switch {
 	case c.Run != nil || len(c.Agents) > 0:
-		return nil, c.invalid("Run, Agents: a flow has its own; leave them out")
+		return nil, c.newInvalidError("Run, Agents: a flow has its own; leave them out")
 	case len(children) == 0:
-		return nil, c.invalid("Agents: a flow needs one at least")
+		return nil, c.newInvalidError("Agents: a flow needs one at least")
 	}
 	c.Agents, c.Run = children, run
 	a, err := New(c)
@@ -119,10 +119,10 @@ func (a *Agent) Name() string { return a.config.Name }
 // Description returns one line about the agent.
 func (a *Agent) Description() string { return a.config.Description }
 
-// Capabilities returns what instances of the agent can do that others cannot.
+// Capabilities returns the words for what instances of this agent can do and other agents cannot.
 func (a *Agent) Capabilities() []string { return slices.Clone(a.config.Capabilities) }
 
-// Version returns the version of the agent, which is not the version of the mesh.
+// Version returns the version of the agent. It is independent of the version of the mesh.
 func (a *Agent) Version() string { return a.config.Version }
 
 // Capacity returns how many steps an instance runs at once (C-30).
@@ -145,8 +145,8 @@ func (a *Agent) Model() string {
 // State returns the agent's own state (the AGENT tier), which all of its runs share.
 func (a *Agent) State() *ownership.AgentState { return a.state }
 
-// CredentialBroker returns the broker that asks for the credentials that tools lack, in a session of this process.
-// Its requests can be answered until the process ends, even if the session is closed and opened again.
+// CredentialBroker returns the broker of a session in this process. It asks the user for credentials that tools
+// lack. Its requests can be answered until the process ends, even if the session is closed and opened again.
 func (a *Agent) CredentialBroker(session string) execution.CredentialBroker {
 	return a.broker.ForSession(session)
 }
@@ -157,7 +157,7 @@ func (a *Agent) Config() *ownership.Config { return a.sharedConfig }
 // Tools returns the names of the agent's tools, in order.
 func (a *Agent) Tools() []string { return a.tools.Names() }
 
-// ToolInfo is the name of a tool and what it can do.
+// ToolInfo describes a tool to the orchestrator: its name and its capabilities.
 type ToolInfo struct {
 	Name         string
 	Capabilities []string // sorted (empty if the tool declares none)
@@ -177,8 +177,8 @@ func (a *Agent) Toolbox() []ToolInfo {
 				i = len(all)
 				at[name], all = i, append(all, ToolInfo{Name: name})
 			}
-			// New has checked the capabilities of the tools of each agent. Those of two tools with one name, in a
-			// flow, may exceed the limit together.
+			// New checked the capabilities of each agent's tools. In a flow, two tools with the same name may
+			// exceed the limit together.
 			all[i].Capabilities = slices.Concat(all[i].Capabilities, a.config.ToolCapabilities[name])
 			slices.Sort(all[i].Capabilities)
 			all[i].Capabilities = slices.Compact(all[i].Capabilities)
@@ -191,8 +191,8 @@ func (a *Agent) Toolbox() []ToolInfo {
 	return all
 }
 
-// Effect returns the strictest effect of the agent's tools and of the agents that it runs. It is read if there are
-// none, and at least idempotent for an agent with its own Run.
+// Effect returns the strictest effect of all tools of the agent and of the agents that it runs. Without tools the
+// effect is read. For an agent with its own Run function it is at least idempotent.
 func (a *Agent) Effect() execution.Effect {
 	order := []execution.Effect{execution.Read, execution.Idempotent, execution.AtMostOnce}
 	strictest := 0
@@ -208,8 +208,8 @@ func (a *Agent) Effect() execution.Effect {
 	return order[strictest]
 }
 
-// Start starts the tools that own resources, in order, and then the agents that it runs. After an error it closes what it
-// started, and the error names the tool. Starting a started agent does nothing.
+// Start starts the tools that own resources, in order, and then the agents that this agent runs. If one fails,
+// Start closes the others and returns an error that names the tool. Starting a started agent does nothing.
 func (a *Agent) Start(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -243,8 +243,8 @@ func (a *Agent) Start(ctx context.Context) error {
 	return nil
 }
 
-// Close closes what Start started, in reverse order, and then the plugins, even after an error. It clears the
-// agent's state (SO-9). It may be called at any time and more than once, but not while a step runs.
+// Close closes what Start started, in reverse order, and then the plugins. It continues after an error. It also
+// clears the agent's state (SO-9). Close may be called at any time and more than once, except while a step runs.
 func (a *Agent) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -39,9 +39,9 @@ func TestNew_FillsInDefaults(t *testing.T) {
 
 // resource is a tool that records when it is started and closed.
 type resource struct {
-	name string
-	log  *[]string
-	fail error
+	name     string
+	log      *[]string
+	startErr error
 }
 
 func (r *resource) Spec() llm.ToolSpec { return llm.ToolSpec{Name: r.name} }
@@ -52,7 +52,7 @@ func (r *resource) Call(context.Context, json.RawMessage) (tool.Result, error) {
 
 func (r *resource) Start(context.Context) error {
 	*r.log = append(*r.log, "start "+r.name)
-	return r.fail
+	return r.startErr
 }
 
 func (r *resource) Close() error {
@@ -83,7 +83,7 @@ func TestAgent_ClosesStartedToolsWhenOneDoesNotStart(t *testing.T) {
 		Name: "a", Model: scripted.New(),
 		Tools: []tool.Tool{
 			&resource{name: "one", log: &log},
-			&resource{name: "two", log: &log, fail: errors.New("no such folder")},
+			&resource{name: "two", log: &log, startErr: errors.New("no such folder")},
 			&resource{name: "three", log: &log},
 		},
 	})

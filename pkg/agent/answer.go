@@ -14,25 +14,25 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// answer collects what the agent produced. conclude makes the result of the step from it.
+// answer collects what the agent produced. conclude turns it into the result of the step.
 type answer struct {
 	text       string
 	reason     event.Reason
 	pending    []execution.Pending
 	tasks      []execution.PlannedTask
-	confidence *float64 // of an agent that this one ran
+	confidence *float64 // confidence of an agent that this agent ran
 }
 
-// runAgent runs the agent's function, or the loop around its model, and fills in the answer.
+// runAgent runs the agent's function, or the loop around its model. The outcome is in t.answer.
 func (t *turn) runAgent(ctx context.Context) error {
-	ctx = scope.WithRun(ctx, t.run)
+	ctx = scope.WithRun(ctx, t.scopeRun)
 	if t.agent.config.Run != nil {
 		return t.runFunction(ctx)
 	}
 	return t.runLoop(ctx)
 }
 
-// runFunction runs the agent's function.
+// runFunction runs the agent's own Run function in place of a model.
 func (t *turn) runFunction(ctx context.Context) error {
 	if err := t.control.Handlers.AfterUserInput(ctx); err != nil {
 		return err
@@ -45,16 +45,16 @@ func (t *turn) runFunction(ctx context.Context) error {
 		t.answer.text, t.answer.reason = "The turn was stopped: "+why, event.Stopped
 		return t.control.Handlers.OnStopSignal(ctx)
 	}
-	if err := t.handleAll(t.agent.config.Run(ctx, t.inv.forFunction(t.agent)), t.handleFunctionEvent); err != nil {
+	if err := t.handleEvents(t.agent.config.Run(ctx, t.inv.forFunction(t.agent)), t.handleFunctionEvent); err != nil {
 		return err
 	}
-	if t.answer.reason == event.Stopped && !t.control.Progress.Ended() { // the loop runs these handlers itself
+	if t.answer.reason == event.Stopped && !t.control.Progress.Ended() { // the loop would have run these handlers itself
 		return t.control.Handlers.OnStopSignal(ctx)
 	}
 	return nil
 }
 
-// runLoop runs the loop around the agent's model.
+// runLoop fills in the instructions and runs the loop around the agent's model.
 func (t *turn) runLoop(ctx context.Context) error {
 	conversation := t.control.Turn()
 	system, first, err := t.agent.instructions.Resolve(ctx, conversation, t.inv.Step.History)
@@ -67,15 +67,15 @@ func (t *turn) runLoop(ctx context.Context) error {
 		}
 	}
 	t.planner = planning.New(t.inv.Step.Plan)
-	l := t.agent.loop(t.inv)
-	if l.Tools, err = t.planner.Offer(l.Tools); err != nil {
+	l := t.agent.newLoop(t.inv)
+	if l.Tools, err = t.planner.AppendTool(l.Tools); err != nil {
 		return err
 	}
-	return t.handleAll(l.Run(ctx, t.loopInput(system)), t.handleLoopEvent)
+	return t.handleEvents(l.Run(ctx, t.loopInput(system)), t.handleLoopEvent)
 }
 
-// handleAll handles all events of the agent.
-func (t *turn) handleAll(events iter.Seq2[event.Event, error], handle func(event.Event) error) error {
+// handleEvents passes all events of the agent to handle. Without another reason, the answer's reason is Natural.
+func (t *turn) handleEvents(events iter.Seq2[event.Event, error], handle func(event.Event) error) error {
 	for e, err := range events {
 		if err != nil {
 			return err
@@ -90,27 +90,27 @@ func (t *turn) handleAll(events iter.Seq2[event.Event, error], handle func(event
 	return nil
 }
 
-// handleLoopEvent emits an event of the loop, and stores in the answer what it says.
+// handleLoopEvent emits an event of the loop and copies the answer from it.
 func (t *turn) handleLoopEvent(e event.Event) error {
-	if done, ok := e.Payload.(event.ToolFinished); ok && t.planner.Handle(done) {
-		return t.emit(e) // the planner's tool is not the agent's, and observed nothing
+	if done, ok := e.Payload.(event.ToolFinished); ok && t.planner.RecordCall(done) {
+		return t.emit(e) // the planner's tool is not one of the agent's and adds no observation
 	}
 	t.tally.AddEvent(e)
 	switch p := e.Payload.(type) {
 	case event.TextDelta:
 		if len(t.inv.Step.Routes) > 0 {
-			return nil // the name of a route is no part of the answer
+			return nil // the name of a route is not part of the answer
 		}
 	case event.Answer:
 		t.answer.text, t.answer.reason, t.answer.pending = p.Text, p.Reason, p.Pending
 	case event.ToolFinished:
-		t.control.Progress.AddUsage(t.run.TakeUsage(), true)
+		t.control.Progress.AddUsage(t.scopeRun.TakeUsage(), true)
 	}
-	return t.emit(e) // the control has the event from the loop already
+	return t.emit(e) // the loop has passed the event to the control already
 }
 
-// loop returns the loop of the agent.
-func (a *Agent) loop(inv Invocation) loop.Loop {
+// newLoop returns the loop that runs the agent's model and tools.
+func (a *Agent) newLoop(inv Invocation) loop.Loop {
 	c := a.config
 	l := loop.Loop{
 		Model: c.Model, Tools: a.tools, MaxIterations: c.MaxIterations, MaxFailures: c.MaxFailures, Parallel: c.Parallel,
@@ -122,13 +122,13 @@ func (a *Agent) loop(inv Invocation) loop.Loop {
 	return l
 }
 
-// loopInput returns the input of the loop.
+// loopInput returns the input of the loop, with system as the system prompt.
 func (t *turn) loopInput(system string) loop.Input {
 	s, in := t.inv.Step, t.inv.scope
 	aside := in.IsSilent || s.Silent // nothing of it stays in the session if the turn breaks off
 	journal := scope.NewJournal(s, in.Calls, aside)
 	input := loop.Input{
-		System: system, Turn: t.control, Choices: s.Routes, AllowedTools: t.planner.Allow(s.Tools),
+		System: system, Turn: t.control, Choices: s.Routes, AllowedTools: t.planner.AllowedTools(s.Tools),
 		IdempotencyKey: journal.Key, RecordFinalReply: in.Branch != "", AllSideCalls: aside, Stop: t.inv.Stop,
 		ID: journal.ID, Agent: s.Agent, Answers: s.Answers, Broker: s.Broker, Budget: s.Budget,
 	}
@@ -138,8 +138,8 @@ func (t *turn) loopInput(system string) loop.Input {
 	return input
 }
 
-// handleFunctionEvent emits an event that the agent's function yielded, and stores in the answer what it says. The
-// result of another agent adds to the usage and is not emitted a second time.
+// handleFunctionEvent emits an event from the agent's function and copies the answer from it. The result of
+// another agent is added to the usage. It is not emitted again.
 func (t *turn) handleFunctionEvent(e event.Event) error {
 	isOwn := e.Author == "" || e.Author == t.agent.Name()
 	if isOwn {
@@ -153,7 +153,7 @@ func (t *turn) handleFunctionEvent(e event.Event) error {
 		return nil
 	case event.TextDelta:
 		if len(t.inv.Step.Routes) > 0 {
-			return nil // the name of a route is no part of the answer
+			return nil // the name of a route is not part of the answer
 		}
 	case event.Answer:
 		t.answer = answer{text: p.Text, reason: p.Reason, pending: p.Pending, tasks: p.Tasks}
@@ -173,8 +173,8 @@ func (t *turn) handleFunctionEvent(e event.Event) error {
 	return t.control.Events.Forward(e)
 }
 
-// addResult adds the result of an agent that the function ran. A result of the function itself is the sum of the
-// results before it.
+// addResult adds the result of an agent that the function ran. If the function yields a result of its own, that
+// result is already the sum of the others.
 func (t *turn) addResult(done event.TurnResult, isOwn bool) {
 	if isOwn {
 		t.tally = result.Tally{}
@@ -203,8 +203,8 @@ func (t *turn) addResult(done event.TurnResult, isOwn bool) {
 	}
 }
 
-// applyState applies the changes of state in a message of a function (AD-18). The message itself carries them, so
-// no event follows.
+// applyState applies the changes of state in a function's message (AD-18). It emits no event, because the message
+// already contains the changes.
 func applyState(t *hook.Turn, agent string, state map[string]json.RawMessage) error {
 	m := t.Memory()
 	emitted := m.Fork(agent)

@@ -25,7 +25,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// handlersForEveryEvent returns a handler for each event of a turn. It records the event and then calls act.
+// handlersForEveryEvent returns one handler for each event of a turn. It appends the event's name to the log and
+// then calls act.
 func handlersForEveryEvent(note func(string), act func(turn *hook.Turn) error) []hook.Handler {
 	on := func(name string, turn *hook.Turn) error {
 		note(name)
@@ -65,7 +66,7 @@ func handlersForEveryEvent(note func(string), act func(turn *hook.Turn) error) [
 	}
 }
 
-// agentWithEveryEvent returns an agent in whose turn every event happens except a stop.
+// agentWithEveryEvent returns an agent whose turn goes through every event except OnStopSignal.
 func agentWithEveryEvent(t *testing.T, note func(string), act func(turn *hook.Turn) error) agent.Config {
 	t.Helper()
 	type in struct {
@@ -92,7 +93,7 @@ var everything = strings.Fields(`before_agent after_user_input
 	before_iteration before_llm on_llm_error after_llm after_iteration
 	after_agent on_complete`)
 
-// countResults counts the results among the events of a turn.
+// countResults counts the TurnResult events of a turn.
 func countResults(turn agenttest.Turn) int {
 	n := 0
 	for _, e := range turn.Events {
@@ -103,7 +104,7 @@ func countResults(turn agenttest.Turn) int {
 	return n
 }
 
-// actAt calls act at the nth event of the turn.
+// actAt returns a function that calls act at the nth event of the turn only.
 func actAt(n int, log *[]string, act func(*hook.Turn) error) func(*hook.Turn) error {
 	return func(turn *hook.Turn) error {
 		if len(*log) != n+1 {
@@ -166,17 +167,17 @@ func TestTurn_ErrorEndsItAtEveryEvent(t *testing.T) {
 func TestRun_EndsWhenTheReaderStops(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for _, parallel := range []bool{false, true} {
-		all := readUntil(t, parallel, 0)
+		all := readEvents(t, parallel, 0)
 		require.Greater(t, all, 30)
 		for stop := 1; stop <= all; stop++ {
-			require.Equal(t, stop, readUntil(t, parallel, stop))
+			require.Equal(t, stop, readEvents(t, parallel, stop))
 		}
 	}
 }
 
-// readUntil reads events until it has stop of them (0 reads all), and checks that nothing runs afterwards. It returns
-// how many events it read.
-func readUntil(t *testing.T, parallel bool, stop int) (events int) {
+// readEvents reads events until it has stop of them (0 reads all). It checks that nothing runs afterwards, and
+// returns how many events it read.
+func readEvents(t *testing.T, parallel bool, stop int) (events int) {
 	t.Helper()
 	var mu sync.Mutex
 	ran := 0
@@ -191,7 +192,7 @@ func readUntil(t *testing.T, parallel bool, stop int) (events int) {
 	})
 	c.Parallel = parallel
 	before := 0
-	for _, err := range build(t, c).Run(t.Context(), agent.Invocation{Step: question("hello")}) {
+	for _, err := range build(t, c).Run(t.Context(), agent.Invocation{Step: questionStep("hello")}) {
 		require.NoError(t, err)
 		events++
 		before = ran
@@ -243,8 +244,8 @@ func TestOnComplete_RunsOnlyForAnAnswer(t *testing.T) {
 	}
 }
 
-// allYAML returns the text of all YAML files in a folder.
-func allYAML(t *testing.T, folder string) string {
+// readAllYAML returns the joined text of all YAML files in a folder.
+func readAllYAML(t *testing.T, folder string) string {
 	t.Helper()
 	var all strings.Builder
 	require.NoError(t, filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
@@ -276,7 +277,7 @@ func TestOnComplete_RunsLastWithTheWholeTurn(t *testing.T) {
 				order = append(order, "on_complete")
 				done = *c
 				transcript, err = c.Transcript()
-				require.Contains(t, allYAML(t, folder), "Found it.", "the log has the turn before")
+				require.Contains(t, readAllYAML(t, folder), "Found it.", "the log has the turn before")
 				return errors.Join(err, c.Memory().Set("done", true))
 			}),
 		},
@@ -295,7 +296,7 @@ func TestOnComplete_RunsLastWithTheWholeTurn(t *testing.T) {
 		require.Contains(t, transcript, text)
 	}
 	require.Equal(t, map[string]any{"done": true}, turn.State)
-	require.Equal(t, changed("done", "true"), messages(turn)[1].State, "emitted before the result")
+	require.Equal(t, stateChange("done", "true"), messages(turn)[1].State, "emitted before the result")
 }
 
 // Req: CO-28
@@ -337,9 +338,9 @@ func TestTurn_AppendsTheAnswerToTheMessages(t *testing.T) {
 	}
 }
 
-// A step that chooses a route ignores the text of a handler and how the handler ends the turn, unless the text
-// names a route.
-func TestRun_RefusalIsNotARoute(t *testing.T) {
+// A step that chooses a route fails with policy_security if a handler stops the turn. The same holds for a handler
+// answer that names no route. No route is chosen.
+func TestRun_RejectionByAHandlerIsNotARoute(t *testing.T) {
 	for name, handler := range map[string]hook.Handler{
 		"answer": hook.BeforeAgent(func(context.Context, *hook.Turn) (string, error) { return "Blocked: ask the writer yourself.", nil }),
 		"stop": hook.BeforeLLM(func(_ context.Context, r *hook.LLMRequest) error {
@@ -349,24 +350,24 @@ func TestRun_RefusalIsNotARoute(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := build(t, agent.Config{Model: scripted.New(scripted.Say("writer")), Handlers: []hook.Handler{handler}})
-			step := question("write it")
+			step := questionStep("write it")
 			step.Routes = []string{"writer", "reader"}
-			result, _, err := execute(t.Context(), a, step, quiet)
+			result, _, err := execute(t.Context(), a, step, discardEvents)
 			require.True(t, failure.Is(err, failure.PolicySecurity), "%v", err)
 			require.Empty(t, result.NextAgent)
 		})
 	}
 }
 
-// An agent that was never started also closes its plugins, and a run that is ranged over again starts from the
-// beginning.
+// Close also closes the plugins of an agent that was never started. A run that is ranged over twice starts from
+// the beginning.
 func TestAgent_ClosesPluginsOnceAndMayRunAgain(t *testing.T) {
 	closed := 0
 	a := build(t, agent.Config{
 		Model:   scripted.New(scripted.Say("one"), scripted.Say("two")),
 		Plugins: []hook.Plugin{{Name: "p", Close: func() error { closed++; return nil }}},
 	})
-	run := a.Run(t.Context(), agent.Invocation{Step: question("hi")})
+	run := a.Run(t.Context(), agent.Invocation{Step: questionStep("hi")})
 	for range 2 {
 		first := true
 		for e, err := range run {

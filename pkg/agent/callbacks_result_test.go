@@ -112,7 +112,7 @@ func TestRun_ContainsOnlyPanicsOfTheAgentsOwnCode(t *testing.T) {
 		require.Equal(t, 1, countResults(turn))
 	}
 	require.PanicsWithValue(t, "mine", func() {
-		for _, err := range build(t, agent.Config{Model: scripted.New(scripted.Say("hi"))}).Run(t.Context(), agent.Invocation{Step: question("hi")}) {
+		for _, err := range build(t, agent.Config{Model: scripted.New(scripted.Say("hi"))}).Run(t.Context(), agent.Invocation{Step: questionStep("hi")}) {
 			require.NoError(t, err)
 			panic("mine")
 		}
@@ -120,7 +120,7 @@ func TestRun_ContainsOnlyPanicsOfTheAgentsOwnCode(t *testing.T) {
 	warns := hook.BeforeIteration(func(_ context.Context, t *hook.Turn) error { t.Warn("LOOK", "here"); return nil })
 	require.PanicsWithValue(t, "mine", func() {
 		a := build(t, agent.Config{Model: scripted.New(scripted.Say("hi")), Handlers: []hook.Handler{warns}})
-		for e, err := range a.Run(t.Context(), agent.Invocation{Step: question("hi")}) {
+		for e, err := range a.Run(t.Context(), agent.Invocation{Step: questionStep("hi")}) {
 			require.NoError(t, err)
 			if _, told := e.Payload.(event.Warning); told {
 				panic("mine") // in the reader, while a handler runs
@@ -130,7 +130,7 @@ func TestRun_ContainsOnlyPanicsOfTheAgentsOwnCode(t *testing.T) {
 }
 
 func TestExecute_EmitIsOptional(t *testing.T) {
-	done, err := build(t, agent.Config{Model: scripted.New(scripted.Say("hi"))}).Execute(t.Context(), agent.Invocation{Step: question("hi")}, nil)
+	done, err := build(t, agent.Config{Model: scripted.New(scripted.Say("hi"))}).Execute(t.Context(), agent.Invocation{Step: questionStep("hi")}, nil)
 	require.NoError(t, err)
 	require.Equal(t, "hi", done.Result.Text)
 }

@@ -24,7 +24,7 @@ import (
 )
 
 // Req: AD-15
-func TestHandlers_KnowTheirTurn(t *testing.T) {
+func TestHandlers_SeeTheDataOfTheirTurn(t *testing.T) {
 	var w watchedAgent
 	var info hook.Info
 	s := w.session(t, w.before("1", func(ctx context.Context, turn *hook.Turn) (string, error) {
@@ -67,7 +67,7 @@ type modelWithContextSize struct{ *scripted.Model }
 func (modelWithContextSize) ContextSize() int64 { return 1000 }
 
 // Req: CO-21
-func TestAgent_KnowsTheContextSizeOfItsModel(t *testing.T) {
+func TestAgent_PassesTheContextSizeOfItsModel(t *testing.T) {
 	var seen []float64
 	note := hook.AfterLLM(func(_ context.Context, reply *hook.LLMReply) error {
 		seen = append(seen, reply.ContextPercent())
@@ -143,16 +143,15 @@ func TestHandlers_ChangesOfAListAreOneDelta(t *testing.T) {
 	require.Equal(t, []string{"user:mine 2", "app:mine 2"}, seen[:2], "another session of the user")
 }
 
-// A function has no handlers of its own; its events contain the changes of state.
-//
+// An agent with a Run function changes state through its events, because the function has no handlers.
 // Req: AD-18
 func TestFunction_ChangesStateByItsEvents(t *testing.T) {
-	delta := changed("a", "1")
+	delta := stateChange("a", "1")
 	a := build(t, agent.Config{Run: func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
 			_ = yield(event.Event{Payload: event.Message{State: delta}}, nil) &&
-				yield(event.Event{Payload: event.Message{Text: "done", State: changed("temp:b", "2")}}, nil) &&
-				yield(event.Event{Author: "other", Payload: event.Message{State: changed("c", "3")}}, nil)
+				yield(event.Event{Payload: event.Message{Text: "done", State: stateChange("temp:b", "2")}}, nil) &&
+				yield(event.Event{Author: "other", Payload: event.Message{State: stateChange("c", "3")}}, nil)
 		}
 	}})
 	s := agenttest.NewSession(t, a)
@@ -160,15 +159,14 @@ func TestFunction_ChangesStateByItsEvents(t *testing.T) {
 	require.Equal(t, map[string]any{"a": 1.0}, turn.State)
 	require.Len(t, messages(turn), 3, "emitted once")
 
-	delta = changed("trace_id", `"x"`)
+	delta = stateChange("trace_id", `"x"`)
 	require.True(t, failure.Is(s.Try("hello").Err, failure.StateViolation))
 }
 
-// A tool knows its call and the state, artifacts and past of the session, and can ask the user: there is one way to
-// ask for input, also for a confirmation.
-//
+// A tool can read its call and the session's state, artifacts and history. AskUser is its only way to ask for
+// input, also for a confirmation.
 // Req: AD-20
-func TestTool_KnowsItsCallAndMayAskTheUser(t *testing.T) {
+func TestTool_SeesItsCallAndMayAskTheUser(t *testing.T) {
 	type in struct {
 		Confirmed bool `json:"confirmed,omitempty"`
 	}
@@ -205,12 +203,11 @@ func TestTool_KnowsItsCallAndMayAskTheUser(t *testing.T) {
 
 	turn = s.Say("Yes.")
 	require.Equal(t, "Done.", turn.Text)
-	require.Equal(t, []event.Message{{State: changed("removed", "true"), Artifacts: map[string]int{"removed.txt": 1}}}, messages(turn))
+	require.Equal(t, []event.Message{{State: stateChange("removed", "true"), Artifacts: map[string]int{"removed.txt": 1}}}, messages(turn))
 	require.Equal(t, map[string]any{"removed": true}, turn.State)
 }
 
-// An event names its turn, its step and its author, and contains its changes.
-//
+// Each event has its turn, step and author, and its changes of state.
 // Req: AD-22
 func TestEvents_NameTheirTurnAndAuthor(t *testing.T) {
 	var w watchedAgent

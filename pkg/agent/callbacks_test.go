@@ -19,31 +19,31 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// watchedAgent is an agent that says "hi". It records which of its handlers ran and when its model was asked.
+// watchedAgent is an agent that says "hi". It records which handlers ran and when its model was called.
 type watchedAgent struct {
 	log   []string
 	model *scripted.Model
 }
 
-// reply says what a handler returns or does in a test.
-type reply func(context.Context, *hook.Turn) (string, error)
+// handlerFunc is the function of a BeforeAgent or AfterAgent handler in a test.
+type handlerFunc func(context.Context, *hook.Turn) (string, error)
 
-func (w *watchedAgent) before(name string, fn reply) hook.Handler {
+func (w *watchedAgent) before(name string, fn handlerFunc) hook.Handler {
 	return hook.BeforeAgent(func(ctx context.Context, t *hook.Turn) (string, error) {
 		w.log = append(w.log, name)
 		return fn(ctx, t)
 	})
 }
 
-func (w *watchedAgent) after(name string, fn reply) hook.Handler {
+func (w *watchedAgent) after(name string, fn handlerFunc) hook.Handler {
 	return hook.AfterAgent(func(ctx context.Context, t *hook.Turn) (string, error) {
 		w.log = append(w.log, name)
 		return fn(ctx, t)
 	})
 }
 
-// session opens a session of an agent with the given handlers, followed by handlers that record that the turn
-// continued.
+// session opens a session of the agent with the given handlers. After them come handlers that record whether the
+// turn continued.
 func (w *watchedAgent) session(t *testing.T, handlers ...hook.Handler) *agenttest.Session {
 	t.Helper()
 	w.model = scripted.New(scripted.Say("hi"), scripted.Say("hi again"))
@@ -53,7 +53,7 @@ func (w *watchedAgent) session(t *testing.T, handlers ...hook.Handler) *agenttes
 	return agenttest.NewSession(t, build(t, agent.Config{Model: w.model, Handlers: handlers}))
 }
 
-// The replies of handlers in these tests.
+// Handler functions that these tests share.
 func noReply(context.Context, *hook.Turn) (string, error)   { return "", nil }
 func replyText(context.Context, *hook.Turn) (string, error) { return "no need to ask", nil }
 func replyEnd(_ context.Context, t *hook.Turn) (string, error) {
@@ -61,15 +61,15 @@ func replyEnd(_ context.Context, t *hook.Turn) (string, error) {
 	return "", nil
 }
 
-func replySetState(key string, value any) reply {
+func replySetState(key string, value any) handlerFunc {
 	return func(_ context.Context, t *hook.Turn) (string, error) { return "", t.Memory().Set(key, value) }
 }
 
-func failing(err error) reply {
+func replyError(err error) handlerFunc {
 	return func(context.Context, *hook.Turn) (string, error) { return "", err }
 }
 
-// messages returns the messages that callbacks emitted in a turn.
+// messages returns the messages that the handlers of a turn emitted.
 func messages(turn agenttest.Turn) []event.Message {
 	var all []event.Message
 	for _, e := range turn.Events {
@@ -80,7 +80,7 @@ func messages(turn agenttest.Turn) []event.Message {
 	return all
 }
 
-func changed(key, value string) map[string]json.RawMessage {
+func stateChange(key, value string) map[string]json.RawMessage {
 	return map[string]json.RawMessage{key: json.RawMessage(value)}
 }
 
@@ -89,12 +89,12 @@ var errDisk = failure.New(failure.SystemDisk, "test", "the disk is full")
 // Req: AD-3
 func TestBeforeAgent_FirstAnswerOrErrorStopsTheRest(t *testing.T) {
 	for name, tc := range map[string]struct {
-		second reply
+		second handlerFunc
 		want   []string
 	}{
 		"none":    {noReply, []string{"1", "2", "3", "main", "complete"}},
 		"answers": {replyText, []string{"1", "2"}},
-		"fails":   {failing(errDisk), []string{"1", "2"}},
+		"fails":   {replyError(errDisk), []string{"1", "2"}},
 		"ends":    {replyEnd, []string{"1", "2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestBeforeAgent_AnswerIsOneEventAndEndsTheRun(t *testing.T) {
 	require.Equal(t, []string{"1", "2"}, w.log)
 	require.Empty(t, w.model.Requests())
 	require.Equal(t, []string{"user_input", "message", "turn_result"}, turn.Kinds())
-	require.Equal(t, []event.Message{{Text: "no need to ask", State: changed("a", "1")}}, messages(turn))
+	require.Equal(t, []event.Message{{Text: "no need to ask", State: stateChange("a", "1")}}, messages(turn))
 	require.Equal(t, "research", turn.Events[1].Author)
 	require.Equal(t, "no need to ask", turn.Text)
 	require.Equal(t, event.Natural, turn.Result.Reason)
@@ -124,7 +124,7 @@ func TestBeforeAgent_AnswerIsOneEventAndEndsTheRun(t *testing.T) {
 // Req: AD-5, C-28
 func TestBeforeAgent_ErrorSkipsTheAgent(t *testing.T) {
 	var w watchedAgent
-	turn := w.session(t, w.before("1", failing(errDisk)), w.after("after", noReply)).Try("hello")
+	turn := w.session(t, w.before("1", replyError(errDisk)), w.after("after", noReply)).Try("hello")
 	require.ErrorIs(t, turn.Err, errDisk)
 	require.True(t, failure.Is(turn.Err, failure.SystemDisk), "%v", turn.Err)
 	require.Equal(t, []string{"1"}, w.log)
@@ -137,23 +137,23 @@ func TestBeforeAgent_ErrorSkipsTheAgent(t *testing.T) {
 // Req: AD-5a
 func TestHandlers_ErrorDropsTheChangesOfTheList(t *testing.T) {
 	var w watchedAgent
-	turn := w.session(t, w.before("1", replySetState("a", 1)), w.before("2", failing(errDisk))).Try("hello")
+	turn := w.session(t, w.before("1", replySetState("a", 1)), w.before("2", replyError(errDisk))).Try("hello")
 	require.ErrorContains(t, turn.Err, "the handler before_agent failed: the disk is full")
 	require.Empty(t, messages(turn))
 	require.Empty(t, turn.Result.State)
 	require.Empty(t, turn.State)
 
-	turn = w.session(t, w.after("1", replySetState("a", 1)), w.after("2", failing(errDisk))).Try("hello")
+	turn = w.session(t, w.after("1", replySetState("a", 1)), w.after("2", replyError(errDisk))).Try("hello")
 	require.ErrorContains(t, turn.Err, "the handler after_agent failed: the disk is full")
 	require.Empty(t, messages(turn))
 	require.Empty(t, turn.Result.State)
 
-	// A handler that returns a text and an error has failed.
+	// A handler that returns both a text and an error has failed: the text is ignored.
 	turn = w.session(t, w.before("1", func(context.Context, *hook.Turn) (string, error) { return "yes", errDisk })).Try("hello")
 	require.ErrorIs(t, turn.Err, errDisk)
 	require.Empty(t, messages(turn))
 
-	p := hook.Plugin{Name: "quota", Handlers: []hook.Handler{w.before("p", failing(errors.New("secret")))}}
+	p := hook.Plugin{Name: "quota", Handlers: []hook.Handler{w.before("p", replyError(errors.New("secret")))}}
 	turn = agenttest.NewSession(t, build(t, agent.Config{Model: w.model, Plugins: []hook.Plugin{p}})).Try("hello")
 	require.Equal(t, "the handler before_agent of plugin quota failed; the log of the agent has the cause", failure.PlainMessage(turn.Err))
 }
@@ -165,12 +165,12 @@ func TestBeforeAgent_ChangesAreOneEventBeforeTheAgent(t *testing.T) {
 		return "", err
 	}
 	for name, tc := range map[string]struct {
-		handlers []reply
+		handlers []handlerFunc
 		want     event.Message
 	}{
-		"state":    {[]reply{replySetState("a", 1), replySetState("a", 2)}, event.Message{State: changed("a", "2")}},
-		"artifact": {[]reply{noReply, save}, event.Message{Artifacts: map[string]int{"a.txt": 1}}},
-		"both":     {[]reply{save, replySetState("a", 2)}, event.Message{State: changed("a", "2"), Artifacts: map[string]int{"a.txt": 1}}},
+		"state":    {[]handlerFunc{replySetState("a", 1), replySetState("a", 2)}, event.Message{State: stateChange("a", "2")}},
+		"artifact": {[]handlerFunc{noReply, save}, event.Message{Artifacts: map[string]int{"a.txt": 1}}},
+		"both":     {[]handlerFunc{save, replySetState("a", 2)}, event.Message{State: stateChange("a", "2"), Artifacts: map[string]int{"a.txt": 1}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var w watchedAgent
@@ -197,7 +197,7 @@ func TestBeforeAgent_EndSkipsTheAgent(t *testing.T) {
 	turn := w.session(t, w.before("1", replySetState("a", 1)), w.before("2", replyEnd), w.before("3", replyText), w.after("after", noReply)).Say("hello")
 	require.Equal(t, []string{"1", "2"}, w.log)
 	require.Empty(t, w.model.Requests())
-	require.Equal(t, []event.Message{{State: changed("a", "1")}}, messages(turn), "the change is applied")
+	require.Equal(t, []event.Message{{State: stateChange("a", "1")}}, messages(turn), "the change is applied")
 	require.Empty(t, turn.Text)
 	require.Equal(t, event.Stopped, turn.Result.Reason)
 	require.Empty(t, turn.Result.Messages)
@@ -229,7 +229,7 @@ func TestAfterAgent_FirstAnswerIsAdded(t *testing.T) {
 	s := w.session(t, w.after("1", replySetState("a", 1)), w.after("2", replyText), w.after("3", replyText))
 	turn := s.Say("hello")
 	require.Equal(t, []string{"main", "1", "2", "complete"}, w.log, "a reply does not end the turn")
-	require.Equal(t, []event.Message{{Text: "no need to ask", State: changed("a", "1")}}, messages(turn))
+	require.Equal(t, []event.Message{{Text: "no need to ask", State: stateChange("a", "1")}}, messages(turn))
 	require.Equal(t, []string{"user_input", "llm_call", "message", "turn_result"}, turn.Kinds())
 	require.Equal(t, "hi", turn.Text, "the answer stays")
 	require.Len(t, s.History(), 3)
@@ -237,10 +237,10 @@ func TestAfterAgent_FirstAnswerIsAdded(t *testing.T) {
 
 	w.log = nil
 	turn = w.session(t, w.after("1", replySetState("a", 1)), w.after("2", noReply)).Say("hello")
-	require.Equal(t, []event.Message{{State: changed("a", "1")}}, messages(turn))
+	require.Equal(t, []event.Message{{State: stateChange("a", "1")}}, messages(turn))
 
 	w.log = nil
-	turn = w.session(t, w.after("1", failing(errDisk)), w.after("2", replyText)).Try("hello")
+	turn = w.session(t, w.after("1", replyError(errDisk)), w.after("2", replyText)).Try("hello")
 	require.ErrorIs(t, turn.Err, errDisk)
 	require.Equal(t, []string{"main", "1"}, w.log)
 
@@ -253,7 +253,7 @@ func TestAfterAgent_FirstAnswerIsAdded(t *testing.T) {
 // Req: AD-13
 func TestHandlers_PluginsRunFirstAndShareChanges(t *testing.T) {
 	for name, tc := range map[string]struct {
-		plugin reply
+		plugin handlerFunc
 		want   []string
 		told   event.Message
 	}{
@@ -287,19 +287,19 @@ func TestAfterAgent_ChangesAreNotPartOfTheAnswer(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"internal:answer", "message"}, final)
-	require.False(t, event.Event{Payload: event.Message{State: changed("a", "1")}}.Final())
+	require.False(t, event.Event{Payload: event.Message{State: stateChange("a", "1")}}.Final())
 
-	// A function that only changes state has no answer.
+	// A function that only changes state gives no answer.
 	a := build(t, agent.Config{Run: func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
-			yield(event.Event{Payload: event.Message{State: changed("a", "1")}}, nil)
+			yield(event.Event{Payload: event.Message{State: stateChange("a", "1")}}, nil)
 		}
 	}})
-	_, _, err := execute(t.Context(), a, question("hi"), quiet)
+	_, _, err := execute(t.Context(), a, questionStep("hi"), discardEvents)
 	require.True(t, failure.Is(err, failure.AgentLogic), "%v", err)
 }
 
-// A step that chooses a route has no text, also when a handler chooses.
+// A step that chooses a route emits no text, even if a handler chooses the route.
 func TestHandlers_MayChooseTheRoute(t *testing.T) {
 	model := scripted.New()
 	a := build(t, agent.Config{Model: model, Handlers: []hook.Handler{

@@ -18,16 +18,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Reasons of the warnings that an agent gives, in addition to the loop's.
+// Reasons of the warnings that an agent emits, in addition to the reasons in package loop.
 const (
-	ReasonTextCut  = "TEXT_CUT"      // what the agent said was longer than a message may be
-	ReasonDegraded = "STEP_DEGRADED" // the step failed, and its policy made a result of the failure
+	ReasonTextCut  = "TEXT_CUT"      // the agent's text exceeded the limit of a message and was cut
+	ReasonDegraded = "STEP_DEGRADED" // the step failed, and its FailurePolicy turned the failure into a result
 )
 
-// genericQuestion is the question of an agent that asks the user and has no text of a model (RA-13).
+// genericQuestion is the question of an agent that must ask the user but has no text from its model (RA-13).
 const genericQuestion = "Could you tell me more about what you would like to know?"
 
-// output holds the result of the turn.
+// output holds the result of the step and the messages to commit.
 type output struct {
 	result   execution.Result
 	messages []conversation.Message
@@ -37,7 +37,7 @@ type output struct {
 // question (RA-13). An error of a handler is never forgiven, nor an error of a step that another attempt has taken
 // over.
 func (t *turn) isForgivable(err error) bool {
-	if errors.Is(err, errUnread) || hookerror.Is(err) || failure.IsSuperseded(err) || len(t.inv.Step.Routes) > 0 {
+	if errors.Is(err, errReaderStopped) || hookerror.Is(err) || failure.IsSuperseded(err) || len(t.inv.Step.Routes) > 0 {
 		return false
 	}
 	return t.agent.config.hasResultOnFailure()
@@ -46,7 +46,7 @@ func (t *turn) isForgivable(err error) bool {
 // hasResultOnFailure reports whether a failed step has a result.
 func (c *Config) hasResultOnFailure() bool { return c.AsksUser || c.OnFailure == Degrade }
 
-// conclude makes the result of the answer, or of a failure that the agent forgives.
+// conclude turns the answer, or a failure that the agent forgives, into the result of the step.
 func (t *turn) conclude(cause error) error {
 	if len(t.inv.Step.Routes) > 0 {
 		return t.chooseRoute()
@@ -97,8 +97,8 @@ func (t *turn) fillResult(cause error) {
 	r.Confidence = cmp.Or(t.answer.confidence, briefing.Confidence(t.inv.Step, r.Observations))
 }
 
-// degrade makes a result of a failure: a question if the agent asks the user, otherwise the text of the step
-// before, otherwise an explanation (RA-13, RA-18, RA-20).
+// degrade turns a failure into a result. An agent that asks the user gets a question. Any other agent gets the
+// text of the step before, or else an explanation (RA-13, RA-18, RA-20).
 func (t *turn) degrade(cause error) error {
 	r, name := &t.output.result, t.agent.Name()
 	what := fmt.Sprintf("%s failed: %s", strings.ToUpper(name[:1])+name[1:], publicReason(cause))
@@ -116,8 +116,8 @@ func (t *turn) degrade(cause error) error {
 	return t.control.Events.Emit(event.Warning{Reason: ReasonDegraded, Message: what})
 }
 
-// publicReason returns the part of an error that a user may see, because the text of a foreign error may contain
-// secrets.
+// publicReason returns the part of an error that users may see. The text of a foreign error is left out, because
+// it may contain secrets.
 func publicReason(err error) string {
 	if e, ok := errors.AsType[*failure.Error](err); ok {
 		return strings.TrimRight(e.Message, ".")
@@ -125,20 +125,20 @@ func publicReason(err error) string {
 	return "its model did not answer"
 }
 
-// chooseRoute finds the route that the text of the model names. A handler that answers instead of the model must
-// return exactly the name of a route. Any other text, or ending the turn, fails the step.
+// chooseRoute finds the route that the model's text names. A handler that answers in place of the model must
+// return exactly the name of a route. If it returns another text or ends the turn, the step fails.
 func (t *turn) chooseRoute() error {
 	isBare := slices.ContainsFunc(t.inv.Step.Routes, func(route string) bool { return strings.EqualFold(route, strings.TrimSpace(t.answer.text)) })
 	if !isBare && (t.control.Progress.Ended() || t.answer.reason != event.Natural && t.answer.reason != event.MaxIterations) {
 		return failure.Newf(failure.PolicySecurity, "agent.Run", "a handler kept agent %s from choosing a route: %s",
 			t.agent.Name(), cmp.Or(t.answer.text, "it ended the turn"))
 	}
-	t.output.result.NextAgent = result.Route(t.inv.Step.Routes, t.answer.text)
+	t.output.result.NextAgent = result.MatchRoute(t.inv.Step.Routes, t.answer.text)
 	t.answer.text = ""
 	return nil
 }
 
-// storeAnswer puts the answer into the session's state, if the author wants that (AD-30).
+// storeAnswer stores the answer in the session's state under Config.OutputKey, if that is set (AD-30).
 func (t *turn) storeAnswer() error {
 	key, answer := t.agent.config.OutputKey, t.answer.text
 	if key == "" {
@@ -157,15 +157,15 @@ func (t *turn) storeAnswer() error {
 	return t.control.Turn().Memory().Set(key, text)
 }
 
-// concludeWaiting makes the result of a step with pending calls, even if the step chooses a route. It is not an answer, so
-// the handlers after the agent do not run. The turn that continues repeats its observations, messages and changes
-// of state.
+// concludeWaiting makes the result of a step with pending calls, even if the step chooses a route. This result is
+// not an answer, so AfterAgent and OnComplete do not run. The turn that continues produces the same observations,
+// messages and changes of state again.
 func (t *turn) concludeWaiting(ctx context.Context) error {
 	text, err := result.WaitingText(t.answer.pending)
 	if err != nil {
 		return err
 	}
-	if j := t.inv.Step.Journal; j != nil { // agents that run at the same time as the waiting one have continued
+	if j := t.inv.Step.Journal; j != nil { // concurrent agents continued while this call waited
 		if err := j.Sync(ctx); err != nil {
 			return err
 		}
@@ -180,10 +180,10 @@ func (t *turn) concludeWaiting(ctx context.Context) error {
 	return nil
 }
 
-// addReply adds the agent's text to the messages to store, and to the agent's own copy of the conversation unless it is
-// there already (CO-28).
+// addReply adds the agent's text to the messages to store. It also adds the text to the agent's own copy of the
+// conversation, unless it is there already (CO-28).
 func (t *turn) addReply(text string) error {
-	t.control.Conversation.AddMessageSources() // results that no model has read count as observed
+	t.control.Conversation.AddMessageSources() // tool results that no model has read count as observations
 	m := conversation.Assistant(t.agent.Name(), text)
 	m.Untrusted = t.control.Turn().Untrusted()
 	if !briefing.HasReply(t.control.Turn().Messages(), text) {
@@ -203,22 +203,22 @@ func (t *turn) addReply(text string) error {
 	return nil
 }
 
-// lastEvent returns the last event: the result of the turn, or the error with which it failed.
+// lastEvent returns the last event of the turn: its result, or the error with which it failed.
 func (t *turn) lastEvent(err error) event.TurnResult {
 	t.control.Conversation.AddMessageSources()
 	r := t.output.result
 	r.Untrusted = t.control.Turn().Untrusted()
 	r.Step, r.Agent = t.inv.Step.Number, t.agent.Name()
 	r.Iterations, r.Usage = t.tally.Iterations(), t.tally.Usage
-	t.control.Progress.AddUsage(t.run.TakeUsage(), true)
-	if t.agent.config.Run == nil { // a call that failed has no event, and has used something all the same
+	t.control.Progress.AddUsage(t.scopeRun.TakeUsage(), true)
+	if t.agent.config.Run == nil { // a failed call has no event, but has used tokens
 		r.Iterations, r.Usage = t.control.Turn().Iteration(), t.control.Turn().Usage()
 	}
 	done := event.TurnResult{
 		Turn: t.inv.Step.Turn, Reason: t.answer.reason, Duration: time.Since(t.started),
 		Ended: t.control.Progress.Ended(), Escalate: t.control.Progress.Escalated(),
 	}
-	if u := r.Usage; u.InputTokens > 0 || u.OutputTokens > 0 || u.CostMicros > 0 { // else the usage is unknown
+	if u := r.Usage; u.InputTokens > 0 || u.OutputTokens > 0 || u.CostMicros > 0 { // otherwise the usage is unknown
 		done.Usage = &u
 	}
 	if err == nil {

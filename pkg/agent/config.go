@@ -24,7 +24,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Defaults and limits of a Config.
+// Defaults and limits of the fields of a Config.
 const (
 	DefaultCapacity = 16
 	DefaultTimeout  = 2 * time.Minute
@@ -34,31 +34,31 @@ const (
 	MaxCapacity   = registry.MaxCapacity
 )
 
-// DefaultInstructions are the instructions of an agent that has none (CO-3).
+// DefaultInstructions are the instructions of an agent whose Config has none (CO-3).
 const DefaultInstructions = "You are a helpful assistant. Answer briefly and truthfully. Use the tools that you have, and say so when you do not know."
 
-// AddTask is the name of the tool that a model gets, in addition to the agent's own, while the step plans (ADR 0023). Each
-// call adds one task.
+// AddTask is the name of the tool that adds a task to the plan of a step (ADR 0023). While a step plans, its model
+// gets this tool in addition to the agent's own.
 const AddTask = planning.AddTask
 
-// FailurePolicy says what happens to a step whose model fails or that takes too long.
+// FailurePolicy decides what happens to a step whose model fails or that exceeds its timeout.
 type FailurePolicy string
 
 const (
 	// Fail is the default: the step fails.
 	Fail FailurePolicy = "fail"
-	// Degrade makes a result that explains what is missing, with confidence 0, so that the turn continues (RA-18,
-	// RA-20).
+	// Degrade completes the step with a result that explains what is missing. Its confidence is 0, and the turn
+	// continues (RA-18, RA-20).
 	Degrade FailurePolicy = "degrade"
 )
 
 // Config describes an agent. It needs a name, and a model or a function.
 type Config struct {
 	Name        string // a DNS label: a-z, 0-9 and hyphens, at most 63 characters; not "user"
-	Description string // one line, for those who choose between agents
+	Description string // one line that helps to choose between agents
 	Version     string // (empty means DefaultVersion)
-	// Capabilities are the words for what instances of the agent can do and others cannot, such as gpu: at most 16
-	// words of a-z, 0-9, dot and hyphen. A step of a workflow may require some (OC-16).
+	// Capabilities are words for what instances of this agent can do and other agents cannot, such as gpu. There
+	// are at most 16 words of a-z, 0-9, dot and hyphen. A step of a workflow may require some of them (OC-16).
 	Capabilities []string
 
 	// Instructions are the system prompt, or the path of a file that holds it. {key} is replaced by the value of a
@@ -77,11 +77,11 @@ type Config struct {
 	// event.Answer is the agent's answer (AD-1). The state in its own event.Messages is stored with the step
 	// (AD-18).
 	Run    func(context.Context, Invocation) iter.Seq2[event.Event, error]
-	Agents []*Agent // that Run runs; they are started and closed with the agent
+	Agents []*Agent // agents that Run runs; they are started and closed with this agent
 
 	Tools []tool.Tool
-	// ToolCapabilities are the capabilities of Tools, by the name of the tool, in words as in Capabilities. A step
-	// of a workflow that requires some gets only the tools that have them (OC-16).
+	// ToolCapabilities holds the capabilities of Tools by the name of the tool. The words have the same form as in
+	// Capabilities. If a step of a workflow requires some, it gets only the tools that have them (OC-16).
 	ToolCapabilities map[string][]string
 	Parallel         bool // the tools of a round run concurrently (C-9)
 
@@ -89,31 +89,32 @@ type Config struct {
 	Handlers []hook.Handler // run after the handlers of plugins (CO-4)
 
 	OutputKey string                     // key of the session's state that gets the answer (empty stores none, AD-30)
-	Owns      map[string]ownership.Owner // keys of state in addition to the keys of the rules (SO-5)
-	// Config makes the agent the owner of a configuration, which all of its instances share and the whole mesh may read. It
-	// says how conflicting changes are resolved (SO-11, empty means no configuration).
+	Owns      map[string]ownership.Owner // owners of state keys, in addition to the built-in ownership rules (SO-5)
+	// Config makes the agent the owner of a shared configuration. All instances of the agent share it, and the
+	// whole mesh may read it. The protocol decides how conflicting changes are resolved (SO-11, empty means no
+	// configuration).
 	Config ownership.Protocol
 	Log    *zap.Logger // (nil logs nothing)
 	// SessionLog writes each turn to files for the agent's developer (CO-55 to CO-58, nil writes nothing). It is
 	// not for production, because each turn reads and writes files.
 	SessionLog *SessionLog
 
-	MaxIterations int           // of one step (0 means loop.DefaultMaxIterations)
-	MaxFailures   int           // of tools in a row (0 means loop.DefaultMaxFailures)
+	MaxIterations int           // model calls of one step (0 means loop.DefaultMaxIterations)
+	MaxFailures   int           // consecutive tool failures (0 means loop.DefaultMaxFailures)
 	Capacity      int           // steps at once (0 means DefaultCapacity)
 	Timeout       time.Duration // of one step (0 means DefaultTimeout)
-	StartTimeout  time.Duration // of Start (LC-12, 0 leaves it to the caller of Start)
+	StartTimeout  time.Duration // bounds Start (LC-12, 0 leaves it to the caller of Start)
 	StartRetries  int           // how often the caller of Start repeats it after an error (LC-13)
-	AsksUser      bool          // what the agent says is a question to the user and ends the turn
+	AsksUser      bool          // the agent's text is a question to the user and ends the turn
 	OnFailure     FailurePolicy // (empty means Fail)
 
-	// Guard says what happens to tool calls after a turn has read untrusted text, which neither the user nor the
-	// author wrote (S14). A child agent has at least the guard of its parent. Empty means tool.GuardAsk, or with
-	// Run the guard of each child.
+	// Guard decides what happens to tool calls after a turn has read untrusted text, which neither the user nor
+	// the author wrote (S14). A child agent has at least the guard of its parent. Empty means tool.GuardAsk. For
+	// an agent with Run it means the guard of each child.
 	Guard tool.Guard
 }
 
-// setDefaults fills in the fields that the author left out.
+// setDefaults sets the default values of empty fields.
 func (c *Config) setDefaults() {
 	c.Version = cmp.Or(c.Version, DefaultVersion)
 	c.MaxIterations = cmp.Or(c.MaxIterations, loop.DefaultMaxIterations)
@@ -129,12 +130,12 @@ func (c *Config) setDefaults() {
 	}
 }
 
-func (c Config) invalid(what string) *failure.Error {
+func (c Config) newInvalidError(what string) *failure.Error {
 	return failure.Newf(failure.AgentValidation, "agent.New", "agent %q is not valid: %s", c.Name, what)
 }
 
-// check lists the errors of a config whose defaults are filled in.
-func (c Config) check() []string {
+// validate returns a description of each invalid field. The defaults must be set already.
+func (c Config) validate() []string {
 	var wrong []string
 	expect := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -169,7 +170,7 @@ func (c Config) check() []string {
 	return wrong
 }
 
-// repeatedNames lists the names in a tree of agents that occurred before (AD-2).
+// repeatedNames returns the names that occur more than once in a tree of agents (AD-2).
 func repeatedNames(agents []*Agent, seen map[string]bool) []string {
 	var all []string
 	for _, a := range agents {
@@ -185,8 +186,8 @@ func repeatedNames(agents []*Agent, seen map[string]bool) []string {
 	return all
 }
 
-// checkToolCapabilities returns the problem of ToolCapabilities (empty if there is none).
-func (c Config) checkToolCapabilities(tools *tool.Set) string {
+// toolCapabilitiesProblem describes what is wrong with ToolCapabilities (empty if nothing is).
+func (c Config) toolCapabilitiesProblem(tools *tool.Set) string {
 	for _, name := range slices.Sorted(maps.Keys(c.ToolCapabilities)) {
 		if _, ok := tools.Find(name); !ok {
 			return fmt.Sprintf("there is no tool %q; there are %s", name, strings.Join(tools.Names(), ", "))

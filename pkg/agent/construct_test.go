@@ -26,17 +26,16 @@ import (
 // specRecordingTool is a tool that records each read of its spec.
 type specRecordingTool struct {
 	*resource
-	asked *[]string
+	buildLog *[]string
 }
 
 func (s specRecordingTool) Spec() llm.ToolSpec {
-	*s.asked = append(*s.asked, "tools")
+	*s.buildLog = append(*s.buildLog, "tools")
 	return s.resource.Spec()
 }
 
-// All parts are invalid, and are repaired one after the other. Each time New reports the first invalid part, and does
-// not touch the parts after it.
-//
+// New builds its parts in a fixed order. The test starts with only invalid parts and repairs one after the other.
+// Each time New reports the first invalid part and does not touch later parts.
 // Req: CO-1, CO-8
 func TestNew_BuildsItsPartsInOrderUntilOneFails(t *testing.T) {
 	var touched []string
@@ -93,12 +92,12 @@ func TestNew_BuildsItsPartsInOrderUntilOneFails(t *testing.T) {
 	a, err := agent.New(c)
 	require.NoError(t, err)
 	require.Equal(t, []string{"model", "ready scripted/model lookup"}, touched, "once, at the end")
-	_, _, err = execute(t.Context(), a, question("hi"), quiet)
+	_, _, err = execute(t.Context(), a, questionStep("hi"), discardEvents)
 	require.Error(t, err, "the script is empty")
 	require.Len(t, touched, 2)
 }
 
-// buildPrompt builds an agent, and returns its system prompt and the warnings in its log.
+// buildPrompt builds an agent and returns its system prompt and the warnings that it logged.
 func buildPrompt(t *testing.T, c agent.Config) (prompt string, warnings []string, err error) {
 	t.Helper()
 	core, log := observer.New(zapcore.WarnLevel)
@@ -109,7 +108,7 @@ func buildPrompt(t *testing.T, c agent.Config) (prompt string, warnings []string
 		require.Nil(t, a)
 		return "", nil, err
 	}
-	_, _, err = execute(t.Context(), a, question("hi"), quiet)
+	_, _, err = execute(t.Context(), a, questionStep("hi"), discardEvents)
 	require.NoError(t, err)
 	for _, e := range log.All() {
 		warnings = append(warnings, e.Message)
@@ -117,7 +116,7 @@ func buildPrompt(t *testing.T, c agent.Config) (prompt string, warnings []string
 	return model.Requests()[0].System, warnings, nil
 }
 
-func write(t *testing.T, path, text string) string {
+func writeFile(t *testing.T, path, text string) string {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o750))
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
@@ -127,12 +126,12 @@ func write(t *testing.T, path, text string) string {
 // Req: CO-2, CO-3
 func TestNew_ReadsInstructionsFromTextFileOrFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "all [my] prompts")
-	file := write(t, filepath.Join(dir, "10-who.md"), "\nYou are a clerk.\n")
-	bare := write(t, filepath.Join(dir, "a prompt"), "You are bare.")
-	write(t, filepath.Join(dir, "20-how.txt"), "Be brief.")
-	write(t, filepath.Join(dir, "30-empty.md"), " \n")
-	write(t, filepath.Join(dir, "notes.json"), "{}")
-	write(t, filepath.Join(dir, "more.md", "deep.md"), "Not read.")
+	file := writeFile(t, filepath.Join(dir, "10-who.md"), "\nYou are a clerk.\n")
+	bare := writeFile(t, filepath.Join(dir, "a prompt"), "You are bare.")
+	writeFile(t, filepath.Join(dir, "20-how.txt"), "Be brief.")
+	writeFile(t, filepath.Join(dir, "30-empty.md"), " \n")
+	writeFile(t, filepath.Join(dir, "notes.json"), "{}")
+	writeFile(t, filepath.Join(dir, "more.md", "deep.md"), "Not read.")
 	missing := filepath.Join(dir, "missing.md")
 
 	for name, tc := range map[string]struct {
@@ -166,8 +165,8 @@ func TestNew_ReadsInstructionsFromTextFileOrFolder(t *testing.T) {
 		})
 	}
 
-	empty := write(t, filepath.Join(t.TempDir(), "empty.md"), "  \n")
-	latin := write(t, filepath.Join(t.TempDir(), "latin.md"), "sch\xf6n")
+	empty := writeFile(t, filepath.Join(t.TempDir(), "empty.md"), "  \n")
+	latin := writeFile(t, filepath.Join(t.TempDir(), "latin.md"), "sch\xf6n")
 	for name, tc := range map[string]struct {
 		config agent.Config
 		want   string
@@ -203,7 +202,7 @@ func TestNew_RunsThePluginsHandlersBeforeItsOwn(t *testing.T) {
 			{Name: "two", Handlers: []hook.Handler{note("two")}},
 		},
 	})
-	_, _, err := execute(t.Context(), a, question("hi"), quiet)
+	_, _, err := execute(t.Context(), a, questionStep("hi"), discardEvents)
 	require.NoError(t, err)
 	require.Equal(t, []string{"one 1", "one 2", "two", "own 1", "own 2"}, order)
 }
@@ -242,7 +241,7 @@ func TestAgent_InvocationOverridesMaxIterations(t *testing.T) {
 			}
 			model := scripted.New(replies...)
 			a := build(t, agent.Config{Model: model, Tools: []tool.Tool{lookup(t)}, MaxIterations: tc.configured})
-			done, err := a.Execute(t.Context(), agent.Invocation{Step: question("hi"), MaxIterations: tc.invoked}, quiet)
+			done, err := a.Execute(t.Context(), agent.Invocation{Step: questionStep("hi"), MaxIterations: tc.invoked}, discardEvents)
 			require.NoError(t, err)
 			require.Len(t, model.Requests(), tc.want)
 			require.Equal(t, event.MaxIterations, done.Reason)
@@ -265,7 +264,7 @@ func TestNew_AcceptsAFunctionInsteadOfAModel(t *testing.T) {
 			hook.AfterAgent(func(context.Context, *hook.Turn) (string, error) { order = append(order, "after"); return "", nil }),
 		},
 	})
-	result, _, err := execute(t.Context(), a, question("hi"), quiet)
+	result, _, err := execute(t.Context(), a, questionStep("hi"), discardEvents)
 	require.NoError(t, err)
 	require.Equal(t, "Runs another.", a.Description())
 	require.Equal(t, "from the sub-agent", result.Text)

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// An invalid Config is reported at once, with all of its errors.
+// New reports all errors of an invalid Config at once.
 func ExampleNew() {
 	_, err := agent.New(agent.Config{Name: "Fore Caster", Capacity: -1})
 	fmt.Fprintln(os.Stdout, err)

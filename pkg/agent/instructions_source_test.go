@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// untrustedStateStore is a store whose state contains text that another agent has read.
+// untrustedStateStore is a store whose state contains untrusted text.
 type untrustedStateStore struct{ hook.Store }
 
 func (untrustedStateStore) State(context.Context) (map[string]json.RawMessage, string, error) {
@@ -23,7 +23,7 @@ func (untrustedStateStore) State(context.Context) (map[string]json.RawMessage, s
 func TestInstructions_PutUntrustedStateIntoTheConversation(t *testing.T) {
 	model := scripted.New(scripted.Say("hi"))
 	a := build(t, agent.Config{Instructions: "About {topic}{none?}.", Model: model})
-	done, err := a.Execute(t.Context(), agent.Invocation{Step: question("hello"), Store: untrustedStateStore{}}, quiet)
+	done, err := a.Execute(t.Context(), agent.Invocation{Step: questionStep("hello"), Store: untrustedStateStore{}}, discardEvents)
 	require.NoError(t, err)
 	require.Equal(t, "About (given in the conversation as topic).", model.Requests()[0].System)
 	first := model.Requests()[0].Messages[0]

@@ -16,7 +16,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// openWithInstructions opens a session of an agent with these instructions and a saved artifact, and returns its model.
+// openWithInstructions opens a session of an agent with these instructions. The session has an artifact. It
+// returns the agent's model.
 func openWithInstructions(t *testing.T, c agent.Config, answers ...string) (*agenttest.Session, *scripted.Model) {
 	t.Helper()
 	var replies []scripted.Reply
@@ -104,12 +105,12 @@ func TestInstructions_SeeStateThatBeforeAgentSet(t *testing.T) {
 func TestInstructions_WithoutASessionHaveOnlyOptionalKeys(t *testing.T) {
 	model := scripted.New(scripted.Say("hi"))
 	a := build(t, agent.Config{Model: model, Instructions: "[{city?}{artifact.a?}]"})
-	_, _, err := execute(t.Context(), a, question("hello"), quiet)
+	_, _, err := execute(t.Context(), a, questionStep("hello"), discardEvents)
 	require.NoError(t, err)
 	require.Equal(t, "[]", model.Requests()[0].System)
 
 	a = build(t, agent.Config{Model: model, Instructions: "{artifact.a}"})
-	_, _, err = execute(t.Context(), a, question("hello"), quiet)
+	_, _, err = execute(t.Context(), a, questionStep("hello"), discardEvents)
 	require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
 }
 

@@ -13,47 +13,48 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Invocation is one run of an agent.
+// Invocation holds the input of one run of an agent.
 type Invocation struct {
 	Step execution.Step
 	// Store gives access to the session's state, artifacts and history (nil if there is no session).
 	Store hook.Store
-	// Trace is the part of the trace that the orchestrator shares with the agent.
+	// Trace is the part of the trace that the orchestrator shows to the agent.
 	Trace ownership.TraceView
-	// Stop asks the agent to stop when it ends (CO-63, nil never asks).
+	// Stop requests a stop of the agent when this context ends (CO-63, nil never does).
 	Stop context.Context //nolint:containedctx // a second signal: ctx ends the run
-	// MaxIterations overrides the agent's limit (0 keeps that, CO-6).
+	// MaxIterations overrides the agent's limit (0 keeps the agent's own, CO-6).
 	MaxIterations int
 
-	scope scope.Scope
-	call  int    // number of the run of a function
-	key   string // its identity, if a journal has it
+	scope      scope.Scope
+	callNumber int    // number of this call of a Run function
+	key        string // identity of that call, if the journal recorded one
 }
 
-// Branch returns the path of the agent that runs, which begins with its outermost parent: "team.writer". It is for a Run
-// of an agent's own.
+// Branch returns the path of the running agent, such as "team.writer". The path begins with its outermost parent.
+// It is for agents with their own Run function.
 func (inv Invocation) Branch() string { return inv.scope.Branch }
 
-// Key returns the identity of this call of the agent's Run function. It is the same in all attempts of the step,
-// and in a turn that continues with pending calls. It differs from every other run in the step. Work that the
-// function requests from others under this key is done once.
+// Key identifies this call of the agent's Run function within the step. It is the same in all attempts of the
+// step, and in a turn that continues with pending calls. Pass it to other systems as an idempotency key, so that
+// requested work is done once.
 func (inv Invocation) Key() string {
-	return cmp.Or(inv.key, scope.CallKey(inv.Step, inv.call))
+	return cmp.Or(inv.key, scope.CallKey(inv.Step, inv.callNumber))
 }
 
 // Call returns the number of this call of the agent's Run function among the calls of the step, from 1. Agents
 // that run at the same time have different numbers.
-func (inv Invocation) Call() int { return inv.call }
+func (inv Invocation) Call() int { return inv.callNumber }
 
 // Concurrency returns how many agents may run at the same time at the place of this run, itself included.
-func (inv Invocation) Concurrency() int { return inv.scope.Calls.Concurrent() }
+func (inv Invocation) Concurrency() int { return inv.scope.Calls.LaneCount() }
 
 // Prompt returns the request for an agent that does not see the conversation: the user's last text, then the
 // agent's task, and then the findings of earlier steps.
 func (inv Invocation) Prompt() string { return briefing.Prompt(inv.Step) }
 
-// Untrusted returns the first source of words in what the run is given that neither the user nor the author of the agent
-// wrote (empty when there are none, S14). A Run that asks others must hand it on.
+// Untrusted returns the source of the first untrusted text in the input of the run (empty if there is none, S14).
+// Text is untrusted if neither the user nor the author of the agent wrote it. A Run function that sends requests
+// to other agents must pass the source on.
 func (inv Invocation) Untrusted() string {
 	source := conversation.UntrustedSource(inv.Step.History)
 	for _, r := range inv.Step.Prior {
@@ -62,28 +63,29 @@ func (inv Invocation) Untrusted() string {
 	return source
 }
 
-// forFunction returns the invocation of agent a's function. Agents that the function runs with it are its
+// forFunction returns the invocation that agent a's function gets. Agents that the function runs with it are a's
 // children.
 func (inv Invocation) forFunction(a *Agent) Invocation {
-	inv.scope = inv.scope.Inside(a.Name(), a.config.Guard)
-	inv.call, inv.key = inv.scope.Calls.Next(), ""
+	inv.scope = inv.scope.ForChildren(a.Name(), a.config.Guard)
+	inv.callNumber, inv.key = inv.scope.Calls.Next(), ""
 	if j := inv.Step.Journal; j != nil && !a.isFlow { // a flow does no work of its own that others would repeat
 		inv.key = inv.recordKey(j, a.Name())
 	}
 	return inv
 }
 
-// recordKey returns the key of a run of a function, which is the key of the turn in which it ran first.
+// recordKey returns the key of a run of a function and records it in the journal. If the journal already has a key
+// of an earlier run, it returns that key.
 func (inv Invocation) recordKey(j execution.Journal, agent string) string {
-	if e, ok := j.Replay(inv.call, execution.Intent); ok && e.Tool == agent && e.Text != "" {
+	if e, ok := j.Replay(inv.callNumber, execution.Intent); ok && e.Tool == agent && e.Text != "" {
 		return e.Text
 	}
 	key := inv.Key()
-	j.Record(execution.Entry{Number: inv.call, Phase: execution.Intent, Tool: agent, Text: key})
+	j.Record(execution.Entry{Number: inv.callNumber, Phase: execution.Intent, Tool: agent, Text: key})
 	return key
 }
 
-// info returns the view of the invocation for handlers and tools of agent a.
+// info returns the data of the invocation that handlers and tools of agent a can read.
 func (inv Invocation) info(a *Agent) hook.Info {
 	s := inv.Step
 	info := hook.Info{
@@ -97,13 +99,13 @@ func (inv Invocation) info(a *Agent) hook.Info {
 		}
 	}
 	if inv.scope.Branch != "" {
-		info.Branch = inv.scope.Path(a.Name())
+		info.Branch = inv.scope.BranchOf(a.Name())
 	}
 	return info
 }
 
-// executionContext returns ctx with the context in which the agent acts: a child of its parent's, or of the turn's.
-// Handlers, models and tools find it with execution.ContextFrom.
+// executionContext returns ctx with the execution context of the agent. Its parent is the context of the agent's
+// parent, or of the turn. Handlers, models and tools read it with execution.ContextFrom.
 func (inv Invocation) executionContext(ctx context.Context) context.Context {
 	parent, ok := execution.ContextFrom(ctx)
 	s := inv.Step

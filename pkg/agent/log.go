@@ -11,15 +11,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/event"
 )
 
-// SessionLog says where an agent logs its turns: a plain log with a line for each event, and a session log in YAML with
-// the input, the messages and the result of each turn.
+// SessionLog configures the logs of an agent's turns. The plain log has one line for each event. The session log
+// is a YAML file for each turn, with its input, messages and result.
 type SessionLog struct {
-	// Folder is where the files are (empty means .troupe). A path that ends in .log is the plain log itself; session logs are
-	// in .troupe then.
+	// Folder is the folder of the log files (empty means .troupe). A path that ends in .log is the file of the
+	// plain log itself; session logs are then in .troupe.
 	Folder  string
 	Off     bool      // writes no file
 	Quiet   bool      // writes nothing to Console
-	Console io.Writer // also gets the lines of the plain log (nil for none)
+	Console io.Writer // gets a copy of the plain log (nil for none)
 
 	// Lookup reads the environment, like os.LookupEnv (nil means an empty environment). The variable TROUPE_LOG
 	// overrides Folder and Off: "off", "false" or "0" sets Off, "on", "true" or "1" clears it, and any other value
@@ -27,7 +27,7 @@ type SessionLog struct {
 	Lookup func(name string) (value string, ok bool)
 }
 
-// openLog opens the session log of an agent, or returns nil if it has none.
+// openLog opens the session log of an agent. It returns nil if the agent has none.
 func openLog(c Config, prompt string) (*sessionlog.Log, error) {
 	if c.SessionLog == nil {
 		return nil, nil
@@ -43,11 +43,11 @@ func openLog(c Config, prompt string) (*sessionlog.Log, error) {
 	return sessionlog.Open(config)
 }
 
-// turnLog writes one turn to the session log. An error of the log does not fail the turn.
+// turnLog writes one turn to the session log. An error while writing does not fail the turn.
 type turnLog struct {
-	agent   *Agent
-	log     *sessionlog.Log // (nil writes nothing)
-	written bool            // the turn, as a whole
+	agent         *Agent
+	log           *sessionlog.Log // (nil writes nothing)
+	isTurnWritten bool            // the turn, as a whole
 }
 
 func newTurnLog(a *Agent) *turnLog { return &turnLog{agent: a, log: a.sessionLog} }
@@ -79,10 +79,10 @@ func (l *turnLog) writeEvent(t *turn, e event.Event) {
 
 // writeTurn writes the turn to the session log, once (CO-53, CO-54).
 func (l *turnLog) writeTurn(t *turn, err error) {
-	if l.log == nil || l.written {
+	if l.log == nil || l.isTurnWritten {
 		return
 	}
-	l.written = true
+	l.isTurnWritten = true
 	done := t.lastEvent(err)
 	l.warn(l.log.WriteTurn(sessionlog.Turn{
 		Session: t.inv.Step.SessionID, Number: t.inv.Step.Turn, Input: briefing.UserPrompt(t.inv.Step), Model: l.agent.Model(),
@@ -91,7 +91,7 @@ func (l *turnLog) writeTurn(t *turn, err error) {
 	}))
 }
 
-// warn reports an error of the session log.
+// warn logs an error of the session log as a warning.
 func (l *turnLog) warn(err error) {
 	if err != nil {
 		l.agent.config.Log.Warn("the session log cannot be written", zap.String("agent", l.agent.Name()), zap.Error(err))

@@ -22,7 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// A step without a task of its own sends the model the same messages as before tasks existed.
+// The model gets the task of the step as a separate message only if the task differs from the text of the user.
 func TestAgent_ReadsItsTaskIfItDiffersFromTheGoal(t *testing.T) {
 	prior := execution.Result{Step: 1, Agent: "search", Text: "found it", Observations: []string{"x"}}
 	for name, c := range map[string]struct {
@@ -44,9 +44,9 @@ func TestAgent_ReadsItsTaskIfItDiffersFromTheGoal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			model := scripted.New(scripted.Say("So."))
-			step := question("What?")
+			step := questionStep("What?")
 			step.Assignment, step.Prior = c.asked, []execution.Result{prior}
-			_, _, err := execute(t.Context(), build(t, agent.Config{Model: model, Instructions: "Answer."}), step, quiet)
+			_, _, err := execute(t.Context(), build(t, agent.Config{Model: model, Instructions: "Answer."}), step, discardEvents)
 			require.NoError(t, err)
 			found := conversation.Message{
 				Role: conversation.RoleUser, Author: "search",
@@ -65,17 +65,17 @@ func TestAgent_ReadsItsTaskIfItDiffersFromTheGoal(t *testing.T) {
 	}
 }
 
-// A step that may use only some tools of its agent can still plan.
+// A step that may use only some of its agent's tools can still plan.
 func TestAgent_PlansWithSomeOfItsTools(t *testing.T) {
 	for name, c := range map[string]struct{ allowed, offered []string }{
 		"some": {[]string{"lookup"}, []string{"lookup", agent.AddTask}},
 		"none": {nil, []string{agent.AddTask}},
 	} {
-		model := scripted.New(add("search: find it"), scripted.Say(""))
+		model := scripted.New(addTasksReply("search: find it"), scripted.Say(""))
 		a := build(t, agent.Config{Name: "planner", Model: model, Tools: []tool.Tool{lookup(t)}})
 		step := plannedTasks("Do.", 3)
 		step.Tools = &execution.Tools{Names: c.allowed}
-		done, _, err := execute(t.Context(), a, step, quiet)
+		done, _, err := execute(t.Context(), a, step, discardEvents)
 		require.NoError(t, err, name)
 		require.Equal(t, []execution.PlannedTask{{Agent: "search", Text: "find it"}}, done.Tasks, name)
 		var offered []string
@@ -88,12 +88,12 @@ func TestAgent_PlansWithSomeOfItsTools(t *testing.T) {
 }
 
 func plannedTasks(history string, most int) execution.Step {
-	step := question(history)
+	step := questionStep(history)
 	step.Plan = &execution.PlanRequest{Agents: []execution.PlanAgent{{Name: "search", Description: "Finds things."}, {Name: "calc"}}, Max: most}
 	return step
 }
 
-func add(tasks ...string) scripted.Reply {
+func addTasksReply(tasks ...string) scripted.Reply {
 	var r scripted.Reply
 	for i, said := range tasks {
 		name, text, _ := strings.Cut(said, ": ")
@@ -103,10 +103,10 @@ func add(tasks ...string) scripted.Reply {
 	return r
 }
 
-// The model of a step that plans gets a tool that adds tasks. The tool reports an invalid task to the model. The
-// model need not say anything in addition to the tasks.
+// The model of a planning step gets a tool that adds tasks. The tool reports an invalid task to the model. The
+// model need not answer with a text as well.
 func TestAgent_PlansWithATool(t *testing.T) {
-	model := scripted.New(add("search: find it ", "boss: decide", "calc:  "), add("calc: add it up", "calc: once more"), scripted.Say(""))
+	model := scripted.New(addTasksReply("search: find it ", "boss: decide", "calc:  "), addTasksReply("calc: add it up", "calc: once more"), scripted.Say(""))
 	a := build(t, agent.Config{Name: "planner", Model: model, Tools: []tool.Tool{lookup(t)}})
 	var said []string
 	result, messages, err := execute(t.Context(), a, plannedTasks("Do it.", 2), func(e event.Event) error {
@@ -129,23 +129,23 @@ func TestAgent_PlansWithATool(t *testing.T) {
 	require.Contains(t, tools[len(tools)-1].Description, "At most 2 tasks.")
 	require.Contains(t, tools[len(tools)-1].Description, "- search: Finds things.\n- calc:")
 
-	model = scripted.New(add("search: one", "calc: two", "search: three"), scripted.Say("Planned."))
-	result, _, err = execute(t.Context(), build(t, agent.Config{Model: model, Parallel: true}), plannedTasks("Do it.", 3), quiet)
+	model = scripted.New(addTasksReply("search: one", "calc: two", "search: three"), scripted.Say("Planned."))
+	result, _, err = execute(t.Context(), build(t, agent.Config{Model: model, Parallel: true}), plannedTasks("Do it.", 3), discardEvents)
 	require.NoError(t, err)
 	require.Equal(t, []execution.PlannedTask{{Agent: "search", Text: "one"}, {Agent: "calc", Text: "two"}, {Agent: "search", Text: "three"}}, result.Tasks)
 
 	model = scripted.New(scripted.Say("Nothing to plan."))
-	result, _, err = execute(t.Context(), build(t, agent.Config{Model: model}), question("Do it."), quiet)
+	result, _, err = execute(t.Context(), build(t, agent.Config{Model: model}), questionStep("Do it."), discardEvents)
 	require.NoError(t, err)
 	require.Empty(t, result.Tasks)
 	require.Empty(t, model.Requests()[0].Tools, "the step does not plan")
 }
 
-// journal is the journal of a step in all of its attempts. Records are durable at once.
+// journal is an in-memory journal of one step that all of its attempts share. Each record is durable at once.
 type journal struct {
-	mu      sync.Mutex
-	entries map[string]execution.Entry
-	clashes []string
+	mu        sync.Mutex
+	entries   map[string]execution.Entry
+	conflicts []string
 }
 
 func (j *journal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
@@ -160,45 +160,45 @@ func (j *journal) Record(e execution.Entry) {
 	defer j.mu.Unlock()
 	at := fmt.Sprint(e.Number, e.Phase)
 	if before, ok := j.entries[at]; ok && cmp.Diff(before, e) != "" {
-		j.clashes = append(j.clashes, cmp.Diff(before, e))
+		j.conflicts = append(j.conflicts, cmp.Diff(before, e))
 	}
 	j.entries[at] = e
 }
 
 func (j *journal) Sync(context.Context) error { return nil }
 
-// The attempt after a lost planner keeps the tasks that the planner had added.
+// If the worker is lost during planning, the next attempt keeps the tasks that were already added.
 func TestAgent_ContinuesThePlanOfALostAttempt(t *testing.T) {
 	j := &journal{entries: map[string]execution.Entry{}}
 	step := plannedTasks("Do it.", 2)
 	step.Journal = j
-	model := scripted.New(add("search: find it"), scripted.Fail(failure.New(failure.SystemNetwork, "test", "gone")))
-	_, _, err := execute(t.Context(), build(t, agent.Config{Model: model}), step, quiet)
+	model := scripted.New(addTasksReply("search: find it"), scripted.Fail(failure.New(failure.SystemNetwork, "test", "gone")))
+	_, _, err := execute(t.Context(), build(t, agent.Config{Model: model}), step, discardEvents)
 	require.Error(t, err)
 	for key, e := range j.entries {
 		if e.Tool == "" && e.Mode != "" {
 			delete(j.entries, key) // the worker was lost before it recorded that
 		}
 	}
-	model = scripted.New(add("calc: add it up", "calc: once more"), scripted.Say("Planned."))
-	result, _, err := execute(t.Context(), build(t, agent.Config{Model: model}), step, quiet)
+	model = scripted.New(addTasksReply("calc: add it up", "calc: once more"), scripted.Say("Planned."))
+	result, _, err := execute(t.Context(), build(t, agent.Config{Model: model}), step, discardEvents)
 	require.NoError(t, err)
 	require.Equal(t, []execution.PlannedTask{{Agent: "search", Text: "find it"}, {Agent: "calc", Text: "add it up"}}, result.Tasks)
-	require.Empty(t, j.clashes)
+	require.Empty(t, j.conflicts)
 }
 
 func TestAgent_PlanningRejectsAToolNamedAddTask(t *testing.T) {
 	own, err := tool.Func(agent.AddTask, "Something else.", func(context.Context, struct{}) (string, error) { return "", nil })
 	require.NoError(t, err)
 	a := build(t, agent.Config{Model: scripted.New(scripted.Say("Hi.")), Tools: []tool.Tool{own}})
-	_, _, err = execute(t.Context(), a, plannedTasks("Do it.", 2), quiet)
+	_, _, err = execute(t.Context(), a, plannedTasks("Do it.", 2), discardEvents)
 	require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
 	require.ErrorContains(t, err, "rename that")
-	_, _, err = execute(t.Context(), a, question("Do it."), quiet)
+	_, _, err = execute(t.Context(), a, questionStep("Do it."), discardEvents)
 	require.NoError(t, err)
 }
 
-// A function returns tasks with its answer, and in a sequence the last child plans.
+// An agent with a Run function can return tasks with its answer. In a sequence, the last child plans.
 func TestAgent_AFunctionPlansWithItsAnswer(t *testing.T) {
 	tasks := []execution.PlannedTask{{Agent: "search", Text: "find it"}}
 	asked := 0
@@ -208,7 +208,7 @@ func TestAgent_AFunctionPlansWithItsAnswer(t *testing.T) {
 			yield(event.Event{Payload: event.Answer{Reason: event.Natural, Tasks: tasks}}, nil)
 		}
 	}})
-	result, _, err := execute(t.Context(), planner, plannedTasks("Do it.", 3), quiet)
+	result, _, err := execute(t.Context(), planner, plannedTasks("Do it.", 3), discardEvents)
 	require.NoError(t, err)
 	require.Equal(t, tasks, result.Tasks)
 	require.Equal(t, 3, asked)
@@ -216,7 +216,7 @@ func TestAgent_AFunctionPlansWithItsAnswer(t *testing.T) {
 	before := scripted.New(scripted.Say("Let me think."))
 	flow, err := flow.Sequence(agent.Config{Name: "team"}, build(t, agent.Config{Name: "thinker", Model: before}), planner)
 	require.NoError(t, err)
-	result, _, err = execute(t.Context(), flow, plannedTasks("Do it.", 3), quiet)
+	result, _, err = execute(t.Context(), flow, plannedTasks("Do it.", 3), discardEvents)
 	require.NoError(t, err)
 	require.Equal(t, tasks, result.Tasks)
 	require.Empty(t, before.Requests()[0].Tools)

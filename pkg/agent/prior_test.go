@@ -11,7 +11,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// The conversation does not contain the texts of steps in branches; the step after them gets these in addition.
+// The texts of parallel branches are not in the conversation. The step after the branches gets them as additional
+// messages.
 func TestAgent_ReadsTheTextsOfBranches(t *testing.T) {
 	model := scripted.New(scripted.Reply{Deltas: []string{"So."}})
 	step := execution.Step{
@@ -23,7 +24,7 @@ func TestAgent_ReadsTheTextsOfBranches(t *testing.T) {
 			{Step: 3, Agent: "right", Text: "beside it, right"},
 		},
 	}
-	_, _, err := execute(t.Context(), build(t, agent.Config{Model: model}), step, quiet)
+	_, _, err := execute(t.Context(), build(t, agent.Config{Model: model}), step, discardEvents)
 	require.NoError(t, err)
 	messages := model.Requests()[0].Messages
 	told := messages[len(messages)-1].Text

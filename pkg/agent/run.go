@@ -43,7 +43,7 @@ func (a *Agent) Run(ctx context.Context, inv Invocation) iter.Seq2[event.Event, 
 		defer cancel()
 		err := withCause(limited, t.runContained(limited, ctx))
 		span(err)
-		if errors.Is(err, errUnread) {
+		if errors.Is(err, errReaderStopped) {
 			return
 		}
 		t.log.writeTurn(t, err)
@@ -75,22 +75,22 @@ func (a *Agent) Execute(ctx context.Context, inv Invocation, emit func(event.Eve
 	return done, nil
 }
 
-// userAuthor is the author of what the user says.
+// userAuthor is the author of events with the user's input.
 const userAuthor = "user"
 
-// errUnread says that the reader of the events has stopped.
-var errUnread = errors.New("the reader of the events has stopped")
+// errReaderStopped reports that the reader of the events has stopped.
+var errReaderStopped = errors.New("the reader of the events has stopped")
 
-// turn is one run of an agent.
+// turn is one run of an agent, from its first event to its last.
 type turn struct {
-	agent   *Agent
-	inv     Invocation
-	control *hook.Control
-	run     *scope.Run // for what runs inside the agent
-	log     *turnLog
-	started time.Time
-	emit    func(event.Event) error
-	reading bool // the reader has an event, whose panics are its own
+	agent          *Agent
+	inv            Invocation
+	control        *hook.Control
+	scopeRun       *scope.Run // what agents inside this one need to know about it
+	log            *turnLog
+	started        time.Time
+	emit           func(event.Event) error
+	isReaderActive bool // the reader handles an event; its panics are not the agent's
 
 	tally   result.Tally
 	planner *planning.Planner // (nil when the step does not plan, or a function does)
@@ -98,24 +98,24 @@ type turn struct {
 	output  output
 }
 
-// newTurn returns a run of the agent that has not begun.
+// newTurn returns a run of the agent that has not begun, and its context.
 func (a *Agent) newTurn(ctx context.Context, inv Invocation, yield func(event.Event, error) bool) (*turn, context.Context) {
-	ctx, placed := scope.TakePlace(ctx)
+	ctx, placed := scope.TakeScope(ctx)
 	if placed != nil {
 		inv.scope = *placed
 	}
-	inv.scope = inv.scope.Begin(a.Name(), inv.Store)
+	inv.scope = inv.scope.WithDefaults(a.Name(), inv.Store)
 	t := &turn{agent: a, inv: inv, started: time.Now(), log: newTurnLog(a)}
-	t.run = &scope.Run{
-		Scope: inv.scope.Inside(a.Name(), a.config.Guard), Step: inv.Step, Store: inv.Store, Trace: inv.Trace, Stop: inv.Stop,
+	t.scopeRun = &scope.Run{
+		Scope: inv.scope.ForChildren(a.Name(), a.config.Guard), Step: inv.Step, Store: inv.Store, Trace: inv.Trace, Stop: inv.Stop,
 	}
 	t.emit = func(e event.Event) error {
 		t.log.writeEvent(t, e)
-		t.reading = true
+		t.isReaderActive = true
 		more := yield(e, nil)
-		t.reading = false
+		t.isReaderActive = false
 		if !more {
-			return errUnread
+			return errReaderStopped
 		}
 		return nil
 	}
@@ -124,7 +124,7 @@ func (a *Agent) newTurn(ctx context.Context, inv Invocation, yield func(event.Ev
 		Memory: inv.scope.Memory, Trace: inv.Trace, Numbers: inv.scope.Numbers,
 		Emit: t.emit,
 	})
-	t.control.Conversation.AddMessageSources() // the step is given them, also if no model reads them all
+	t.control.Conversation.AddMessageSources() // they count as input of the step, even if no model reads all of them
 	for _, r := range inv.Step.Prior {
 		t.control.Conversation.AddSource(r.Untrusted)
 	}
@@ -140,11 +140,11 @@ func (a *Agent) roundTokens() int64 {
 	return llm.ContextSizeOf(a.config.Model) * 3 / 4
 }
 
-// runContained runs the turn, and returns a panic of the agent's code as an error: such a turn has a last event too
-// (CO-49).
+// runContained runs the turn and returns a panic in the agent's code as an error, because such a turn also needs a
+// last event (CO-49).
 func (t *turn) runContained(limited, ctx context.Context) (err error) {
 	defer func() {
-		if t.reading {
+		if t.isReaderActive {
 			return
 		}
 		if p := recover(); p != nil {
@@ -153,13 +153,13 @@ func (t *turn) runContained(limited, ctx context.Context) (err error) {
 		}
 	}()
 	if err = t.runPhases(limited, ctx); err == nil {
-		err = t.inv.Step.Budget.Rejection() // whatever its handlers made of it
+		err = t.inv.Step.Budget.Rejection() // even if a handler replaced this error
 	}
 	return err
 }
 
-// withCause gives an error that follows from the end of ctx the mode of that end: an author's code may return the
-// error of its context.
+// withCause replaces an error that follows from the end of ctx by agent_timeout or user_cancelled. The author's
+// code may return the plain error of its context.
 func withCause(ctx context.Context, err error) error {
 	switch ended := ctx.Err(); {
 	case ended == nil || !errors.Is(err, ended) || failure.Is(err, failure.AgentTimeout, failure.UserCancelled):
@@ -172,14 +172,14 @@ func withCause(ctx context.Context, err error) error {
 }
 
 // runPhases runs the turn up to its last event: the handlers before the agent, the agent, its conclusion, and the
-// handlers after it. limited ends at the timeout of the agent, ctx does not.
+// handlers after it. limited has the timeout of the agent; ctx does not.
 func (t *turn) runPhases(limited, ctx context.Context) error {
-	ended, err := t.before(limited)
+	ended, err := t.runBeforeHandlers(limited)
 	if ended || err != nil {
 		return err
 	}
 	err = t.runAgent(limited)
-	if refused := t.inv.Step.Budget.Rejection(); refused != nil && ctx.Err() == nil && !errors.Is(err, errUnread) {
+	if refused := t.inv.Step.Budget.Rejection(); refused != nil && ctx.Err() == nil && !errors.Is(err, errReaderStopped) {
 		return refused
 	}
 	if err != nil && (ctx.Err() != nil || !t.isForgivable(err)) {
@@ -191,11 +191,12 @@ func (t *turn) runPhases(limited, ctx context.Context) error {
 	if err := t.conclude(err); err != nil {
 		return err
 	}
-	return t.after(limited)
+	return t.runAfterHandlers(limited)
 }
 
-// before emits what the user said and runs the handlers of BeforeAgent. It reports true if one of them ended the turn.
-func (t *turn) before(ctx context.Context) (ended bool, err error) {
+// runBeforeHandlers emits the user's input and runs the BeforeAgent handlers. It reports true if one of them ended
+// the turn.
+func (t *turn) runBeforeHandlers(ctx context.Context) (ended bool, err error) {
 	if t.inv.scope.Branch == "" {
 		prompt := event.UserInput{Turn: t.inv.Step.Turn, Prompt: briefing.UserPrompt(t.inv.Step)}
 		if err := t.control.Events.Forward(event.Event{Author: userAuthor, Payload: prompt}); err != nil {
@@ -222,9 +223,9 @@ func (t *turn) before(ctx context.Context) (ended bool, err error) {
 	return true, t.control.EmitChanges("")
 }
 
-// after runs the handlers of AfterAgent and OnComplete, if the turn has an answer for them (C-12).
-func (t *turn) after(ctx context.Context) error {
-	if !t.isComplete() {
+// runAfterHandlers runs the AfterAgent and OnComplete handlers if the turn has a final answer (C-12).
+func (t *turn) runAfterHandlers(ctx context.Context) error {
+	if !t.hasFinalAnswer() {
 		return t.control.EmitChanges("")
 	}
 	reply, err := t.control.Handlers.AfterAgent(ctx)
@@ -250,13 +251,13 @@ func (t *turn) after(ctx context.Context) error {
 	return t.control.EmitChanges("")
 }
 
-// isComplete reports whether the turn has an answer that AfterAgent and OnComplete are for.
-func (t *turn) isComplete() bool {
+// hasFinalAnswer reports whether the turn ended with an answer, so that AfterAgent and OnComplete run.
+func (t *turn) hasFinalAnswer() bool {
 	r := t.answer.reason
 	return !t.control.Progress.Ended() && (r == event.Natural || r == event.MaxIterations || r == event.InputRequired)
 }
 
-// emitReply emits the reply and the changes of a handler. A step that chooses a route emits no text.
+// emitReply emits a handler's reply together with the changes of state. A step that chooses a route emits no text.
 func (t *turn) emitReply(text string) error {
 	if len(t.inv.Step.Routes) > 0 {
 		text = ""

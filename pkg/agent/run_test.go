@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-func quiet(event.Event) error { return nil }
+func discardEvents(event.Event) error { return nil }
 
 // execute runs a step of an agent.
 func execute(ctx context.Context, a *agent.Agent, step execution.Step, emit func(event.Event) error) (execution.Result, []conversation.Message, error) {
@@ -63,7 +63,7 @@ func lookupReply(queries ...string) scripted.Reply {
 	return r
 }
 
-func question(text string) execution.Step {
+func questionStep(text string) execution.Step {
 	return execution.Step{Number: 2, History: []conversation.Message{conversation.User(text)}}
 }
 
@@ -72,7 +72,7 @@ func TestAgent_CommitsOneMessageAndReturnsItsObservations(t *testing.T) {
 	model := scripted.New(lookupReply("a", "nothing", "error", "b"), scripted.Say("A and B."))
 	a := build(t, agent.Config{Model: model, Tools: []tool.Tool{lookup(t)}, Instructions: "Look things up."})
 
-	result, messages, err := execute(t.Context(), a, question("What is there?"), quiet)
+	result, messages, err := execute(t.Context(), a, questionStep("What is there?"), discardEvents)
 	require.NoError(t, err)
 	want := execution.Result{
 		Step: 2, Agent: "research", Text: "A and B.",
@@ -100,7 +100,7 @@ func TestAgent_ChoosesARouteWithoutText(t *testing.T) {
 		t.Run(reply, func(t *testing.T) {
 			model := scripted.New(scripted.Say(reply))
 			a := build(t, agent.Config{Name: "coordinator", Model: model, Tools: []tool.Tool{lookup(t)}})
-			step := question("Tell me about it")
+			step := questionStep("Tell me about it")
 			step.Routes = []string{"clarification", "research", "deep-research"}
 			result, messages, err := execute(t.Context(), a, step, func(e event.Event) error {
 				require.NotEqual(t, event.TextDelta{}.Kind(), e.Kind())
@@ -119,9 +119,9 @@ func TestAgent_ChoosesARouteWithoutText(t *testing.T) {
 func TestAgent_FailsToChooseWhenItsModelFails(t *testing.T) {
 	model := scripted.New(scripted.Fail(failure.New(failure.ResourceAPI, "test", "down")))
 	a := build(t, agent.Config{Name: "coordinator", Model: model, OnFailure: agent.Degrade})
-	step := question("hi")
+	step := questionStep("hi")
 	step.Routes = []string{"research"}
-	_, _, err := execute(t.Context(), a, step, quiet)
+	_, _, err := execute(t.Context(), a, step, discardEvents)
 	require.True(t, failure.Is(err, failure.ResourceAPI), "%v", err)
 }
 
@@ -150,9 +150,9 @@ func TestAgent_ConfidenceGrowsWithObservations(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			model := scripted.New(scripted.Say("the answer"))
 			a := build(t, agent.Config{Name: "synthesis", Model: model})
-			step := question("What is there?")
+			step := questionStep("What is there?")
 			step.Prior = tc.prior
-			result, messages, err := execute(t.Context(), a, step, quiet)
+			result, messages, err := execute(t.Context(), a, step, discardEvents)
 			require.NoError(t, err)
 			require.Len(t, messages, 1)
 
@@ -177,7 +177,7 @@ func TestAgent_AsksTheUserEvenWhenItsModelFails(t *testing.T) {
 	model := scripted.New(scripted.Say("Which one?"), scripted.Fail(errors.New("down")))
 	a := build(t, agent.Config{Name: "clarification", Model: model, AsksUser: true})
 	for _, want := range []string{"Which one?", "Could you tell me more about what you would like to know?"} {
-		result, messages, err := execute(t.Context(), a, question("it"), quiet)
+		result, messages, err := execute(t.Context(), a, questionStep("it"), discardEvents)
 		require.NoError(t, err)
 		require.True(t, result.InputRequired)
 		require.Equal(t, want, result.Text)
@@ -190,7 +190,7 @@ func TestAgent_DegradesWithItsObservations(t *testing.T) {
 	model := scripted.New(lookupReply("a"), scripted.Fail(failure.New(failure.ResourceAPI, "test", "The model is down.").Because(errors.New("secret"))))
 	a := build(t, agent.Config{Model: model, Tools: []tool.Tool{lookup(t)}, OnFailure: agent.Degrade})
 	var warnings []event.Warning
-	result, messages, err := execute(t.Context(), a, question("What is there?"), func(e event.Event) error {
+	result, messages, err := execute(t.Context(), a, questionStep("What is there?"), func(e event.Event) error {
 		if w, ok := e.Payload.(event.Warning); ok {
 			warnings = append(warnings, w)
 		}
@@ -209,9 +209,9 @@ func TestAgent_DegradesWithItsObservations(t *testing.T) {
 // Req: RA-20
 func TestAgent_DegradesToTheTextOfThePriorStep(t *testing.T) {
 	a := build(t, agent.Config{Name: "synthesis", Model: scripted.New(), OnFailure: agent.Degrade})
-	step := question("What is there?")
+	step := questionStep("What is there?")
 	step.Prior = []execution.Result{{Agent: "research", Text: "A and B.", Observations: []string{"a", "b"}}}
-	result, _, err := execute(t.Context(), a, step, quiet)
+	result, _, err := execute(t.Context(), a, step, discardEvents)
 	require.NoError(t, err)
 	require.Equal(t, "A and B.", result.Text)
 	require.InDelta(t, 0.0, *result.Confidence, 0)
@@ -221,37 +221,37 @@ func TestAgent_DoesNotDegradeARunThatWasCancelledOrNotRead(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	a := build(t, agent.Config{Model: scripted.New(scripted.Say("hi")), OnFailure: agent.Degrade})
-	_, messages, err := execute(ctx, a, question("hi"), quiet)
+	_, messages, err := execute(ctx, a, questionStep("hi"), discardEvents)
 	require.True(t, failure.Is(err, failure.UserCancelled), "%v", err)
 	require.Empty(t, messages)
 
 	broken := errors.New("the stream is gone")
-	_, _, err = execute(t.Context(), a, question("hi"), func(event.Event) error { return broken })
+	_, _, err = execute(t.Context(), a, questionStep("hi"), func(event.Event) error { return broken })
 	require.ErrorIs(t, err, broken)
 }
 
 func TestAgent_StopsAfterItsTimeout(t *testing.T) {
 	slow := scripted.Reply{Wait: make(chan struct{})}
 	a := build(t, agent.Config{Model: scripted.New(slow), Timeout: time.Millisecond})
-	_, _, err := execute(t.Context(), a, question("hi"), quiet)
+	_, _, err := execute(t.Context(), a, questionStep("hi"), discardEvents)
 	require.True(t, failure.Is(err, failure.AgentTimeout), "%v", err)
 
 	a = build(t, agent.Config{Model: scripted.New(slow), Timeout: time.Millisecond, OnFailure: agent.Degrade})
-	result, _, err := execute(t.Context(), a, question("hi"), quiet)
+	result, _, err := execute(t.Context(), a, questionStep("hi"), discardEvents)
 	require.NoError(t, err)
 	require.Contains(t, result.Text, "longer than it may")
 }
 
 func TestAgent_RejectsAnEmptyAnswer(t *testing.T) {
 	a := build(t, agent.Config{Model: scripted.New(scripted.Say(" \n"))})
-	_, _, err := execute(t.Context(), a, question("hi"), quiet)
+	_, _, err := execute(t.Context(), a, questionStep("hi"), discardEvents)
 	require.True(t, failure.Is(err, failure.AgentLogic), "%v", err)
 }
 
 func TestAgent_CutsATextThatExceedsTheLimitOfAMessage(t *testing.T) {
 	a := build(t, agent.Config{Model: scripted.New(scripted.Say("a" + strings.Repeat("ä", conversation.MaxMessageBytes)))})
 	var reasons []string
-	result, messages, err := execute(t.Context(), a, question("hi"), func(e event.Event) error {
+	result, messages, err := execute(t.Context(), a, questionStep("hi"), func(e event.Event) error {
 		if w, ok := e.Payload.(event.Warning); ok {
 			reasons = append(reasons, w.Reason)
 		}

@@ -12,16 +12,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// The spans of an agent are children of its caller's span: one for the agent, inside it one for each iteration, and
-// inside that the model call and the tools. No span has a word of the conversation.
-//
+// The spans of an agent are children of its caller's span. The agent has one span, which contains one for each
+// iteration. Model calls and tools are inside the iterations. No span contains text of the conversation.
 // Req: LP-38
 func TestAgent_SpansAreChildrenOfTheCallersSpan(t *testing.T) {
 	recorded := tracetest.NewSpanRecorder()
 	provider := trace.NewTracerProvider(trace.WithSpanProcessor(recorded))
 	ctx, caller := provider.Tracer("test").Start(t.Context(), "ExecuteStep")
 	a := build(t, agent.Config{Model: scripted.New(lookupReply("secret"), scripted.Say("It is secret.")), Tools: []tool.Tool{lookup(t)}})
-	_, _, err := execute(ctx, a, question("What is secret?"), quiet)
+	_, _, err := execute(ctx, a, questionStep("What is secret?"), discardEvents)
 	require.NoError(t, err)
 	caller.End()
 

@@ -25,7 +25,7 @@ func namedTool(t *testing.T, names ...string) (all []tool.Tool) {
 	return all
 }
 
-// Toolbox lists the capabilities of the tools of an agent and of its children.
+// Toolbox lists the capabilities of the tools of an agent and of its children, each tool once.
 func TestToolbox_ListsCapabilities(t *testing.T) {
 	child := func(name string, can map[string][]string, tools ...string) *agent.Agent {
 		a, err := agent.New(agent.Config{Name: name, Model: scripted.New(), Tools: namedTool(t, tools...), ToolCapabilities: can})
@@ -51,7 +51,7 @@ func TestToolbox_ListsCapabilities(t *testing.T) {
 	}
 }
 
-// The allowed tools of a step also apply to the agents of a flow, but not to an agent inside a tool.
+// The tools that a step allows also restrict the agents of a flow, but not an agent inside a tool.
 func TestAgent_UsesOnlyToolsThatTheStepMayUse(t *testing.T) {
 	inner := scripted.New(scripted.Call(conversation.ToolCall{ID: "1", Name: "mail"}), scripted.Say("sent"))
 	postman, err := agent.New(agent.Config{Name: "postman", Description: "Sends.", Model: inner, Tools: namedTool(t, "mail")})

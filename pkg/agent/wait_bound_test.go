@@ -26,7 +26,7 @@ var waitingGuard = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) err
 	return nil
 })
 
-// An approval applies to the arguments that the person saw. If a handler then changes the arguments, for example
+// An approval applies only to the arguments that the person saw. If a handler later changes them, for example
 // because state changed, the call does not run.
 // Req: AD-32
 func TestSession_ApprovalCoversOnlyTheShownArguments(t *testing.T) {

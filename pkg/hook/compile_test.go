@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// typeChecker compiles small sources against this package.
+// typeChecker type-checks small sources that import this package.
 type typeChecker struct {
 	fset     *token.FileSet
 	importer types.Importer
@@ -35,7 +35,7 @@ func newTypeChecker(t *testing.T) *typeChecker {
 	return &typeChecker{fset, importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })}
 }
 
-// compile compiles a handler of an event with this body.
+// compile type-checks a handler of an event with the given body.
 func (c *typeChecker) compile(event, given, body string) error {
 	file, err := parser.ParseFile(c.fset, "handler.go", `package agent
 
@@ -58,7 +58,8 @@ var _ = hook.`+event+`(func(_ context.Context, x `+given+`) error {
 	return err
 }
 
-// The typeChecker decides what a handler may do: it changes the subject of its event, and nothing of another tier.
+// The type checker proves what a handler can do: it can change the subject of its own event, but no data of
+// another ownership tier.
 func TestHandlers_CompileOnlyWithPermittedChanges(t *testing.T) {
 	const (
 		turn, request, reply, failed = "*hook.Turn", "*hook.LLMRequest", "*hook.LLMReply", "*hook.LLMFailure"
@@ -72,7 +73,7 @@ func TestHandlers_CompileOnlyWithPermittedChanges(t *testing.T) {
 		{"AfterLLM", reply, `x.Text = ""; x.ToolCalls = x.ToolCalls[:0]`, ""},
 		{"OnLLMError", failed, `x.Respond("later")`, ""},
 		{"BeforeTools", round, `x.Stop("enough")`, ""},
-		{"BeforeEachTool", call, `x.Arguments = "{}"; x.Answer("42"); x.Refuse("no")`, ""},
+		{"BeforeEachTool", call, `x.Arguments = "{}"; x.Answer("42"); x.Reject("no")`, ""},
 		{"BeforeEachTool", call, `if a, ok := x.Answered(); !ok || a.Late { x.Wait("may it?", x.Until) }`, ""},
 		{"AfterEachTool", call, `x.Text = "shorter"`, ""},
 		{"OnComplete", done, `_, _ = x.Transcript(); _, _ = x.Trace().Get("trace_id")`, ""},
@@ -82,10 +83,10 @@ func TestHandlers_CompileOnlyWithPermittedChanges(t *testing.T) {
 		{"BeforeEachTool", call, `x.Append(x.Messages()[0])`, "x.Append undefined"},
 		{"BeforeEachTool", call, `x.Turn.conversation = nil`, "cannot refer to unexported field"},
 		{"AfterTools", round, `x.Release()`, "x.Release undefined"},
-		// Only the loop may say which calls wait, and give their answers.
+		// Only the loop decides which calls may wait, and sets their answers.
 		{"AfterTools", round, `x.Wait("no", nil)`, "x.Wait undefined"},
 		{"BeforeEachTool", call, `x.waiting.Over = true`, "x.waiting undefined"},
-		// Only the handlers of an event see its request and reply.
+		// Only the handlers of a model event can access its request and reply.
 		{"AfterTools", round, `x.ToolCalls = nil`, "x.ToolCalls undefined"},
 		{"AfterLLM", reply, `x.Respond("no")`, "x.Respond undefined"},
 		{"BeforeEachTool", call, `x.System = ""`, "x.System undefined"},

@@ -11,7 +11,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Control drives a Turn. Package agent creates it and package loop uses it; handlers never see it.
+// Control changes a Turn on behalf of the runtime. Package agent creates it and package loop uses it. Handlers
+// never get one.
 type Control struct {
 	Handlers     *runner
 	Conversation *conversationState
@@ -21,32 +22,32 @@ type Control struct {
 	turn *Turn
 }
 
-// These parts of a turn are changed by package loop and shown by a Turn.
+// Package loop changes these parts of a turn. Handlers read them through Turn.
 type (
 	conversationState = turnstate.Conversation
 	eventStream       = turnstate.Events
 	progressState     = turnstate.Progress
 )
 
-// Numbers counts the events of an invocation. Safe for concurrent use.
+// Numbers assigns the sequence numbers of the events of an invocation. It is safe for concurrent use.
 type Numbers = turnstate.Numbers
 
 // Start holds the initial data of a turn. All fields are optional.
 type Start struct {
 	Info     Info
 	Handlers *Set
-	Messages []conversation.Message // oldest first; not changed
+	Messages []conversation.Message // oldest first; never modified
 	State    *ownership.AgentState
 	Config   *ownership.Config
 	Memory   *Memory
 	Trace    ownership.TraceView
 	// Emit receives every event, in order. Its error is returned to the code that caused the event.
 	Emit func(event.Event) error
-	// Numbers counts the events of the invocation; agents of one flow share it (nil counts from 1).
+	// Numbers assigns the sequence numbers of events. The agents of a flow share it (nil starts at 1).
 	Numbers *Numbers
 }
 
-// New returns the control of a turn that has not begun.
+// New returns the Control of a turn that has not begun.
 func New(s Start) *Control {
 	t := &Turn{
 		info: s.Info, state: s.State, config: s.Config, memory: s.Memory, trace: s.Trace,
@@ -65,7 +66,7 @@ func New(s Start) *Control {
 		t.config = ownership.NewConfig(s.Info.Agent, "")
 	}
 	t.state, t.config = t.state.WithRejectionHandler(t.events.AddViolation), t.config.WithRejectionHandler(t.events.AddViolation)
-	t.memory.onViolation(t.events.AddViolation)
+	t.memory.setViolationHandler(t.events.AddViolation)
 	set := s.Handlers
 	if set == nil {
 		set = &Set{}
@@ -86,11 +87,11 @@ func (c *Control) SetAsk(ask func(context.Context, llm.Request) (conversation.Me
 	c.turn.ask = ask
 }
 
-// MissingLogin returns the credential that a call lacks, or nil.
-func (c *Control) MissingLogin(call *Call) *execution.Login { return call.wait.Login }
+// MissingLogin returns the credential that the call is waiting for, or nil if it lacks none.
+func (c *Control) MissingLogin(call *Call) *execution.Login { return call.wait.MissingLogin }
 
-// SetWait tells a call, before its handlers run, whether it may wait, whether it waited or ran earlier, and which
-// answer this turn has for it.
+// SetWait prepares a call before its handlers run. It sets whether the call may wait, whether it waited or ran in
+// an earlier attempt, and the answer that this turn brought.
 func (c *Control) SetWait(call *Call, allowed, passed bool, answer execution.Answer) {
-	call.wait = callWait{CanContinue: allowed, WaitedOrRan: passed, Answer: answer}
+	call.wait = waitSetting{CanContinue: allowed, WaitedOrRan: passed, Answer: answer}
 }

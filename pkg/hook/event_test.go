@@ -76,7 +76,8 @@ func TestControl_ForwardsEventsOfOtherAgents(t *testing.T) {
 	require.Equal(t, "turn-2/0/7", heard[1].ID())
 }
 
-// A consumer that fails on one event gets no event after it: an iterator must not be called again.
+// After a consumer has failed on an event it gets no further event, because an iterator must not be called again
+// after it stops.
 func TestControl_EmitsNothingAfterAFailedEvent(t *testing.T) {
 	gone, emitted := errors.New("gone"), 0
 	c := hook.New(hook.Start{Emit: func(event.Event) error { emitted++; return gone }})

@@ -74,7 +74,7 @@ func ExampleBeforeTools() {
 func ExampleBeforeEachTool() {
 	locked := hook.BeforeEachTool(func(_ context.Context, call *hook.Call) error {
 		if call.Name == "delete" {
-			call.Refuse("Nothing is deleted on a Friday.")
+			call.Reject("Nothing is deleted on a Friday.")
 		}
 		return nil
 	})

@@ -4,7 +4,7 @@ import "context"
 
 // newHandler returns a handler of an event.
 func newHandler[F any](event string, fn F, missing bool, list func(*Set) *[]boundHandler[F]) Handler {
-	return Handler{event: event, missing: missing, add: func(s *Set, n handlerName) {
+	return Handler{event: event, hasNoFunction: missing, add: func(s *Set, n handlerName) {
 		all := list(s)
 		*all = append(*all, boundHandler[F]{n, fn})
 	}}

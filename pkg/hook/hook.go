@@ -34,22 +34,22 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Handler is a function for one event. Make one with the function that has the event's name.
+// Handler handles one event. Create it with the function named after the event, such as BeforeLLM.
 type Handler struct {
-	event   string
-	add     func(*Set, handlerName)
-	missing bool // it has no function
+	event         string
+	add           func(*Set, handlerName)
+	hasNoFunction bool // the author passed no function
 }
 
 // Plugin is a list of handlers that belong together.
 type Plugin struct {
-	Name     string // unique in an agent; part of the errors of its handlers
+	Name     string // unique in an agent; appears in the errors of its handlers
 	Handlers []Handler
 	// Close releases the plugin's resources once no turn runs any more (nil when there are none).
 	Close func() error
 }
 
-// handlerName holds the event and the plugin that a handler belongs to.
+// handlerName holds the names of the event and the plugin of a handler.
 type handlerName struct{ event, plugin string }
 
 // The kinds of handlers.
@@ -65,13 +65,13 @@ type (
 	readyFunc    = func(Agent) error
 )
 
-// boundHandler is a handler with its event and plugin.
+// boundHandler is a handler function with the names of its event and its plugin.
 type boundHandler[F any] struct {
 	handlerName
 	fn F
 }
 
-// Set has all handlers of an agent, by event and in the order in which they run. It does not change once made.
+// Set holds all handlers of an agent by event, in the order in which they run. A Set is immutable.
 type Set struct {
 	plugins   []Plugin
 	turn      turnHandlers
@@ -114,7 +114,7 @@ func NewSet(plugins []Plugin, own []Handler) (*Set, error) {
 			if h.add == nil {
 				return wrong("%s: handler %d belongs to no event; make it with a function of package hook, such as hook.AfterTools", of, i+1)
 			}
-			if h.missing {
+			if h.hasNoFunction {
 				return wrong("%s: handler %d, of %s, has no function", of, i+1, h.event)
 			}
 			h.add(s, handlerName{h.event, plugin})
@@ -139,7 +139,7 @@ func NewSet(plugins []Plugin, own []Handler) (*Set, error) {
 // Plugins returns the plugins of the set, in order.
 func (s *Set) Plugins() []Plugin { return s.plugins }
 
-// run calls handlers one after the other, until one fails or ends the turn.
+// run calls handlers in order until one fails or ends the turn.
 func run[F any](t *Turn, all []boundHandler[F], call func(F) error) error {
 	for _, h := range all {
 		if t.progress.Ended() {
@@ -152,7 +152,8 @@ func run[F any](t *Turn, all []boundHandler[F], call func(F) error) error {
 	return nil
 }
 
-// wrapError returns the error of a handler with the same mode and facts, and names the handler in it.
+// wrapError adds the names of the handler and its plugin to an error. The mode and the facts of the error stay the
+// same.
 func (n handlerName) wrapError(err error) error {
 	of := n.event
 	if n.plugin != "" {
@@ -170,8 +171,8 @@ func (n handlerName) wrapError(err error) error {
 	return named
 }
 
-// recoverPanic turns a panic of a handler into its error. It does not recover a panic of the consumer of an event
-// that the handler emitted.
+// recoverPanic calls a handler and returns its panic as an error. It does not recover a panic in the consumer of
+// an event that the handler emitted.
 func (t *Turn) recoverPanic(call func() error) (err error) {
 	defer func() {
 		if t.events.IsDelivering() {

@@ -13,15 +13,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// notingHandler returns a handler that records its name, and answers with text.
-func notingHandler(log *[]string, name, text string) hook.Handler {
+// recordingHandler returns a handler that appends its name to log and answers with text.
+func recordingHandler(log *[]string, name, text string) hook.Handler {
 	return hook.BeforeAgent(func(context.Context, *hook.Turn) (string, error) {
 		*log = append(*log, name)
 		return text, nil
 	})
 }
 
-func start(t *testing.T, plugins []hook.Plugin, own ...hook.Handler) *hook.Control {
+func newControl(t *testing.T, plugins []hook.Plugin, own ...hook.Handler) *hook.Control {
 	t.Helper()
 	set, err := hook.NewSet(plugins, own)
 	require.NoError(t, err)
@@ -31,10 +31,10 @@ func start(t *testing.T, plugins []hook.Plugin, own ...hook.Handler) *hook.Contr
 // Req: CO-4
 func TestSet_RunsPluginsFirstAndEachListInItsOrder(t *testing.T) {
 	var log []string
-	c := start(t, []hook.Plugin{
-		{Name: "one", Handlers: []hook.Handler{notingHandler(&log, "one 1", ""), notingHandler(&log, "one 2", "")}},
-		{Name: "two", Handlers: []hook.Handler{notingHandler(&log, "two", "")}},
-	}, notingHandler(&log, "own 1", ""), notingHandler(&log, "own 2", ""))
+	c := newControl(t, []hook.Plugin{
+		{Name: "one", Handlers: []hook.Handler{recordingHandler(&log, "one 1", ""), recordingHandler(&log, "one 2", "")}},
+		{Name: "two", Handlers: []hook.Handler{recordingHandler(&log, "two", "")}},
+	}, recordingHandler(&log, "own 1", ""), recordingHandler(&log, "own 2", ""))
 	text, err := c.Handlers.BeforeAgent(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, text)
@@ -44,10 +44,10 @@ func TestSet_RunsPluginsFirstAndEachListInItsOrder(t *testing.T) {
 // Req: AD-27
 func TestSet_FirstAnswerWins(t *testing.T) {
 	var log []string
-	c := start(t, []hook.Plugin{
-		{Name: "one", Handlers: []hook.Handler{notingHandler(&log, "one", "")}},
-		{Name: "two", Handlers: []hook.Handler{notingHandler(&log, "two", "from two")}},
-	}, notingHandler(&log, "own", "from own"))
+	c := newControl(t, []hook.Plugin{
+		{Name: "one", Handlers: []hook.Handler{recordingHandler(&log, "one", "")}},
+		{Name: "two", Handlers: []hook.Handler{recordingHandler(&log, "two", "from two")}},
+	}, recordingHandler(&log, "own", "from own"))
 	text, err := c.Handlers.BeforeAgent(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, "from two", text)
@@ -55,13 +55,13 @@ func TestSet_FirstAnswerWins(t *testing.T) {
 	require.True(t, c.Progress.Ended())
 
 	answered := 0
-	model := start(t, nil,
+	model := newControl(t, nil,
 		hook.BeforeLLM(func(_ context.Context, r *hook.LLMRequest) error { answered++; r.Respond("first"); return nil }),
 		hook.BeforeLLM(func(_ context.Context, r *hook.LLMRequest) error { answered++; r.Respond("second"); return nil }),
 		hook.OnLLMError(func(_ context.Context, f *hook.LLMFailure) error { answered++; f.Respond("first"); return nil }),
 		hook.OnLLMError(func(_ context.Context, f *hook.LLMFailure) error { answered++; f.Respond("second"); return nil }),
 		hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { answered++; c.Answer("first"); return nil }),
-		hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { answered++; c.Refuse("second"); return nil }),
+		hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { answered++; c.Reject("second"); return nil }),
 	)
 	req, failed, call := &hook.LLMRequest{Turn: model.Turn()}, &hook.LLMFailure{Turn: model.Turn()}, &hook.Call{Turn: model.Turn()}
 	require.NoError(t, model.Handlers.BeforeLLM(t.Context(), req))
@@ -124,7 +124,7 @@ func TestSet_NamesTheHandlerThatFailed(t *testing.T) {
 		"of a context": {context.Canceled, failure.UserCancelled, "the handler after_user_input of plugin purse failed: context canceled"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := start(t, []hook.Plugin{{Name: "purse", Handlers: fail(tc.err)}}).Handlers.AfterUserInput(t.Context())
+			err := newControl(t, []hook.Plugin{{Name: "purse", Handlers: fail(tc.err)}}).Handlers.AfterUserInput(t.Context())
 			require.ErrorIs(t, err, tc.err)
 			require.Equal(t, tc.mode, failure.ModeOf(err))
 			require.Equal(t, tc.want, failure.PlainMessage(err), "what a caller reads")
@@ -156,13 +156,13 @@ func TestTurn_HoldsAddedMessagesUntilTheRoundEnds(t *testing.T) {
 	require.NoError(t, turn.Replace([]conversation.Message{conversation.User("summary")}))
 	require.Len(t, turn.Messages(), 1)
 
-	// A caller that appends to the result changes nothing.
+	// Appending to the returned slice does not change the turn.
 	_ = append(turn.Messages(), conversation.User("mine"))
 	turn.Add(conversation.User("yours"))
 	require.Equal(t, "yours", turn.Messages()[1].Text)
 }
 
-func TestTurn_AskFailsOutsideOfALoop(t *testing.T) {
+func TestTurn_AskFailsWithoutAModel(t *testing.T) {
 	_, err := hook.New(hook.Start{}).Turn().Ask(t.Context(), llmRequest)
 	require.True(t, failure.Is(err, failure.AgentState), "%v", err)
 }

@@ -17,14 +17,14 @@ import (
 // ErrNoKey is wrapped by the error of Memory.Get for a key that does not exist (AD-17).
 var ErrNoKey = errors.New("no such key")
 
-// tempPrefix is the prefix of keys that live as long as the turn (AD-19).
+// tempPrefix begins the keys that exist only until the turn ends (AD-19).
 const tempPrefix = "temp:"
 
-// Store is the MEMORY tier as the running agent reaches it. All its methods may fail with the modes of package
+// Store gives the running agent access to the MEMORY tier. Its methods return errors with the modes of package
 // memory.
 type Store interface {
-	// State returns the values that the session sees, by key, and the source of untrusted text in them (empty if
-	// there is none).
+	// State returns the session's state by key. It also returns the source of untrusted text in the state (empty
+	// if there is none).
 	State(ctx context.Context) (values map[string]json.RawMessage, untrusted string, err error)
 	// SaveArtifact stores content as the next version of an artifact. An artifact whose name begins with user: belongs
 	// to the user, and all of the user's sessions share its versions (AD-23).
@@ -35,11 +35,11 @@ type Store interface {
 	Search(ctx context.Context, query string, limit int) ([]Found, error)
 }
 
-// Found is a message of an earlier session.
+// Found is a message that Search found in an earlier session.
 type Found struct {
 	Session string
 	Text    string
-	Score   float64 // above 0 up to 1
+	Score   float64 // relevance, greater than 0 and at most 1
 }
 
 // Memory is the session's state as a turn sees it: the stored values, overlaid with the changes that the turn requested.
@@ -50,41 +50,41 @@ type Memory struct {
 	actor  string
 	stored *storedState
 
-	mu          sync.Mutex
-	base        map[string]json.RawMessage // changes that a fork began with
-	changes     map[string]json.RawMessage // made by the turn so far; an empty value removes the key
-	delta       map[string]json.RawMessage // changes that no event has carried yet
-	unjournaled map[string]json.RawMessage // changes that no journal has yet
-	artifacts   map[string]int             // versions saved that no event has carried yet
-	violated    func(*failure.Error)       // receives rejected writes (nil ignores them)
+	mu                 sync.Mutex
+	inherited          map[string]json.RawMessage // changes that a fork inherited
+	changes            map[string]json.RawMessage // made by the turn so far; an empty value removes the key
+	unemitted          map[string]json.RawMessage // changes that no event contains yet
+	unjournaled        map[string]json.RawMessage // changes that the journal does not have yet
+	unemittedArtifacts map[string]int             // saved versions that no event contains yet
+	violated           func(*failure.Error)       // receives rejected writes (nil ignores them)
 }
 
-// storedState is the state in the store. A turn reads it once, for its memory and all forks.
+// storedState caches the state in the store. A turn reads it once and shares it with all forks of its memory.
 type storedState struct {
-	mu        sync.Mutex
-	values    map[string]json.RawMessage // nil until they are read
-	untrusted string                     // source of untrusted words in them
+	mu              sync.Mutex
+	values          map[string]json.RawMessage // nil until they are read
+	untrustedSource string                     // source of untrusted text in the values
 }
 
-// NewMemory returns the memory of a turn of the agent actor over a store (a nil store is empty and has no
-// artifacts).
+// NewMemory returns a memory backed by store for a turn of the agent named actor. A nil store has no state and no
+// artifacts.
 func NewMemory(store Store, actor string) *Memory {
 	return &Memory{store: store, actor: actor, stored: &storedState{}}
 }
 
-// Fork returns a memory that begins as a copy of this one and changes independently, for an agent that runs
-// concurrently with others.
+// Fork returns a copy of this memory for an agent that runs concurrently with others. Later changes of the copy do
+// not affect the original.
 func (m *Memory) Fork(actor string) *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	base := map[string]json.RawMessage{}
-	maps.Copy(base, m.base)
+	maps.Copy(base, m.inherited)
 	maps.Copy(base, m.changes)
-	return &Memory{store: m.store, actor: actor, stored: m.stored, base: base, violated: m.violated}
+	return &Memory{store: m.store, actor: actor, stored: m.stored, inherited: base, violated: m.violated}
 }
 
-// Join applies the changes of a fork here, without events, because the agent that forked has emitted them. If two
-// forks changed a key, the one that joins last wins.
+// Join applies the changes of a fork without emitting them, because the agent with the fork has emitted them
+// already. If two forks changed a key, the last one to join wins.
 func (m *Memory) Join(fork *Memory) {
 	fork.mu.Lock()
 	changes := maps.Clone(fork.changes)
@@ -94,24 +94,24 @@ func (m *Memory) Join(fork *Memory) {
 	merge(&m.changes, changes)
 }
 
-// absorb applies the changes of a fork like changes made here, with events.
-func (m *Memory) absorb(fork *Memory) {
+// joinUnemitted applies the changes of a fork as if they were made here: the next event contains them.
+func (m *Memory) joinUnemitted(fork *Memory) {
 	fork.mu.Lock()
-	changes, artifacts := maps.Clone(fork.changes), maps.Clone(fork.artifacts)
+	changes, artifacts := maps.Clone(fork.changes), maps.Clone(fork.unemittedArtifacts)
 	fork.mu.Unlock()
 	if len(changes) > 0 {
 		m.apply(changes)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.artifacts == nil {
-		m.artifacts = artifacts
+	if m.unemittedArtifacts == nil {
+		m.unemittedArtifacts = artifacts
 		return
 	}
-	maps.Copy(m.artifacts, artifacts)
+	maps.Copy(m.unemittedArtifacts, artifacts)
 }
 
-// merge adds changes to others.
+// merge copies changes into a map, which it creates if it is nil.
 func merge(into *map[string]json.RawMessage, changes map[string]json.RawMessage) {
 	if *into == nil {
 		*into = map[string]json.RawMessage{}
@@ -126,7 +126,7 @@ func (m *Memory) Get(ctx context.Context, key string) (json.RawMessage, error) {
 	defer m.mu.Unlock()
 	value, ok := m.changes[key]
 	if !ok {
-		value, ok = m.base[key]
+		value, ok = m.inherited[key]
 	}
 	if !ok && !strings.HasPrefix(key, tempPrefix) {
 		stored, err := m.load(ctx)
@@ -141,15 +141,16 @@ func (m *Memory) Get(ctx context.Context, key string) (json.RawMessage, error) {
 	return bytes.Clone(value), nil
 }
 
-// Untrusted returns the source of untrusted text in the state, or "" if there is none or the state was not read
-// yet. The state may contain text that concurrent turns read after this one began (S14).
+// Untrusted returns the source of untrusted text in the state. It is empty if there is none or if the state was
+// not read yet. The state may contain text that a concurrent turn read after this turn began (S14).
 func (m *Memory) Untrusted() string {
 	m.stored.mu.Lock()
 	defer m.stored.mu.Unlock()
-	return m.stored.untrusted
+	return m.stored.untrustedSource
 }
 
-// Read is like Get, and decodes the value.
+// Read decodes the JSON of a key into the value that into points to. It returns the errors of Get, and an error if
+// the JSON does not fit.
 func (m *Memory) Read(ctx context.Context, key string, into any) error {
 	value, err := m.Get(ctx, key)
 	if err != nil {
@@ -161,21 +162,22 @@ func (m *Memory) Read(ctx context.Context, key string, into any) error {
 	return nil
 }
 
-// Set requests that a key gets value, as JSON. It fails with state_violation for a key of another tier, and with
-// user_invalid_input for a value that cannot be JSON.
+// Set requests a change of the session's state: key gets value, encoded as JSON. It fails with state_violation for
+// a key of another tier, and with user_invalid_input for a value without a JSON form.
 func (m *Memory) Set(key string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return failure.Newf(failure.UserInvalidInput, "hook.Memory", "state %q: the value cannot be written as JSON", key).Because(err)
 	}
-	return m.change(key, text)
+	return m.requestChange(key, text)
 }
 
 // Delete requests the removal of a key.
-func (m *Memory) Delete(key string) error { return m.change(key, nil) }
+func (m *Memory) Delete(key string) error { return m.requestChange(key, nil) }
 
-// change requests a change. A key without an ownership rule belongs to the session when it is set here (C-18).
-func (m *Memory) change(key string, value json.RawMessage) error {
+// requestChange checks the owner of a key and applies the change to this memory. A key without an ownership rule
+// belongs to the session from then on (C-18).
+func (m *Memory) requestChange(key string, value json.RawMessage) error {
 	if owner, declared := ownership.OwnerOf(key); declared && owner != ownership.Memory && !strings.HasPrefix(key, tempPrefix) {
 		return m.rejectWrite(ownership.Violation("hook.Memory", key, owner, m.actor))
 	}
@@ -183,9 +185,9 @@ func (m *Memory) change(key string, value json.RawMessage) error {
 	return nil
 }
 
-// onViolation sets the function that receives rejected writes. Agents of one flow may share a memory; the first one
-// that sets it gets them all.
-func (m *Memory) onViolation(report func(*failure.Error)) {
+// setViolationHandler sets the function that receives rejected writes. Agents of one flow may share a memory. Then
+// the first handler receives the rejected writes of all of them.
+func (m *Memory) setViolationHandler(report func(*failure.Error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.violated == nil {
@@ -203,12 +205,12 @@ func (m *Memory) rejectWrite(err *failure.Error) error {
 	return err
 }
 
-// apply applies changes that are allowed.
+// apply applies changes that have passed the ownership check.
 func (m *Memory) apply(changes map[string]json.RawMessage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	merge(&m.changes, changes)
-	merge(&m.delta, changes)
+	merge(&m.unemitted, changes)
 	merge(&m.unjournaled, changes)
 }
 
@@ -225,10 +227,10 @@ func (m *Memory) SaveArtifact(ctx context.Context, name, mediaType string, conte
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.artifacts == nil {
-		m.artifacts = map[string]int{}
+	if m.unemittedArtifacts == nil {
+		m.unemittedArtifacts = map[string]int{}
 	}
-	m.artifacts[name] = version
+	m.unemittedArtifacts[name] = version
 	return version, nil
 }
 
@@ -248,8 +250,8 @@ func (m *Memory) Search(ctx context.Context, query string, limit int) ([]Found, 
 	return m.store.Search(ctx, query, limit)
 }
 
-// load reads the state once per turn. The turn holds its session, so no other turn changes the session's own keys
-// meanwhile.
+// load reads the state once per turn. No other turn can change the session's own keys in the meantime, because
+// this turn holds the session's lease.
 func (m *Memory) load(ctx context.Context) (map[string]json.RawMessage, error) {
 	m.stored.mu.Lock()
 	defer m.stored.mu.Unlock()
@@ -263,7 +265,7 @@ func (m *Memory) load(ctx context.Context) (map[string]json.RawMessage, error) {
 	if state == nil {
 		state = map[string]json.RawMessage{}
 	}
-	m.stored.values, m.stored.untrusted = state, untrusted
+	m.stored.values, m.stored.untrustedSource = state, untrusted
 	return state, nil
 }
 
@@ -271,30 +273,30 @@ func (m *Memory) missingError(what string) error {
 	return failure.Newf(failure.AgentState, "hook.Memory", "there are no %s here: the agent runs without a memory service", what)
 }
 
-// takeDelta returns the changes that no event has carried yet, each once.
-func (m *Memory) takeDelta() (state map[string]json.RawMessage, artifacts map[string]int) {
+// takeUnemitted returns the changes that no event contains yet. It returns each change once.
+func (m *Memory) takeUnemitted() (state map[string]json.RawMessage, artifacts map[string]int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	state, artifacts = m.delta, m.artifacts
-	m.delta, m.artifacts = nil, nil
+	state, artifacts = m.unemitted, m.unemittedArtifacts
+	m.unemitted, m.unemittedArtifacts = nil, nil
 	return state, artifacts
 }
 
-// snapshot returns a copy of the changes so far, for revert.
+// snapshot returns a copy of all changes so far, which revert accepts.
 func (m *Memory) snapshot() map[string]json.RawMessage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.changes)
 }
 
-// revert drops the changes since a snapshot (AD-5a).
+// revert drops all changes made after a snapshot (AD-5a).
 func (m *Memory) revert(to map[string]json.RawMessage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.changes, m.delta, m.unjournaled, m.artifacts = to, nil, nil, nil
+	m.changes, m.unemitted, m.unjournaled, m.unemittedArtifacts = to, nil, nil, nil
 }
 
-// takeUnjournaled returns the changes that are in no journal yet, each once.
+// takeUnjournaled returns the changes that the journal does not have yet. It returns each change once.
 func (m *Memory) takeUnjournaled() map[string]json.RawMessage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -303,7 +305,8 @@ func (m *Memory) takeUnjournaled() map[string]json.RawMessage {
 	return changes
 }
 
-// changesToStore returns the changes that outlast the turn, or nil.
+// changesToStore returns the changes to store with the step, which excludes keys under temp:. It returns nil if
+// there are none.
 func (m *Memory) changesToStore() map[string]json.RawMessage {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,26 +14,26 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// store is a Store with a given state.
-type store struct {
+// fakeStore is a Store with a fixed state.
+type fakeStore struct {
 	hook.Store
 	state map[string]json.RawMessage
 	reads int
-	fail  error
+	err   error
 
 	source string // of untrusted words in the state
 }
 
-func (s *store) State(context.Context) (map[string]json.RawMessage, string, error) {
+func (s *fakeStore) State(context.Context) (map[string]json.RawMessage, string, error) {
 	s.reads++
-	return s.state, s.source, s.fail
+	return s.state, s.source, s.err
 }
 
-func (s *store) SaveArtifact(_ context.Context, name, _ string, content []byte) (int, error) {
-	return len(content), s.fail
+func (s *fakeStore) SaveArtifact(_ context.Context, name, _ string, content []byte) (int, error) {
+	return len(content), s.err
 }
 
-func read(t *testing.T, m *hook.Memory, key string) string {
+func readValue(t *testing.T, m *hook.Memory, key string) string {
 	t.Helper()
 	var value string
 	err := m.Read(t.Context(), key, &value)
@@ -46,21 +46,21 @@ func read(t *testing.T, m *hook.Memory, key string) string {
 }
 
 // Req: AD-17, AD-18, AD-19
-func TestMemory_SeesItsChangesBeforeTheStore(t *testing.T) {
-	s := &store{state: map[string]json.RawMessage{
+func TestMemory_ReadsItsChangesBeforeTheStore(t *testing.T) {
+	s := &fakeStore{state: map[string]json.RawMessage{
 		"topic": json.RawMessage(`"old"`), "app:theme": json.RawMessage(`"dark"`),
 		"user:name": json.RawMessage(`"Ada"`),
 	}}
 	m := hook.NewMemory(s, "test")
 	require.Equal(t, []string{"old", "dark", "Ada", "none", "none"},
-		[]string{read(t, m, "topic"), read(t, m, "app:theme"), read(t, m, "user:name"), read(t, m, "temp:draft"), read(t, m, "other")})
+		[]string{readValue(t, m, "topic"), readValue(t, m, "app:theme"), readValue(t, m, "user:name"), readValue(t, m, "temp:draft"), readValue(t, m, "other")})
 
 	require.NoError(t, m.Set("topic", "new"))
 	require.NoError(t, m.Set("app:theme", "light"))
 	require.NoError(t, m.Set("temp:draft", "only now"))
 	require.NoError(t, m.Delete("user:name"))
 	require.Equal(t, []string{"new", "light", "none", "only now"},
-		[]string{read(t, m, "topic"), read(t, m, "app:theme"), read(t, m, "user:name"), read(t, m, "temp:draft")})
+		[]string{readValue(t, m, "topic"), readValue(t, m, "app:theme"), readValue(t, m, "user:name"), readValue(t, m, "temp:draft")})
 	require.Equal(t, 1, s.reads, "it is read once a turn")
 	require.JSONEq(t, `"old"`, string(s.state["topic"]), "the store changes with the step")
 
@@ -77,7 +77,7 @@ func TestMemory_EmitsTheChangesOfAHandlerListAsOne(t *testing.T) {
 	}
 	handlers, err := hook.NewSet(nil, []hook.Handler{set("a", "1"), set("b", "2"), set("a", "3")})
 	require.NoError(t, err)
-	c := hook.New(hook.Start{Handlers: handlers, Memory: hook.NewMemory(&store{}, "test"), Emit: func(e event.Event) error {
+	c := hook.New(hook.Start{Handlers: handlers, Memory: hook.NewMemory(&fakeStore{}, "test"), Emit: func(e event.Event) error {
 		emitted = append(emitted, e.Payload.(event.Message))
 		return nil
 	}})
@@ -103,17 +103,17 @@ func TestMemory_FailedHandlerListChangesNothing(t *testing.T) {
 		hook.BeforeAgent(func(context.Context, *hook.Turn) (string, error) { return "", fail }),
 	})
 	require.NoError(t, err)
-	m := hook.NewMemory(&store{}, "test")
+	m := hook.NewMemory(&fakeStore{}, "test")
 	require.NoError(t, m.Set("a", "1"))
 	c := hook.New(hook.Start{Handlers: handlers, Memory: m})
 	_, err = c.Handlers.BeforeAgent(t.Context())
 	require.ErrorIs(t, err, fail)
-	require.Equal(t, "1", read(t, m, "a"))
+	require.Equal(t, "1", readValue(t, m, "a"))
 }
 
 // Req: SO-6, SO-7
 func TestMemory_RejectsKeysOfOtherTiers(t *testing.T) {
-	m := hook.NewMemory(&store{}, "researcher")
+	m := hook.NewMemory(&fakeStore{}, "researcher")
 	for key, owner := range map[string]string{
 		"_x": "agent", "_trace_id": "agent", "trace_id": "orchestrator", "routing": "orchestrator",
 		"context": "orchestrator", "config": "shared",
@@ -147,13 +147,13 @@ func TestMemory_ErrorNamesAnInvalidValue(t *testing.T) {
 	require.Empty(t, found)
 
 	down := failure.New(failure.SystemNetwork, "test", "down")
-	_, err = hook.NewMemory(&store{fail: down}, "test").Get(t.Context(), "a")
+	_, err = hook.NewMemory(&fakeStore{err: down}, "test").Get(t.Context(), "a")
 	require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err)
 }
 
-// Memory returns copies: a handler that changes a returned value does not change the state.
+// Memory returns copies, so a handler that modifies a returned value does not change the state.
 func TestMemory_ReturnsCopies(t *testing.T) {
-	s := &store{state: map[string]json.RawMessage{"a": json.RawMessage(`"old"`)}}
+	s := &fakeStore{state: map[string]json.RawMessage{"a": json.RawMessage(`"old"`)}}
 	m := hook.NewMemory(s, "test")
 	require.NoError(t, m.Set("b", "new"))
 	for _, key := range []string{"a", "b"} {
@@ -161,24 +161,24 @@ func TestMemory_ReturnsCopies(t *testing.T) {
 		require.NoError(t, err)
 		value[1] = 'X'
 	}
-	require.Equal(t, []string{"old", "new"}, []string{read(t, m, "a"), read(t, m, "b")})
+	require.Equal(t, []string{"old", "new"}, []string{readValue(t, m, "a"), readValue(t, m, "b")})
 }
 
-// Once the state was read, all memories of the turn know the source of its untrusted text.
+// After one memory has read the state, all forks in the turn report the source of its untrusted text.
 // Req: S14
 func TestMemory_ReportsTheUntrustedSourceOfState(t *testing.T) {
-	m := hook.NewMemory(&store{state: map[string]json.RawMessage{"topic": json.RawMessage(`"x"`)}, source: "tool page"}, "test")
+	m := hook.NewMemory(&fakeStore{state: map[string]json.RawMessage{"topic": json.RawMessage(`"x"`)}, source: "tool page"}, "test")
 	fork := m.Fork("other")
 	require.Empty(t, m.Untrusted())
-	require.Equal(t, "x", read(t, fork, "topic"))
+	require.Equal(t, "x", readValue(t, fork, "topic"))
 	require.Equal(t, "tool page", fork.Untrusted())
 	require.Equal(t, "tool page", m.Untrusted())
 }
 
-// Agents that run concurrently see the state before them and their own changes. When two change a key, the one that joins
-// last wins.
+// Each concurrent agent sees the state from before the fork and its own changes. If two agents change a key, the
+// last one to join wins.
 func TestMemory_ForksAndJoins(t *testing.T) {
-	s := &store{state: map[string]json.RawMessage{"stored": json.RawMessage(`"s"`)}}
+	s := &fakeStore{state: map[string]json.RawMessage{"stored": json.RawMessage(`"s"`)}}
 	m := hook.NewMemory(s, "flow")
 	require.NoError(t, m.Set("before", "b"))
 	require.NoError(t, m.Set("gone", "g"))
@@ -194,13 +194,13 @@ func TestMemory_ForksAndJoins(t *testing.T) {
 	}
 	running.Wait()
 	require.Equal(t, []string{"s", "b", "one", "none", "none"},
-		[]string{read(t, one, "stored"), read(t, one, "before"), read(t, one, "both"), read(t, one, "two"), read(t, one, "gone")})
-	require.Equal(t, "none", read(t, m, "both"))
+		[]string{readValue(t, one, "stored"), readValue(t, one, "before"), readValue(t, one, "both"), readValue(t, one, "two"), readValue(t, one, "gone")})
+	require.Equal(t, "none", readValue(t, m, "both"))
 	require.NoError(t, m.Set("before", "later"))
 
 	m.Join(two)
 	m.Join(one)
 	require.Equal(t, []string{"one", "one", "two", "none", "later"},
-		[]string{read(t, m, "both"), read(t, m, "one"), read(t, m, "two"), read(t, m, "gone"), read(t, m, "before")})
+		[]string{readValue(t, m, "both"), readValue(t, m, "one"), readValue(t, m, "two"), readValue(t, m, "gone"), readValue(t, m, "before")})
 	require.True(t, failure.Is(one.Set("_x", 1), failure.StateViolation))
 }

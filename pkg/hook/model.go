@@ -6,43 +6,43 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// LLMRequest is the next request to the model. Its messages are the messages of the turn; change them with Add and Replace.
+// LLMRequest is the next request to the model. It sends the messages of the turn, which Add and Replace change.
 type LLMRequest struct {
 	*Turn
 	System string
-	Tools  []llm.ToolSpec // that the model may ask for; set another slice, do not change this one
-	// Quiet holds back the model's text until the handlers of AfterLLM have run. It is then emitted in one piece, as
-	// they leave it.
+	Tools  []llm.ToolSpec // tools that the model may call; replace the slice, do not modify it
+	// Quiet holds back the model's text until the AfterLLM handlers have run. The text is then emitted in one
+	// piece, with the changes of the handlers.
 	Quiet bool
 	Reply *LLMReply // set by Respond
 }
 
-// Respond answers instead of the model, which is then not called (AD-31).
+// Respond sets the reply, so that the model is not called (AD-31).
 func (r *LLMRequest) Respond(text string, calls ...conversation.ToolCall) {
 	r.Reply = &LLMReply{Turn: r.Turn, Text: text, ToolCalls: calls}
 }
 
-// LLMReply is the reply of the model. The tools in ToolCalls run, as the handlers leave them. Without any, the
-// text is the answer.
+// LLMReply is the reply of the model. After the handlers have run, the calls in ToolCalls are executed. If there
+// are none, Text is the answer.
 type LLMReply struct {
 	*Turn
 	Text      string
 	ToolCalls []conversation.ToolCall
-	Usage     execution.Usage // of this call
-	Replayed  bool            // from the journal of an earlier attempt
+	Usage     execution.Usage // usage of this model call
+	Replayed  bool            // the reply came from the journal of an earlier attempt
 }
 
-// LLMFailure is a call of the model that failed.
+// LLMFailure describes a failed call of the model.
 type LLMFailure struct {
 	*Turn
 	Err   error
 	Reply *LLMReply // set by Respond
 }
 
-// Respond answers instead of the model; the turn continues (AD-31).
+// Respond sets a reply in place of the failed one, and the turn continues (AD-31).
 func (f *LLMFailure) Respond(text string) { f.Reply = &LLMReply{Turn: f.Turn, Text: text} }
 
-// Agent describes an agent to OnAgentReady.
+// Agent describes the new agent to OnAgentReady handlers.
 type Agent struct {
 	Name, Description, Version string
 	Model                      string

@@ -13,16 +13,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// page is the documentation of this package for authors.
+// page is the documentation page that explains this package to authors.
 const page = "../../docs/hooks.md"
 
 var quotePattern = regexp.MustCompile("(?s)\n### (\\w+)\n.*?\n```go\n(.*?)```\n")
 
-// Each event has a section on the page that quotes its example literally.
+// Every event has a section on the page, and the section quotes the event's example word for word.
 func TestPage_QuotesTheExampleOfEveryEvent(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
-	examples := sources(t, "example*_test.go")
+	examples := functionBodies(t, "example*_test.go")
 	quotes := map[string]bool{}
 	for _, found := range quotePattern.FindAllStringSubmatch(string(text), -1) {
 		name, snippet := found[1], found[2]
@@ -32,7 +32,7 @@ func TestPage_QuotesTheExampleOfEveryEvent(t *testing.T) {
 		require.True(t, ok, "there is no Example%s", name)
 		require.Contains(t, example, snippet, "the snippet of %s is not that of Example%s", name, name)
 	}
-	for name := range sources(t, "handlers.go") {
+	for name := range functionBodies(t, "handlers.go") {
 		if ast.IsExported(name) {
 			require.True(t, quotes[name], "the page quotes no example of %s", name)
 			delete(quotes, name)
@@ -41,12 +41,11 @@ func TestPage_QuotesTheExampleOfEveryEvent(t *testing.T) {
 	require.Empty(t, quotes, "the page has parts of no event")
 }
 
-// The events have only their final names.
-//
+// The package exports exactly the event names that the contract lists.
 // Req: CO-42
-func TestHandlers_HaveTheirFinalNames(t *testing.T) {
+func TestHandlers_HaveTheDocumentedNames(t *testing.T) {
 	var names []string
-	for name := range sources(t, "handlers.go") {
+	for name := range functionBodies(t, "handlers.go") {
 		if ast.IsExported(name) {
 			names = append(names, name)
 		}
@@ -57,8 +56,9 @@ func TestHandlers_HaveTheirFinalNames(t *testing.T) {
 	}, names)
 }
 
-// sources returns the bodies of the functions in files of this folder by name, without their indentation.
-func sources(t *testing.T, pattern string) map[string]string {
+// functionBodies returns the bodies of all functions in the matching files of this folder, by function name and
+// without indentation.
+func functionBodies(t *testing.T, pattern string) map[string]string {
 	t.Helper()
 	names, err := filepath.Glob(pattern)
 	require.NoError(t, err)

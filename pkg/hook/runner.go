@@ -7,20 +7,20 @@ import (
 	"github.com/troupe-dev/troupe/pkg/event"
 )
 
-// runner runs the handlers of a turn. Each method with the name of an event runs the handlers of that event. It
-// returns the error of the first handler that fails, or of an event that a handler emitted.
+// runner runs the handlers of a turn. It has one method for each event. Each method returns the error of the first
+// handler that fails, or else the error of an event that a handler emitted.
 type runner struct {
 	t   *Turn
 	set *Set
 }
 
-func (r *runner) turn(ctx context.Context, all []boundHandler[turnFunc]) error {
+func (r *runner) runTurnHandlers(ctx context.Context, all []boundHandler[turnFunc]) error {
 	return r.orEventError(run(r.t, all, func(fn turnFunc) error { return fn(ctx, r.t) }))
 }
 
-// reply runs handlers that may answer. It stops at the first text, error or Turn.End (AD-3). All changes of state
-// that the handlers request are one delta; an error drops it (AD-5a, AD-18).
-func (r *runner) reply(ctx context.Context, all []boundHandler[replyFunc]) (text string, err error) {
+// runReplyHandlers runs handlers that may return a text. It stops at the first text, error or Turn.End (AD-3). The
+// state changes of all these handlers form one delta, and an error drops it (AD-5a, AD-18).
+func (r *runner) runReplyHandlers(ctx context.Context, all []boundHandler[replyFunc]) (text string, err error) {
 	before := r.t.memory.snapshot()
 	for _, h := range all {
 		if err := r.t.recoverPanic(func() (err error) { text, err = h.fn(ctx, r.t); return err }); err != nil {
@@ -34,41 +34,41 @@ func (r *runner) reply(ctx context.Context, all []boundHandler[replyFunc]) (text
 	return text, r.t.events.Err()
 }
 
-// BeforeAgent returns the text of the handler that answered, which ends the turn (AD-4).
+// BeforeAgent runs the BeforeAgent handlers and returns the first text. A text ends the turn (AD-4).
 func (r *runner) BeforeAgent(ctx context.Context) (string, error) {
-	text, err := r.reply(ctx, r.set.turn.beforeAgent)
+	text, err := r.runReplyHandlers(ctx, r.set.turn.beforeAgent)
 	if text != "" || err != nil {
 		r.t.progress.End()
 	}
 	return text, err
 }
 
-// AfterAgent returns the text of the handler that added one. The turn does not end (C-29).
+// AfterAgent runs the AfterAgent handlers and returns the first text. A text does not end the turn (C-29).
 func (r *runner) AfterAgent(ctx context.Context) (string, error) {
-	return r.reply(ctx, r.set.turn.afterAgent)
+	return r.runReplyHandlers(ctx, r.set.turn.afterAgent)
 }
 
-// AfterUserInput runs its handlers.
+// AfterUserInput runs the handlers that follow the user's message.
 func (r *runner) AfterUserInput(ctx context.Context) error {
-	return r.turn(ctx, r.set.turn.afterUserInput)
+	return r.runTurnHandlers(ctx, r.set.turn.afterUserInput)
 }
 
-// BeforeIteration runs its handlers.
+// BeforeIteration runs the handlers that precede an iteration.
 func (r *runner) BeforeIteration(ctx context.Context) error {
-	return r.turn(ctx, r.set.iteration.before)
+	return r.runTurnHandlers(ctx, r.set.iteration.before)
 }
 
-// AfterIteration runs its handlers.
+// AfterIteration runs the handlers that follow an iteration.
 func (r *runner) AfterIteration(ctx context.Context) error {
-	return r.turn(ctx, r.set.iteration.after)
+	return r.runTurnHandlers(ctx, r.set.iteration.after)
 }
 
-// OnStopSignal runs its handlers.
+// OnStopSignal runs the handlers of a turn that stops on request.
 func (r *runner) OnStopSignal(ctx context.Context) error {
-	return r.turn(ctx, r.set.turn.onStopSignal)
+	return r.runTurnHandlers(ctx, r.set.turn.onStopSignal)
 }
 
-// BeforeLLM runs its handlers; the first that responds stops the rest.
+// BeforeLLM runs the BeforeLLM handlers until one of them responds in place of the model.
 func (r *runner) BeforeLLM(ctx context.Context, req *LLMRequest) error {
 	err := run(r.t, r.set.model.before, func(fn requestFunc) error {
 		if req.Reply != nil {
@@ -79,15 +79,16 @@ func (r *runner) BeforeLLM(ctx context.Context, req *LLMRequest) error {
 	return r.orEventError(err)
 }
 
-// AfterLLM runs its handlers. Messages that they add wait, if the model asked for tools (C-11).
+// AfterLLM runs the AfterLLM handlers. If the model asked for tools, messages that they add are held until the
+// tools have run (C-11).
 func (r *runner) AfterLLM(ctx context.Context, reply *LLMReply) error {
 	return r.orEventError(run(r.t, r.set.model.after, func(fn answerFunc) error { return fn(ctx, reply) }))
 }
 
-// HandlesLLMError reports whether OnLLMError has a handler.
+// HandlesLLMError reports whether the agent has an OnLLMError handler.
 func (r *runner) HandlesLLMError() bool { return len(r.set.model.onError) > 0 }
 
-// OnLLMError runs its handlers until one responds.
+// OnLLMError runs the OnLLMError handlers until one of them responds in place of the model.
 func (r *runner) OnLLMError(ctx context.Context, failed *LLMFailure) error {
 	err := run(r.t, r.set.model.onError, func(fn errorFunc) error {
 		if failed.Reply != nil {
@@ -98,19 +99,19 @@ func (r *runner) OnLLMError(ctx context.Context, failed *LLMFailure) error {
 	return r.orEventError(err)
 }
 
-// BeforeTools runs its handlers.
+// BeforeTools runs the handlers that precede a tool round.
 func (r *runner) BeforeTools(ctx context.Context, round *Round) error {
 	return r.orEventError(run(r.t, r.set.tools.beforeRound, func(fn roundFunc) error { return fn(ctx, round) }))
 }
 
-// AfterTools runs its handlers.
+// AfterTools runs the handlers that follow a tool round.
 func (r *runner) AfterTools(ctx context.Context, round *Round) error {
 	return r.orEventError(run(r.t, r.set.tools.afterRound, func(fn roundFunc) error { return fn(ctx, round) }))
 }
 
-// BeforeEachTool runs its handlers until one answers for the tool. A handler that lets the call wait does not
-// answer. Their error belongs to the tool. An error of the event consumer belongs to the turn: see
-// Control.Events.Err.
+// BeforeEachTool runs the handlers of a call until one of them answers in place of the tool. A handler that makes
+// the call wait does not end the list. An error of a handler fails only the tool. An error of the event consumer
+// fails the turn: see Control.Events.Err.
 func (r *runner) BeforeEachTool(ctx context.Context, call *Call) error {
 	return run(r.t, r.set.tools.beforeEach, func(fn callFunc) error {
 		if call.Status != "" && call.Status != event.ToolWaiting {
@@ -120,17 +121,17 @@ func (r *runner) BeforeEachTool(ctx context.Context, call *Call) error {
 	})
 }
 
-// AfterEachTool runs its handlers. If the tool failed, the handlers of OnError run first.
+// AfterEachTool runs the handlers that follow a tool. If the tool failed, the OnError handlers run first.
 func (r *runner) AfterEachTool(ctx context.Context, call *Call) error {
 	return r.orEventError(run(r.t, r.set.tools.afterEach, func(fn callFunc) error { return fn(ctx, call) }))
 }
 
-// OnError runs its handlers.
+// OnError runs the handlers of a failed tool.
 func (r *runner) OnError(ctx context.Context, call *Call) error {
 	return r.orEventError(run(r.t, r.set.tools.onError, func(fn callFunc) error { return fn(ctx, call) }))
 }
 
-// OnComplete runs its handlers.
+// OnComplete runs the handlers of a completed turn.
 func (r *runner) OnComplete(ctx context.Context, done *Completion) error {
 	return r.orEventError(run(r.t, r.set.turn.onComplete, func(fn completeFunc) error { return fn(ctx, done) }))
 }
@@ -140,7 +141,7 @@ func (s *Set) Ready(a Agent) error {
 	return run(&Turn{progress: &turnstate.Progress{}, events: &turnstate.Events{}}, s.turn.onAgentReady, func(fn readyFunc) error { return fn(a) })
 }
 
-// orEventError returns err, or else the error of an event that a handler emitted.
+// orEventError returns err if it is not nil, and otherwise the error of an event that a handler emitted.
 func (r *runner) orEventError(err error) error {
 	if err != nil {
 		return err

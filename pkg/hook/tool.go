@@ -18,7 +18,7 @@ import (
 // Round is a tool round: all calls of one reply.
 type Round struct {
 	*Turn
-	Calls []conversation.ToolCall // in order; do not change them, AfterLLM can
+	Calls []conversation.ToolCall // in order; read-only here, AfterLLM may change them
 }
 
 // Call is one tool call. Before it runs, handlers may change its arguments or answer in its place. Afterwards they may
@@ -27,36 +27,36 @@ type Call struct {
 	*Turn
 	ID          string
 	Name        string
-	Description string // of the tool; empty when there is no such tool
+	Description string // description of the tool (empty when the tool does not exist)
 	Arguments   string // a JSON object
 	Effect      execution.Effect
-	AtClient    bool // the client of the agent runs it, never this process (tool.Client)
-	Replayed    bool // it ran in an earlier attempt and does not run again
+	AtClient    bool // the agent's client runs the tool, not this process (tool.Client)
+	Replayed    bool // the call ran in an earlier attempt and does not run again
 
-	// Untrusted is the source of untrusted words because of which the call needs an approval (S14) (empty when it
-	// needs none for that reason).
+	// Untrusted is the source of untrusted text that made an approval of this call necessary (S14). It is empty if
+	// the call needs no approval for that reason.
 	Untrusted string
 
-	Status   event.ToolStatus // after it ran
-	Text     string           // what the model reads; set by the tool, Answer or Refuse
-	Err      error            // of the tool; nil when it succeeded
-	Duration time.Duration    // without the time of handlers
-	Until    time.Time        // when a call that waits counts as denied, as set by Wait
+	Status   event.ToolStatus // outcome (empty before the call ran)
+	Text     string           // what the model reads; set by the tool, Answer or Reject
+	Err      error            // error of the tool (nil when it succeeded)
+	Duration time.Duration    // of the tool alone, without handlers
+	Until    time.Time        // when a waiting call counts as denied; set by Wait
 
-	wait callWait
+	wait waitSetting
 }
 
-// Answer gives the model a result without running the tool (AD-31).
+// Answer sets the tool's result, so that the tool does not run (AD-31).
 func (c *Call) Answer(text string) { c.Status, c.Text = event.ToolSuccess, text }
 
-// Refuse tells the model why the tool does not run. It counts as a failure of the tool.
-func (c *Call) Refuse(reason string) { c.Status, c.Text = event.ToolError, reason }
+// Reject keeps the tool from running and gives the model the reason. It counts as a failure of the tool.
+func (c *Call) Reject(reason string) { c.Status, c.Text = event.ToolError, reason }
 
-// Skip tells the model why the tool does not run. Unlike Refuse, it is not a failure of the tool, for example if a
-// person does not want the call.
+// Skip keeps the tool from running and gives the model the reason. Unlike Reject, it does not count as a failure
+// of the tool. Use it, for example, if a person does not want the call.
 func (c *Call) Skip(reason string) { c.Status, c.Text = event.ToolInterrupted, reason }
 
-// Completion is a turn that has an answer.
+// Completion describes a turn that ended with an answer.
 type Completion struct {
 	*Turn
 	Result   string
@@ -70,15 +70,15 @@ func (c *Completion) Transcript() (string, error) {
 	return string(text), err
 }
 
-// Running describes the turn to a tool that runs in it (CO-51). InTool returns it. It is zero outside of tools and
-// after the end of the call.
+// Running describes a running tool call and its turn to the tool (CO-51). InTool returns it. It is zero outside of
+// a tool and after the call has ended.
 type Running struct {
 	Info      Info
 	CallID    string
 	Iteration int
-	Messages  []conversation.Message // oldest first; do not change them
-	Previous  []string               // tools that ran before in the turn, in order
-	Untrusted string                 // as Turn.Untrusted
+	Messages  []conversation.Message // oldest first; read-only
+	Previous  []string               // tools that ran earlier in the turn, in order
+	Untrusted string                 // the same as Turn.Untrusted
 
 	state    *ownership.AgentState
 	config   *ownership.Config
@@ -95,7 +95,8 @@ func (r Running) Config() *ownership.Config { return r.config }
 // Memory returns the session's state, artifacts and history (nil outside of tools).
 func (r Running) Memory() *Memory { return r.memory }
 
-// Escalate is Turn.Escalate for a tool. Safe for concurrent use; outside of tools it does nothing.
+// Escalate does for a tool what Turn.Escalate does for a handler. It is safe for concurrent use, and does nothing
+// outside of a tool.
 func (r Running) Escalate() {
 	if r.progress != nil {
 		r.progress.Escalate()
@@ -125,8 +126,9 @@ func InTool(ctx context.Context) Running {
 	return Running{}
 }
 
-// EnterTool returns the context for a tool call, in which InTool finds the turn until the returned function is called.
-// Memory is the turn's memory, or a fork of it for a tool that runs concurrently, until Absorb.
+// EnterTool returns the context for a tool call. InTool finds the call in it until the returned function is
+// called. memory is the turn's memory, or a fork of it if the tool runs concurrently. Absorb later applies the
+// changes of the fork.
 func (c *Control) EnterTool(ctx context.Context, callID string, memory *Memory) (context.Context, func()) {
 	t := c.turn
 	cell := &atomic.Pointer[Running]{}

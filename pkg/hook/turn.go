@@ -12,11 +12,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Info identifies a turn and the agent that works in it (AD-15).
+// Info identifies a turn and the agent that executes it (AD-15).
 type Info struct {
 	Agent   string
 	Model   string // full name (empty for an agent without a model)
-	Context int64  // tokens that the model reads (0 means llm.DefaultContext)
+	Context int64  // context size of the model, in tokens (0 means llm.DefaultContext)
 	Session string
 	User    string // owner of the session (empty when it has none)
 	TurnID  string // the same in all attempts
@@ -26,11 +26,11 @@ type Info struct {
 	Attempt int      // from 1
 	Branch  string   // path of this agent in a flow, its own name last
 	Prompt  string   // what the user said
-	Routes  []string // agents that the step chooses between; its text is then no answer
+	Routes  []string // agents between which the step chooses; its text is not an answer then
 }
 
-// Turn is the running turn as a handler sees it, and what the handler may do to it. Use it only while the handler
-// runs, and on its goroutine.
+// Turn is a handler's view of the running turn, with the actions that a handler may take. Use it only while the
+// handler runs, and only on its goroutine.
 type Turn struct {
 	info   Info
 	state  *ownership.AgentState
@@ -84,10 +84,10 @@ func (t *Turn) Trace() ownership.TraceView { return t.trace }
 // Entries returns the events of the turn so far, without text deltas (CO-46).
 func (t *Turn) Entries() []event.Event { return t.events.Entries() }
 
-// Pending returns the tool calls of the current round, also those that ran (CO-17).
+// Pending returns all tool calls of the current round, including calls that already ran (CO-17).
 func (t *Turn) Pending() []conversation.ToolCall { return t.conversation.OpenCalls() }
 
-// PendingTool returns the call that is about to run, in BeforeEachTool, and nil elsewhere.
+// PendingTool returns the call that is about to run. It is nil outside of BeforeEachTool.
 func (t *Turn) PendingTool() *conversation.ToolCall { return t.conversation.PendingCall() }
 
 // ToolsCalled returns the tools that ran so far in the turn, in order.
@@ -96,11 +96,13 @@ func (t *Turn) ToolsCalled() []string { return t.progress.ToolsRun() }
 // Usage returns the usage of models so far in the turn.
 func (t *Turn) Usage() execution.Usage { return t.progress.Usage() }
 
-// Untrusted returns the first source of text that the model has read and that neither the user nor the author of
-// the agent wrote, such as "tool http_fetch" (empty if there is none, S14).
+// Untrusted returns the source of the first untrusted text that the model has read, such as "tool http_fetch".
+// Text is untrusted if neither the user nor the agent's author wrote it. The source is empty if the model has read
+// none (S14).
 func (t *Turn) Untrusted() string { return t.conversation.UntrustedSource() }
 
-// ContextPercent returns how full the model's context was in its last call (0 before the first) (CO-21).
+// ContextPercent returns what percentage of the model's context its last call filled (0 before the first call)
+// (CO-21).
 func (t *Turn) ContextPercent() float64 {
 	limit := t.info.Context
 	if limit <= 0 {
@@ -109,8 +111,9 @@ func (t *Turn) ContextPercent() float64 {
 	return 100 * float64(t.progress.ContextTokens()) / float64(limit)
 }
 
-// Ask asks the agent's model outside of the conversation, from AfterUserInput on. The reply is journaled like the
-// others, so a successor does not ask again. No client sees it. It fails with agent_state where there is no model.
+// Ask sends the agent's model a request outside of the conversation. It works from AfterUserInput on. The reply is
+// journaled, so a successor does not ask again. Clients do not see it. Ask fails with agent_state if the agent has
+// no model.
 func (t *Turn) Ask(ctx context.Context, req llm.Request) (conversation.Message, error) {
 	if t.ask == nil {
 		return conversation.Message{}, failure.New(failure.AgentState, "hook.Ask",
@@ -119,9 +122,9 @@ func (t *Turn) Ask(ctx context.Context, req llm.Request) (conversation.Message, 
 	return t.ask(ctx, req)
 }
 
-// Warn emits a warning for a person; the turn continues.
+// Warn emits a warning for people. The turn continues.
 func (t *Turn) Warn(reason, message string) {
-	_ = t.events.Emit(event.Warning{Reason: reason, Message: message}) // the code that called the handler finds the error
+	_ = t.events.Emit(event.Warning{Reason: reason, Message: message}) // Control.Events.Err returns the error
 }
 
 // Think emits a thought of the agent (CO-48).
@@ -129,8 +132,8 @@ func (t *Turn) Think(topic event.Topic, text string) {
 	_ = t.events.Emit(event.Thinking{Topic: topic, Text: text}) // as in Warn
 }
 
-// Stop asks the turn to stop, for a reason that the user may read. The turn stops before the next model call or
-// tool. Each tool of the round that did not run gets a result that says so (CO-63).
+// Stop requests that the turn stop, for a reason that the user may read. The turn stops before its next model call
+// or tool call. Each remaining call of the round gets a result that says so (CO-63).
 func (t *Turn) Stop(reason string) { t.progress.RequestStop(reason) }
 
 // End ends the turn at once: neither the agent nor AfterAgent runs after this handler (AD-8, AD-11). The answer is

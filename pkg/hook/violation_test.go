@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// A rejected write is emitted before the next event, even if the agent ignores the error.
+// Each rejected write is emitted before the next event, even if the agent ignores the error.
 // Req: SO-6
 func TestTurn_EmitsEachRejectedWrite(t *testing.T) {
 	var heard []event.Payload
@@ -41,7 +41,7 @@ func TestTurn_EmitsEachRejectedWrite(t *testing.T) {
 	}, heard)
 }
 
-// Tools write concurrently, and one that writes in a loop does not flood the trace.
+// The number of emitted violations is bounded: tools that write concurrently in a loop do not flood the trace.
 func TestTurn_BoundsTheRejectedWritesItEmits(t *testing.T) {
 	heard := 0
 	c := hook.New(hook.Start{Info: hook.Info{Agent: "clerk"}, Emit: func(event.Event) error { heard++; return nil }})

@@ -8,8 +8,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// CanWait reports whether the call can wait for external input. The turn needs a journal for that, so that another
-// turn can continue it. A call cannot wait where an agent runs without a session, nor outside of a turn.
+// CanWait reports whether the call can wait for external input. The turn needs a journal for that, because another
+// turn continues it. A call cannot wait if its agent runs without a session or outside of a turn.
 func (c *Call) CanWait() bool { return c.wait.CanContinue }
 
 // Wait suspends the call until an external answer allows it (AD-32). The call does not run, and the turn ends with
@@ -20,14 +20,14 @@ func (c *Call) CanWait() bool { return c.wait.CanContinue }
 // When the turn continues, the handlers run again and call Wait again. An allowed call then proceeds, and a denied
 // one does not run. So a handler needs to store nothing. A call that cannot wait is refused.
 func (c *Call) Wait(reason string, until time.Time) {
-	if c.Status == event.ToolWaiting && c.wait.Login != nil && c.Text == "" && !c.wait.WaitedOrRan && !c.wait.Proceeds() {
+	if c.Status == event.ToolWaiting && c.wait.MissingLogin != nil && c.Text == "" && !c.wait.WaitedOrRan && !c.wait.Proceeds() {
 		c.Text, c.Until = reason, until // one answer covers the login and the approval
 		return
 	}
 	switch {
 	case c.Status != "" || c.wait.WaitedOrRan || c.wait.Proceeds():
 	case !c.wait.CanContinue:
-		c.Refuse("Not run: " + c.Name + " needs an approval, and nobody can be asked for it.")
+		c.Reject("Not run: " + c.Name + " needs an approval, and no person can be asked for it.")
 	default:
 		c.Status, c.Text, c.Until = event.ToolWaiting, reason, until
 	}
@@ -41,31 +41,34 @@ func (c *Call) Wait(reason string, until time.Time) {
 // When the turn continues, the handlers run again. They and the tool find the credential, and nothing else does. A
 // tool declares what it needs with tool.WithLogin.
 func (c *Call) Login(ctx context.Context, login execution.Login) {
-	if c.Status != "" && c.Status != event.ToolWaiting || c.wait.WaitedOrRan || c.wait.Login != nil {
+	if c.Status != "" && c.Status != event.ToolWaiting || c.wait.WaitedOrRan || c.wait.MissingLogin != nil {
 		return
 	}
 	if _, ok := execution.Credential(ctx, login.Name); ok {
 		return
 	}
-	c.Status, c.wait.Login = event.ToolWaiting, &login
+	c.Status, c.wait.MissingLogin = event.ToolWaiting, &login
 }
 
-// Answered returns the answer that this turn brought for the call, if the call waited in an earlier turn.
+// Answered returns the answer that this turn brought for the call. It reports false if there is none, because the
+// call did not wait before.
 func (c *Call) Answered() (execution.Answer, bool) {
 	return c.wait.Answer, c.wait.Answer.ID != ""
 }
 
-// Denied returns the text that the user does not allow the tool, with the reason if there is one.
-func (c *Call) Denied(reason string) string {
+// DenialText returns the sentence that tells the model that the user does not allow the tool, with the reason if
+// there is one.
+func (c *Call) DenialText(reason string) string {
 	if reason == "" {
 		return "the user does not allow " + c.Name + "."
 	}
 	return "the user does not allow " + c.Name + ": " + reason
 }
 
-// Allow notes that a person has allowed this call with its current arguments, so the guard asks for no approval
-// (S14). It is for a handler that asks within the turn; an answer to Wait needs no Allow.
-func (c *Call) Allow() { c.wait.Approved = true }
+// Allow records that a person has allowed this call with its current arguments, so the guard does not ask for
+// approval (S14). Use it in a handler that asks within the turn. An answer to Wait needs no Allow.
+func (c *Call) Allow() { c.wait.ApprovedInTurn = true }
 
-// Allowed reports whether a person has allowed the call, by Allow or by an answer that this turn brought.
-func (c *Call) Allowed() bool { return c.wait.Approved || c.wait.Proceeds() }
+// Allowed reports whether a person has allowed the call, either through Allow or through the answer that this turn
+// brought.
+func (c *Call) Allowed() bool { return c.wait.ApprovedInTurn || c.wait.Proceeds() }

@@ -20,14 +20,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// callWait is what the loop knows about a call before its handlers run.
-type callWait struct {
+// waitSetting holds the arguments of Control.SetWait.
+type waitSetting struct {
 	allowed, passed bool
 	answer          execution.Answer
 }
 
-// callAfterHandlers runs handlers on a call and returns the call.
-func callAfterHandlers(t *testing.T, w callWait, handlers ...hook.Handler) *hook.Call {
+// callAfterHandlers runs the BeforeEachTool handlers on a call and returns the resulting call.
+func callAfterHandlers(t *testing.T, w waitSetting, handlers ...hook.Handler) *hook.Call {
 	t.Helper()
 	set, err := hook.NewSet(nil, handlers)
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func wait(reason string) hook.Handler {
 // Req: AD-32
 func TestCall_FirstHandlerThatWaitsDecides(t *testing.T) {
 	changeArguments := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Arguments = `{"a": 1}`; return nil })
-	call := callAfterHandlers(t, callWait{allowed: true}, wait("one"), changeArguments, wait("second"))
+	call := callAfterHandlers(t, waitSetting{allowed: true}, wait("one"), changeArguments, wait("second"))
 	require.Equal(t, event.ToolWaiting, call.Status)
 	require.Equal(t, "one", call.Text)
 	require.Equal(t, time.Unix(3, 0), call.Until)
@@ -58,10 +58,10 @@ func TestCall_FirstHandlerThatWaitsDecides(t *testing.T) {
 	require.False(t, answered)
 }
 
-func TestCall_AnotherHandlerMayDecideInstead(t *testing.T) {
-	refuse := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Refuse("never"); return nil })
+func TestCall_LaterHandlerMayAnswerInsteadOfWaiting(t *testing.T) {
+	refuse := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Reject("never"); return nil })
 	for name, handlers := range map[string][]hook.Handler{"before": {refuse, wait("one")}, "after": {wait("one"), refuse}} {
-		call := callAfterHandlers(t, callWait{allowed: true}, handlers...)
+		call := callAfterHandlers(t, waitSetting{allowed: true}, handlers...)
 		require.Equal(t, event.ToolError, call.Status, name)
 		require.Equal(t, "never", call.Text, name)
 	}
@@ -69,21 +69,21 @@ func TestCall_AnotherHandlerMayDecideInstead(t *testing.T) {
 
 // Req: CO-64, LP-32
 func TestCall_WaitsOnlyWhenItMust(t *testing.T) {
-	answer := func(v execution.Verdict, late bool) callWait {
-		return callWait{allowed: true, answer: execution.Answer{ID: "1-1-2", Verdict: v, Late: late}}
+	answer := func(v execution.Verdict, late bool) waitSetting {
+		return waitSetting{allowed: true, answer: execution.Answer{ID: "1-1-2", Verdict: v, Late: late}}
 	}
 	for name, tc := range map[string]struct {
-		waiting callWait
+		waiting waitSetting
 		want    event.ToolStatus
 	}{
-		"nobody can be asked": {callWait{}, event.ToolError},
-		"it waited before":    {callWait{allowed: true, passed: true}, ""},
-		"allowed":             {answer(execution.Approve, false), ""},
-		"ran at the client":   {answer(execution.Succeed, false), ""},
-		"failed there":        {answer(execution.Fail, false), ""},
-		"allowed too late":    {answer(execution.Approve, true), event.ToolWaiting},
-		"denied":              {answer(execution.Deny, false), event.ToolWaiting},
-		"stopped":             {answer(execution.Stop, false), event.ToolWaiting},
+		"no person can be asked": {waitSetting{}, event.ToolError},
+		"it waited before":       {waitSetting{allowed: true, passed: true}, ""},
+		"allowed":                {answer(execution.Approve, false), ""},
+		"ran at the client":      {answer(execution.Succeed, false), ""},
+		"failed there":           {answer(execution.Fail, false), ""},
+		"allowed too late":       {answer(execution.Approve, true), event.ToolWaiting},
+		"denied":                 {answer(execution.Deny, false), event.ToolWaiting},
+		"stopped":                {answer(execution.Stop, false), event.ToolWaiting},
 	} {
 		call := callAfterHandlers(t, tc.waiting, wait("one"))
 		require.Equal(t, tc.want, call.Status, name)
@@ -93,8 +93,7 @@ func TestCall_WaitsOnlyWhenItMust(t *testing.T) {
 	}
 }
 
-// A handler makes a call wait. When the turn continues the handler does the same again, and
-// the call runs.
+// A handler makes a call wait. When the turn continues, the handler calls Wait again and the approved call runs.
 func ExampleCall_Wait() {
 	big := hook.BeforeEachTool(func(_ context.Context, call *hook.Call) error {
 		if call.Name == "pay" && strings.Contains(call.Arguments, "000") {
@@ -112,13 +111,13 @@ func ExampleCall_Wait() {
 	}
 	a, err := agent.New(agent.Config{
 		Name: "clerk", Tools: []tool.Tool{pay}, Handlers: []hook.Handler{big},
-		Model: scripted.New(scripted.Call(invoice("12"), invoice("9000")), scripted.Say("Both are paid.")),
+		Model: scripted.New(scripted.Call(payCall("12"), payCall("9000")), scripted.Say("Both are paid.")),
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
-	s := agenttest.NewSession(console{}, a)
+	s := agenttest.NewSession(printingT{}, a)
 	turn := s.Say("Pay the bills.")
 	fmt.Fprintln(os.Stdout, turn.Text, turn.Pending[0].Arguments, turn.Pending[0].Reason)
 	fmt.Fprintln(os.Stdout, s.Approve().Text)
@@ -127,14 +126,14 @@ func ExampleCall_Wait() {
 	// Both are paid.
 }
 
-func invoice(euros string) conversation.ToolCall {
+func payCall(euros string) conversation.ToolCall {
 	return conversation.ToolCall{Name: "pay", Arguments: `{"euros": ` + euros + `}`}
 }
 
-// console replaces a *testing.T in an example.
-type console struct{}
+// printingT stands in for *testing.T in an example. It prints failures.
+type printingT struct{}
 
-func (console) Helper()                           {}
-func (console) Context() context.Context          { return context.Background() }
-func (console) Cleanup(func())                    {}
-func (console) Fatalf(format string, args ...any) { fmt.Fprintf(os.Stdout, format+"\n", args...) }
+func (printingT) Helper()                           {}
+func (printingT) Context() context.Context          { return context.Background() }
+func (printingT) Cleanup(func())                    {}
+func (printingT) Fatalf(format string, args ...any) { fmt.Fprintf(os.Stdout, format+"\n", args...) }

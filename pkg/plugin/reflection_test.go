@@ -30,7 +30,7 @@ func newWeatherTool(t testing.TB) tool.Tool {
 	t.Helper()
 	made, err := tool.Func("weather", "Tells the weather.", func(context.Context, struct{}) (string, error) { return injectedText, nil })
 	require.NoError(t, err)
-	return tool.With(execution.Read, made)
+	return tool.WithEffect(execution.Read, made)
 }
 
 var callWeather = scripted.Call(conversation.ToolCall{Name: "weather"})

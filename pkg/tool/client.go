@@ -25,7 +25,7 @@ func Client(name, description string, schema json.RawMessage) (Tool, error) {
 		return failure.Newf(failure.AgentValidation, "tool.Client", "tool %s: %s", name, what)
 	}
 	if strings.TrimSpace(description) == "" {
-		return nil, invalid(noDescription)
+		return nil, invalid(noDescriptionText)
 	}
 	if len(schema) == 0 {
 		return nil, invalid(`the schema of the arguments is missing; one without arguments is {"type": "object"}`)
@@ -37,22 +37,22 @@ func Client(name, description string, schema json.RawMessage) (Tool, error) {
 	if read.resolved.Schema().Type != "object" {
 		return nil, invalid(`the schema of the arguments must have the type "object"`)
 	}
-	return &client{llm.ToolSpec{Name: name, Description: description, Schema: bytes.Clone(schema)}, read}, nil
+	return &clientTool{llm.ToolSpec{Name: name, Description: description, Schema: bytes.Clone(schema)}, read}, nil
 }
 
-// client is a Tool that runs elsewhere.
-type client struct {
+// clientTool is a Tool that the client runs, not this process.
+type clientTool struct {
 	spec   llm.ToolSpec
 	schema *Schema
 }
 
-func (c *client) Spec() llm.ToolSpec { return c.spec }
+func (c *clientTool) Spec() llm.ToolSpec { return c.spec }
 
 // Scope implements Scoper: the client's screen or files may contain third-party text.
-func (c *client) Scope() Scope { return Scope{Untrusted: true} }
+func (c *clientTool) Scope() Scope { return Scope{Untrusted: true} }
 
 // Call never runs the tool.
-func (c *client) Call(_ context.Context, args json.RawMessage) (Result, error) {
+func (c *clientTool) Call(_ context.Context, args json.RawMessage) (Result, error) {
 	if _, err := c.schema.Check(c.spec.Name, args); err != nil {
 		return Result{}, err
 	}
@@ -60,12 +60,13 @@ func (c *client) Call(_ context.Context, args json.RawMessage) (Result, error) {
 		"%s runs at the client of the agent, not here; give it to an agent in a session, whose turn ends with the call and continues with its result", c.spec.Name)
 }
 
-// AtClient reports whether a tool was made by Client, also inside With, and returns the schema of its arguments.
+// AtClient reports whether a tool, or the tool that With or Within decorates, was made by Client. If so, it
+// returns the schema of its arguments.
 func AtClient(t Tool) (*Schema, bool) {
 	switch t := t.(type) {
-	case *client:
+	case *clientTool:
 		return t.schema, true
-	case *decorated:
+	case *decoratedTool:
 		return AtClient(t.Tool)
 	default:
 		return nil, false

@@ -6,15 +6,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Effector is implemented by tools that declare what happens if they run again. Other tools count as
-// execution.AtMostOnce: if the worker is lost while such a tool runs, the tool is not run again, and the model
-// reads that the outcome is unknown.
+// Effector is implemented by tools that declare whether they may run again. Other tools count as
+// execution.AtMostOnce: if the worker is lost during a call, the tool is not run again, and the model reads that
+// the outcome is unknown.
 type Effector interface {
-	// Effect returns the same value each time.
+	// Effect returns the effect of the tool. It must always return the same value.
 	Effect() execution.Effect
 }
 
-// EffectOf returns the effect of a tool.
+// EffectOf returns the declared effect of a tool, or execution.AtMostOnce if it declares none.
 func EffectOf(t Tool) execution.Effect {
 	if e, ok := t.(Effector); ok && e.Effect() != "" {
 		return e.Effect()
@@ -22,53 +22,53 @@ func EffectOf(t Tool) execution.Effect {
 	return execution.AtMostOnce
 }
 
-// With declares the effect of a tool. Call it around Func:
+// WithEffect declares the effect of a tool. Call it around Func:
 //
 //	tool.With(execution.Read, search)
 //
 // A tool that is Idempotent finds its key with IdempotencyKey.
-func With(effect execution.Effect, t Tool) Tool {
-	return wrapped(decorated{Tool: t, effect: effect}, t)
+func WithEffect(effect execution.Effect, t Tool) Tool {
+	return newDecoratedTool(decoratedTool{Tool: t, effect: effect}, t)
 }
 
-func wrapped(w decorated, t Tool) Tool {
+func newDecoratedTool(w decoratedTool, t Tool) Tool {
 	if s, ok := t.(Starter); ok {
 		return &decoratedStarter{w, s}
 	}
 	return &w
 }
 
-type decorated struct {
+type decoratedTool struct {
 	Tool
-	effect execution.Effect // (empty means the effect of the tool inside)
-	login  *execution.Login // without which it cannot run (nil means the login of the tool inside)
-	scope  *Scope           // (nil means the scope of the tool inside)
+	effect execution.Effect // (empty means the effect of the inner tool)
+	login  *execution.Login // required credential (nil means the login of the inner tool)
+	scope  *Scope           // (nil means the scope of the inner tool)
 }
 
-func (d *decorated) Effect() execution.Effect {
+func (d *decoratedTool) Effect() execution.Effect {
 	if d.effect == "" {
 		return EffectOf(d.Tool)
 	}
 	return d.effect
 }
 
-// decoratedStarter is a decorated tool that also implements Starter.
+// decoratedStarter decorates a tool that also implements Starter.
 type decoratedStarter struct {
-	decorated
+	decoratedTool
 	Starter
 }
 
-type keyOfCall struct{}
+type idempotencyKey struct{}
 
-// Keyed returns a context under which IdempotencyKey is key. It is for callers of tools.
-func Keyed(ctx context.Context, key string) context.Context {
-	return context.WithValue(ctx, keyOfCall{}, key)
+// ContextWithIdempotencyKey returns a context in which IdempotencyKey returns key. Callers of tools use it.
+func ContextWithIdempotencyKey(ctx context.Context, key string) context.Context {
+	return context.WithValue(ctx, idempotencyKey{}, key)
 }
 
 // IdempotencyKey returns the key of the current call. It is the same when the successor of a lost worker repeats
 // the call, and different for every other call. Pass it on to the system that the tool calls. It is empty outside
 // of a step.
 func IdempotencyKey(ctx context.Context) string {
-	key, _ := ctx.Value(keyOfCall{}).(string)
+	key, _ := ctx.Value(idempotencyKey{}).(string)
 	return key
 }

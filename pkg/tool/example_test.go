@@ -18,7 +18,7 @@ type Route struct {
 
 func distance(_ context.Context, r Route) (string, error) { return "500 km to " + r.To, nil }
 
-// call runs a tool like an agent, and prints what the model reads.
+// call runs a tool and prints the text that a model would read.
 func call(ctx context.Context, t tool.Tool, arguments string) {
 	result, err := t.Call(ctx, json.RawMessage(arguments))
 	if err != nil {
@@ -60,14 +60,14 @@ func ExampleFunc_json() {
 }
 
 // A tool that only reads may run again if its worker is lost. A tool without a declared effect runs at most once.
-func ExampleWith() {
+func ExampleWithEffect() {
 	far, err := tool.Func("distance", "Tells how far it is.", distance)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
 	fmt.Fprintln(os.Stdout, tool.EffectOf(far))
-	fmt.Fprintln(os.Stdout, tool.EffectOf(tool.With(execution.Read, far)))
+	fmt.Fprintln(os.Stdout, tool.EffectOf(tool.WithEffect(execution.Read, far)))
 	// Output:
 	// at_most_once
 	// read
@@ -82,8 +82,8 @@ func ExampleIdempotencyKey() {
 		fmt.Fprintln(os.Stderr, err)
 		return
 	}
-	pay = tool.With(execution.Idempotent, pay)
-	call(tool.Keyed(context.Background(), "turn-1/2"), pay, `{}`) // the loop does so
+	pay = tool.WithEffect(execution.Idempotent, pay)
+	call(tool.ContextWithIdempotencyKey(context.Background(), "turn-1/2"), pay, `{}`) // the loop does so
 	// Output:
 	// paid under turn-1/2
 }

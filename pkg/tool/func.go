@@ -10,11 +10,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// noDescription is the error text for a tool without a description.
-const noDescription = "the description is empty; the model chooses tools by it"
+// noDescriptionText is the error text for a tool without a description.
+const noDescriptionText = "the description is empty; the model chooses tools by it"
 
-// MaxResult bounds the JSON that a Func returns to the model, in bytes. A longer result is cut, and the text says
-// so.
+// MaxResult is the maximum size, in bytes, of a tool result that the model reads. Longer results are cut, and the
+// text says so.
 const MaxResult = 256 << 10
 
 // Func makes a tool of a Go function. In is a struct; its JSON Schema is inferred from its json tags, and a
@@ -34,12 +34,12 @@ func Func[In, Out any](name, description string, fn func(context.Context, In) (O
 		return failure.Newf(failure.AgentValidation, "tool.Func", "tool %s: %s", name, what)
 	}
 	if strings.TrimSpace(description) == "" {
-		return nil, invalid(noDescription)
+		return nil, invalid(noDescriptionText)
 	}
 	if fn == nil {
 		return nil, invalid("there is no function")
 	}
-	schema, text, err := infer(reflect.TypeFor[In]())
+	schema, text, err := inferSchema(reflect.TypeFor[In]())
 	if err != nil {
 		return nil, invalid(err.Error()).Because(err)
 	}
@@ -50,7 +50,7 @@ func Func[In, Out any](name, description string, fn func(context.Context, In) (O
 	}, nil
 }
 
-// funcTool is a Tool that calls a function.
+// funcTool is the Tool that Func and Methods return.
 type funcTool[In, Out any] struct {
 	spec   llm.ToolSpec
 	schema *Schema
@@ -75,7 +75,7 @@ func (t *funcTool[In, Out]) Call(ctx context.Context, args json.RawMessage) (Res
 	return Result{Text: text}, err
 }
 
-// encode returns a result as the JSON that the model reads.
+// encode returns a result as the text that the model reads: JSON, cut to MaxResult.
 func (t *funcTool[In, Out]) encode(out Out) (string, error) {
 	var text strings.Builder
 	to := json.NewEncoder(&text)
@@ -84,10 +84,10 @@ func (t *funcTool[In, Out]) encode(out Out) (string, error) {
 		return "", failure.Newf(failure.AgentLogic, "tool.Call",
 			"%s did run, but its result is no JSON: %s; return finite numbers, and nothing that holds itself", t.spec.Name, err).Because(err)
 	}
-	return Bounded(strings.TrimSuffix(text.String(), "\n")), nil
+	return TruncateResult(strings.TrimSuffix(text.String(), "\n")), nil
 }
 
-// decode checks the arguments against the schema.
+// decode checks the arguments against the schema and decodes them into the argument type.
 func (t *funcTool[In, Out]) decode(args json.RawMessage) (In, error) {
 	var in In
 	args, err := t.schema.Check(t.spec.Name, args)
@@ -95,7 +95,7 @@ func (t *funcTool[In, Out]) decode(args json.RawMessage) (In, error) {
 		return in, err
 	}
 	if err := json.Unmarshal(args, &in); err != nil {
-		return in, t.schema.rejectArguments(t.spec.Name, err.Error(), args)
+		return in, t.schema.newArgumentsError(t.spec.Name, err.Error(), args)
 	}
 	return in, nil
 }

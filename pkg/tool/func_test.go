@@ -16,12 +16,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-type nothing struct{}
+type noArguments struct{}
 
-// resultText returns the text that the model reads if a tool returns out.
+// resultText returns what the model reads after a tool has returned out.
 func resultText[Out any](t *testing.T, out Out) (string, error) {
 	t.Helper()
-	gives, err := tool.Func("give", "Gives.", func(context.Context, nothing) (Out, error) { return out, nil })
+	gives, err := tool.Func("give", "Gives.", func(context.Context, noArguments) (Out, error) { return out, nil })
 	require.NoError(t, err)
 	result, err := gives.Call(t.Context(), nil)
 	return result.Text, err
@@ -86,7 +86,7 @@ func TestFunc_BoundsItsJSON(t *testing.T) {
 }
 
 func TestFunc_ReturnsTheErrorDespiteAResult(t *testing.T) {
-	fails, err := tool.Func("fail", "Fails.", func(context.Context, nothing) (float64, error) {
+	fails, err := tool.Func("fail", "Fails.", func(context.Context, noArguments) (float64, error) {
 		return math.NaN(), failure.New(failure.ResourceTool, "test", "the disk is full")
 	})
 	require.NoError(t, err)
@@ -107,7 +107,7 @@ type trip struct {
 	hidden bool
 }
 
-// The model reads the descriptions of the fields of the Go type.
+// The schema that the model reads has the field descriptions of the Go type.
 func TestFunc_SchemaMarksOptionalFields(t *testing.T) {
 	var got trip
 	book, err := tool.Func("book", "Books.", func(_ context.Context, in trip) (bool, error) {

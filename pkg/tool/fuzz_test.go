@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Any arguments of a model reach the tool in its type, or are rejected.
+// Whatever arguments a model sends, they either reach the tool as its argument type or are rejected.
 func FuzzArguments(f *testing.F) {
 	type in struct {
 		City  string         `json:"city"`

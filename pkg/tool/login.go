@@ -19,17 +19,17 @@ import (
 // Its name has 1 to 64 letters, digits, dots, hyphens and underscores. A tool that its client runs, or that is an
 // agent, cannot have a login.
 func WithLogin(login execution.Login, t Tool) Tool {
-	return wrapped(decorated{Tool: t, effect: EffectOf(t), login: &login}, t)
+	return newDecoratedTool(decoratedTool{Tool: t, effect: EffectOf(t), login: &login}, t)
 }
 
-// LoginOf returns the credential without which a tool cannot run, also inside With.
+// LoginOf returns the credential that a tool requires, also if the login was declared inside With or Within.
 func LoginOf(t Tool) (execution.Login, bool) {
-	var w *decorated
+	var w *decoratedTool
 	switch t := t.(type) {
-	case *decorated:
+	case *decoratedTool:
 		w = t
 	case *decoratedStarter:
-		w = &t.decorated
+		w = &t.decoratedTool
 	default:
 		return execution.Login{}, false
 	}
@@ -39,9 +39,9 @@ func LoginOf(t Tool) (execution.Login, bool) {
 	return LoginOf(w.Tool)
 }
 
-// LoginRejected returns the error of a tool whose credential was rejected, for example because it has expired. The
-// model reads why. For the rest of the turn the tool no longer finds the credential, so that its next call waits
-// for another one.
+// LoginRejected returns the error that a tool reports if its credential was rejected, for example because it has
+// expired. The model reads why. The credential is dropped for the rest of the turn, so the next call of the tool
+// waits for a new one.
 func LoginRejected(name, why string) error { return &rejectedLoginError{name, why} }
 
 type rejectedLoginError struct{ name, why string }
@@ -50,15 +50,16 @@ func (r *rejectedLoginError) Error() string {
 	return fmt.Sprintf("the credential %s was not taken: %s; call the tool again, and the user is asked for another one", r.name, r.why)
 }
 
-// Rejected returns the name of the credential that was rejected, and whether the tool failed for that reason.
-func Rejected(err error) (string, bool) {
+// RejectedLogin returns the name of the rejected credential if err came from LoginRejected. Otherwise it reports
+// false.
+func RejectedLogin(err error) (string, bool) {
 	if r, ok := errors.AsType[*rejectedLoginError](err); ok {
 		return r.name, true
 	}
 	return "", false
 }
 
-// Limits of a Login, in bytes.
+// Maximum sizes of the fields of a Login, in bytes.
 const (
 	maxPrompt = 1 << 10
 	maxURL    = 2 << 10
@@ -66,8 +67,8 @@ const (
 
 var loginName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-// checkLogin returns what is wrong with a login (empty for a valid one).
-func checkLogin(l execution.Login) string {
+// loginProblem describes what is wrong with a login. It returns an empty text for a valid one.
+func loginProblem(l execution.Login) string {
 	at, err := url.Parse(l.URL)
 	switch {
 	case !loginName.MatchString(l.Name):

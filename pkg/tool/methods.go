@@ -24,7 +24,7 @@ import (
 func Methods(v any, docs map[string]string) ([]Tool, error) {
 	var all []Tool
 	for _, name := range slices.Sorted(maps.Keys(docs)) {
-		made, err := method(v, name, docs[name])
+		made, err := newMethodTool(v, name, docs[name])
 		if err != nil {
 			return nil, err
 		}
@@ -33,8 +33,8 @@ func Methods(v any, docs map[string]string) ([]Tool, error) {
 	return all, nil
 }
 
-// method makes a tool of one method.
-func method(v any, name, doc string) (Tool, error) {
+// newMethodTool returns the tool of one method.
+func newMethodTool(v any, name, doc string) (Tool, error) {
 	invalid := func(what string) *failure.Error {
 		return failure.Newf(failure.AgentValidation, "tool.Methods", "method %s of %T: %s", name, v, what)
 	}
@@ -46,7 +46,7 @@ func method(v any, name, doc string) (Tool, error) {
 	if !fn.IsValid() {
 		return nil, invalid("there is none; " + listMethods(value.Type()))
 	}
-	if !callable(fn.Type()) {
+	if !isToolSignature(fn.Type()) {
 		return nil, invalid("its form is " + fn.Type().String() + "; want func(context.Context, a struct) (anything, error)")
 	}
 	snake := snakeCase(name)
@@ -55,10 +55,10 @@ func method(v any, name, doc string) (Tool, error) {
 	}
 	description := firstParagraph(doc)
 	if description == "" {
-		return nil, invalid(noDescription)
+		return nil, invalid(noDescriptionText)
 	}
 	in := fn.Type().In(1)
-	schema, text, err := infer(in)
+	schema, text, err := inferSchema(in)
 	if err != nil {
 		return nil, invalid(err.Error()).Because(err)
 	}
@@ -68,7 +68,7 @@ func method(v any, name, doc string) (Tool, error) {
 		fn: func(ctx context.Context, args json.RawMessage) (any, error) {
 			decoded := reflect.New(in)
 			if err := json.Unmarshal(args, decoded.Interface()); err != nil {
-				return nil, schema.rejectArguments(snake, err.Error(), args)
+				return nil, schema.newArgumentsError(snake, err.Error(), args)
 			}
 			out := fn.Call([]reflect.Value{reflect.ValueOf(ctx), decoded.Elem()})
 			err, _ := reflect.TypeAssert[error](out[1])
@@ -82,18 +82,18 @@ var (
 	errorType   = reflect.TypeFor[error]()
 )
 
-// callable reports whether a method, without its receiver, has the signature of a tool.
-func callable(t reflect.Type) bool {
+// isToolSignature reports whether a method, without its receiver, has the signature of a tool.
+func isToolSignature(t reflect.Type) bool {
 	return t.NumIn() == 2 && t.In(0) == contextType && t.In(1).Kind() == reflect.Struct && t.NumOut() == 2 && t.Out(1) == errorType
 }
 
-// listMethods lists the methods with similar names, for an error.
+// listMethods returns a text for error messages: the methods whose names are similar.
 func listMethods(t reflect.Type) string {
 	var names []string
 	for m := range t.Methods() {
 		names = append(names, m.Name)
 	}
-	return "it has " + list(names)
+	return "it has " + joinNames(names)
 }
 
 // firstParagraph returns the text before the first empty line, as one line.

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// shop has methods of all kinds; only some have the signature of a tool.
+// shop has methods with and without the signature of a tool.
 type shop struct{ sold []string }
 
 type size string
@@ -36,13 +36,13 @@ func (s *shop) BuyNow(_ context.Context, o order) (map[string]int, error) {
 	return map[string]int{"sold": len(s.sold)}, nil
 }
 
-func (*shop) HTTPStatus(context.Context, nothing) (string, error) { return "open", nil }
-func (*shop) Hidden(context.Context, nothing) (string, error)     { return "", nil }
-func (*shop) Untyped(context.Context, nothing) error              { return nil }
-func (*shop) Any(context.Context, any) (string, error)            { return "", nil }
+func (*shop) HTTPStatus(context.Context, noArguments) (string, error) { return "open", nil }
+func (*shop) Hidden(context.Context, noArguments) (string, error)     { return "", nil }
+func (*shop) Untyped(context.Context, noArguments) error              { return nil }
+func (*shop) Any(context.Context, any) (string, error)                { return "", nil }
 
 // Req: CO-60
-func TestMethods_AreToolsWithInferredSchemas(t *testing.T) {
+func TestMethods_ReturnsToolsWithInferredSchemas(t *testing.T) {
 	s := &shop{}
 	tools, err := tool.Methods(s, map[string]string{
 		"HTTPStatus": "Tells whether it is open.",
@@ -94,13 +94,13 @@ func TestMethods_RejectsInvalidMethods(t *testing.T) {
 		of   any
 		docs map[string]string
 	}{
-		"method Sell of *tool_test.shop: there is none; it has Any, BuyNow, HTTPStatus, Hidden, Untyped":                                                         {&shop{}, map[string]string{"Sell": "Sells."}},
-		"method Untyped of *tool_test.shop: its form is func(context.Context, tool_test.nothing) error; want func(context.Context, a struct) (anything, error)":  {&shop{}, map[string]string{"Untyped": "Does."}},
-		"method Any of *tool_test.shop: its form is func(context.Context, interface {}) (string, error); want func(context.Context, a struct) (anything, error)": {&shop{}, map[string]string{"Any": "Does."}},
-		"method BuyNow of *tool_test.shop: the description is empty; the model chooses tools by it":                                                              {&shop{}, map[string]string{"BuyNow": " \n"}},
-		"method BuyNow of tool_test.shop: there is none; it has none":                                                                                            {shop{}, map[string]string{"BuyNow": "Buys."}},
-		"method BuyNow of <nil>: there is no value":                                                                                                              {nil, map[string]string{"BuyNow": "Buys."}},
-		"method Wrong of tool_test.wrongEnum: tool_test.emptyEnum lists no values in its Enum":                                                                   {wrongEnum{}, map[string]string{"Wrong": "Is wrong."}},
+		"method Sell of *tool_test.shop: there is none; it has Any, BuyNow, HTTPStatus, Hidden, Untyped":                                                            {&shop{}, map[string]string{"Sell": "Sells."}},
+		"method Untyped of *tool_test.shop: its form is func(context.Context, tool_test.noArguments) error; want func(context.Context, a struct) (anything, error)": {&shop{}, map[string]string{"Untyped": "Does."}},
+		"method Any of *tool_test.shop: its form is func(context.Context, interface {}) (string, error); want func(context.Context, a struct) (anything, error)":    {&shop{}, map[string]string{"Any": "Does."}},
+		"method BuyNow of *tool_test.shop: the description is empty; the model chooses tools by it":                                                                 {&shop{}, map[string]string{"BuyNow": " \n"}},
+		"method BuyNow of tool_test.shop: there is none; it has none":                                                                                               {shop{}, map[string]string{"BuyNow": "Buys."}},
+		"method BuyNow of <nil>: there is no value":                                                                                                                 {nil, map[string]string{"BuyNow": "Buys."}},
+		"method Wrong of tool_test.wrongEnum: tool_test.emptyEnum lists no values in its Enum":                                                                      {wrongEnum{}, map[string]string{"Wrong": "Is wrong."}},
 	} {
 		_, err := tool.Methods(c.of, c.docs)
 		require.True(t, failure.Is(err, failure.AgentValidation))

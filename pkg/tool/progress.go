@@ -7,7 +7,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// MaxProgress is how many reports of a call are sent in a second; more are dropped.
+// MaxProgress is the maximum number of reports that a call sends each second. Further reports are dropped.
 const MaxProgress = 10
 
 // Report describes the progress of a call.
@@ -31,25 +31,25 @@ func Progress(ctx context.Context, done, total float64, message string) {
 		return
 	}
 	report := Report{Message: message}
-	if fraction := done / total; total > 0 && fraction >= 0 { // and so is no NaN
+	if fraction := done / total; total > 0 && fraction >= 0 { // false for NaN too
 		fraction = min(fraction, 1)
 		report.Fraction = &fraction
 	}
-	if (report.Fraction != nil || message != "") && r.limit.Allow() {
-		r.tell(report)
+	if (report.Fraction != nil || message != "") && r.limiter.Allow() {
+		r.send(report)
 	}
 }
 
 type reporterKey struct{}
 
-// reporter receives the progress of one call.
+// reporter limits and forwards the progress reports of one call.
 type reporter struct {
-	limit *rate.Limiter
-	tell  func(Report)
+	limiter *rate.Limiter
+	send    func(Report)
 }
 
-// Reporting returns the context of a call whose Progress goes to tell, which must not block and may be called by
-// several goroutines.
-func Reporting(ctx context.Context, tell func(Report)) context.Context {
+// ContextWithReporter returns a context for a call, in which Progress passes its reports to tell. tell must not
+// block and may be called by several goroutines.
+func ContextWithReporter(ctx context.Context, tell func(Report)) context.Context {
 	return context.WithValue(ctx, reporterKey{}, &reporter{rate.NewLimiter(rate.Every(time.Second/MaxProgress), 1), tell})
 }

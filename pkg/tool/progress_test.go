@@ -18,7 +18,7 @@ func TestProgress_ReportsTheFraction(t *testing.T) {
 	tool.Progress(t.Context(), 1, 2, "without a watcher")
 	synctest.Test(t, func(t *testing.T) {
 		var told []tool.Report
-		ctx := tool.Reporting(t.Context(), func(r tool.Report) { told = append(told, r) })
+		ctx := tool.ContextWithReporter(t.Context(), func(r tool.Report) { told = append(told, r) })
 		for _, r := range []struct {
 			done, total float64
 			message     string
@@ -32,13 +32,13 @@ func TestProgress_ReportsTheFraction(t *testing.T) {
 	})
 }
 
-// At most ten reports a second are sent, however many a call makes and from whichever goroutine.
+// A call sends at most ten reports a second, however many it makes and from whichever goroutine.
 func TestProgress_IsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		told := map[string]int{}
 		call := func(name string) context.Context {
-			return tool.Reporting(t.Context(), func(tool.Report) {
+			return tool.ContextWithReporter(t.Context(), func(tool.Report) {
 				mu.Lock()
 				defer mu.Unlock()
 				told[name]++

@@ -8,18 +8,18 @@ import (
 
 type quoteKey struct{}
 
-// Quotes says, from inside a call, that its result holds words of a source other than the user and the author of
-// the agent, such as "mailbox ann". It is for tools where that is true for some calls only; others declare it with
-// Within. The source is cut to 128 bytes, and the first one counts. It may be called by any goroutine until the
-// call ends, and does nothing outside of a turn.
+// Quotes declares, from inside a call, that the result contains text of a third party, such as "mailbox ann". A
+// third party is neither the user nor the author of the agent. Use it for tools where only some calls return such
+// text; otherwise declare it with Within. The source is cut to 128 bytes, and only the first one counts. Quotes
+// may be called by any goroutine until the call ends. It does nothing outside of a turn.
 func Quotes(ctx context.Context, source string) {
 	if heard, ok := ctx.Value(quoteKey{}).(func(string)); ok && source != "" {
 		heard(conversation.SourceName(source, ""))
 	}
 }
 
-// Quoting returns the context of a call whose Quotes goes to heard, which may be called by several goroutines. It
-// is for callers of tools.
-func Quoting(ctx context.Context, heard func(source string)) context.Context {
+// ContextWithQuoteHandler returns a context for a call, in which Quotes passes its source to heard. heard may be
+// called by several goroutines. Callers of tools use it.
+func ContextWithQuoteHandler(ctx context.Context, heard func(source string)) context.Context {
 	return context.WithValue(ctx, quoteKey{}, heard)
 }

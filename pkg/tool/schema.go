@@ -16,15 +16,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Schema checks the arguments of a tool before it runs. It is safe for concurrent use.
+// Schema validates the arguments of a tool before the tool runs. It is safe for concurrent use.
 type Schema struct{ resolved *jsonschema.Resolved }
 
-// maxSchema bounds the parts of a schema, each counted as often as it is referenced.
-const maxSchema = 20_000
+// maxSchemaParts is the maximum number of parts of a schema. A part counts as often as it is referenced.
+const maxSchemaParts = 20_000
 
-// NewSchema reads a JSON Schema of draft 2020-12 or 7 that references neither other schemas nor itself. The schema
-// may come from a stranger: checking against a schema that contains itself, or that has few parts but endless
-// paths through them, could take the process down.
+// NewSchema parses a JSON Schema of draft 2020-12 or 7. The schema may reference neither other schemas nor itself.
+// It may come from an untrusted server, so its size is limited. Otherwise a schema that contains itself, or whose
+// paths multiply without end, could crash the process.
 func NewSchema(text json.RawMessage) (*Schema, error) {
 	var s jsonschema.Schema
 	var parts any
@@ -41,16 +41,16 @@ func NewSchema(text json.RawMessage) (*Schema, error) {
 	return &Schema{resolved}, nil
 }
 
-// schemaWalk follows all paths through a schema.
+// schemaWalk visits all parts of a schema and follows its references.
 type schemaWalk struct {
 	root           any
-	openReferences []string // references that are being followed
-	visited        int
+	openReferences []string // references on the current path, to detect cycles
+	visitedCount   int
 }
 
 func (w *schemaWalk) visit(part any) error {
-	if w.visited++; w.visited > maxSchema {
-		return fmt.Errorf("the schema has more than %d parts", maxSchema)
+	if w.visitedCount++; w.visitedCount > maxSchemaParts {
+		return fmt.Errorf("the schema has more than %d parts", maxSchemaParts)
 	}
 	switch part := part.(type) {
 	case []any:
@@ -69,7 +69,7 @@ func (w *schemaWalk) visit(part any) error {
 			if !isRef {
 				continue
 			}
-			if err := w.follow(ref); err != nil {
+			if err := w.followReference(ref); err != nil {
 				return err
 			}
 		}
@@ -77,7 +77,7 @@ func (w *schemaWalk) visit(part any) error {
 	return nil
 }
 
-func (w *schemaWalk) follow(ref string) error {
+func (w *schemaWalk) followReference(ref string) error {
 	path, ok := strings.CutPrefix(ref, "#")
 	if !ok || path != "" && path[0] != '/' {
 		return fmt.Errorf("the schema refers to %q, and only references such as #/$defs/name are followed", ref)
@@ -107,8 +107,9 @@ func (w *schemaWalk) follow(ref string) error {
 	return err
 }
 
-// Check returns the arguments as a JSON object if they match; missing arguments are an empty object. Otherwise the
-// error is agent_validation, with a hint of what the schema wants (CO-37).
+// Check returns the arguments as a JSON object if they match the schema. Missing arguments count as an empty
+// object. If they do not match, the error is agent_validation, with a hint that describes the required form
+// (CO-37).
 func (s *Schema) Check(tool string, args json.RawMessage) (json.RawMessage, error) {
 	args = bytes.TrimSpace(args)
 	if len(args) == 0 || bytes.Equal(args, []byte("null")) {
@@ -116,40 +117,41 @@ func (s *Schema) Check(tool string, args json.RawMessage) (json.RawMessage, erro
 	}
 	var object map[string]any
 	if err := json.Unmarshal(args, &object); err != nil {
-		return nil, s.rejectArguments(tool, "they are not a JSON object", nil).Because(err)
+		return nil, s.newArgumentsError(tool, "they are not a JSON object", nil).Because(err)
 	}
 	if err := s.resolved.Validate(object); err != nil {
-		return nil, s.rejectArguments(tool, err.Error(), args)
+		return nil, s.newArgumentsError(tool, err.Error(), args)
 	}
 	return args, nil
 }
 
-// rejectArguments returns the error for invalid arguments, with the required form.
-func (s *Schema) rejectArguments(tool, why string, args json.RawMessage) *failure.Error {
+// newArgumentsError returns the error for invalid arguments, with a hint that describes the required form.
+func (s *Schema) newArgumentsError(tool, why string, args json.RawMessage) *failure.Error {
 	return failure.Newf(failure.AgentValidation, "tool.Call", "the arguments of %s do not fit: %s %s", tool, why, s.Hint(args))
 }
 
-// Hint lists, in parentheses, the required parameters, all parameters, and those that the arguments have (CO-37).
+// Hint lists, in parentheses, the required parameters, all parameters, and the parameters that args contains
+// (CO-37).
 func (s *Schema) Hint(args json.RawMessage) string {
 	var provided map[string]json.RawMessage
-	_ = json.Unmarshal(args, &provided) // what is no object provides nothing
+	_ = json.Unmarshal(args, &provided) // arguments that are not an object provide no parameter
 	schema := s.resolved.Schema()
 	return fmt.Sprintf("(required: %s; all: %s; provided: %s)",
-		list(slices.Sorted(slices.Values(schema.Required))),
-		list(slices.Sorted(maps.Keys(schema.Properties))),
-		list(slices.Sorted(maps.Keys(provided))))
+		joinNames(slices.Sorted(slices.Values(schema.Required))),
+		joinNames(slices.Sorted(maps.Keys(schema.Properties))),
+		joinNames(slices.Sorted(maps.Keys(provided))))
 }
 
-func list(names []string) string {
+func joinNames(names []string) string {
 	if len(names) == 0 {
 		return "none"
 	}
 	return strings.Join(names, ", ")
 }
 
-// Bounded returns the beginning of a result, at most MaxResult bytes. A result that was cut ends with a mark that
-// says so (CO-39).
-func Bounded(text string) string {
+// TruncateResult cuts a result to at most MaxResult bytes. A result that was cut ends with a note that says so
+// (CO-39).
+func TruncateResult(text string) string {
 	if len(text) <= MaxResult {
 		return text
 	}

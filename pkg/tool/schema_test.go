@@ -52,9 +52,9 @@ func TestNewSchema_RejectsEndlessSchemas(t *testing.T) {
 	}
 }
 
-func TestBounded_MarksACutResult(t *testing.T) {
-	require.Equal(t, "short", tool.Bounded("short"))
-	cut := tool.Bounded(strings.Repeat("ä", tool.MaxResult))
+func TestTruncateResult_MarksACutResult(t *testing.T) {
+	require.Equal(t, "short", tool.TruncateResult("short"))
+	cut := tool.TruncateResult(strings.Repeat("ä", tool.MaxResult))
 	require.LessOrEqual(t, len(cut), tool.MaxResult)
 	require.True(t, strings.HasSuffix(cut, fmt.Sprintf("ä… (cut: it has %d bytes)", 2*tool.MaxResult)))
 }

@@ -5,27 +5,28 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Scope says whose text a tool may return and who may see its arguments, other than the user and the author of the
-// agent (guarantee S14). With the zero Scope, the results contain only text of these two, and the arguments reach
-// only them.
+// Scope declares which third parties a tool involves: whose text it may return, and who may see its arguments
+// (guarantee S14). A third party is neither the user nor the author of the agent. With the zero Scope no third
+// party is involved.
 type Scope struct {
-	// Untrusted means that its results hold what others wrote, such as pages, mails or tickets. Such words may try
-	// to make a model do something.
+	// Untrusted means that results may contain text of third parties, such as web pages, mails or tickets. Such
+	// text may try to make the model do something.
 	Untrusted bool
-	// Egress means that its arguments reach others, who may learn from them what the turn knows.
+	// Egress means that the arguments reach third parties, who may learn what the turn knows.
 	Egress bool
-	// Party names who else wrote the tool's name, description and schema: PartyPrefix with a name (empty means the
-	// author of the agent). For all other tools, these words are untrusted from the first model call on.
+	// Party names the third party that wrote the tool's name, description and schema: PartyPrefix followed by a
+	// name. It is empty if the author of the agent wrote them. Text of a third party is untrusted from the first
+	// model call on.
 	Party string
 }
 
-// PartyPrefix begins the name of a Party that is not an author of an agent.
+// PartyPrefix begins the Party of a tool that the author of the agent did not describe.
 const PartyPrefix = conversation.PartyPrefix
 
 // Scoper is implemented by tools that declare their scope. A tool that does not counts as the author's own, with
 // the zero Scope. Under the guard "strict" it counts as untrusted, with egress.
 type Scoper interface {
-	// Scope returns the same value each time.
+	// Scope returns the scope of the tool. It must always return the same value.
 	Scope() Scope
 }
 
@@ -35,7 +36,7 @@ func ScopeOf(t Tool) (Scope, bool) {
 		return s.Scope(), true
 	}
 	switch t := t.(type) {
-	case *decorated:
+	case *decoratedTool:
 		return t.within()
 	case *decoratedStarter:
 		return t.within()
@@ -44,23 +45,23 @@ func ScopeOf(t Tool) (Scope, bool) {
 	}
 }
 
-func (d *decorated) within() (Scope, bool) {
+func (d *decoratedTool) within() (Scope, bool) {
 	if d.scope != nil {
 		return *d.scope, true
 	}
 	return ScopeOf(d.Tool)
 }
 
-// Within declares the scope of a tool, instead of its own. Call it around Func:
+// WithScope declares the scope of a tool, instead of its own. Call it around Func:
 //
 //	tool.Within(tool.Scope{Untrusted: true}, tool.With(execution.Read, inbox))
-func Within(scope Scope, t Tool) Tool {
-	return wrapped(decorated{Tool: t, scope: &scope}, t)
+func WithScope(scope Scope, t Tool) Tool {
+	return newDecoratedTool(decoratedTool{Tool: t, scope: &scope}, t)
 }
 
-// Guarded reports whether the guard applies to a tool once its turn has read what others wrote: the tool does
-// something that cannot be undone, or reaches others. The client decides about tools that it runs, unless they
-// reach others.
+// Guarded reports whether the guard applies to a tool once its turn has read untrusted text. It applies to tools
+// that do something that cannot be undone, and to tools with egress. The client itself decides about the tools
+// that it runs, unless they have egress.
 func (s Scope) Guarded(effect execution.Effect, atClient bool) bool {
 	return s.Egress || effect == execution.AtMostOnce && !atClient
 }

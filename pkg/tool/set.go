@@ -15,8 +15,8 @@ type Set struct {
 	byName map[string]Tool
 }
 
-// NewSet returns a set of tools in the given order. A nil tool, an invalid or duplicate name, and a login that
-// cannot be answered are agent_validation (CO-59).
+// NewSet returns a set of tools in the given order. It fails with agent_validation for a nil tool, for an invalid
+// or duplicate name, and for a login that cannot be answered (CO-59).
 func NewSet(tools ...Tool) (*Set, error) {
 	s := &Set{byName: map[string]Tool{}}
 	for i, t := range tools {
@@ -32,7 +32,7 @@ func NewSet(tools ...Tool) (*Set, error) {
 				"two tools are named %q: rename one", name)
 		}
 		if login, ok := LoginOf(t); ok {
-			if wrong := checkLogin(login); wrong != "" {
+			if wrong := loginProblem(login); wrong != "" {
 				return nil, failure.Newf(failure.AgentValidation, "tool.NewSet", "tool %s: the login that it needs: %s", name, wrong)
 			}
 		}
@@ -42,7 +42,7 @@ func NewSet(tools ...Tool) (*Set, error) {
 	return s, nil
 }
 
-// Find returns the tool of the given name and whether there is one.
+// Find returns the tool with the given name, and whether the set has one.
 func (s *Set) Find(name string) (Tool, bool) {
 	if s == nil {
 		return nil, false
@@ -68,8 +68,8 @@ func (s *Set) Names() []string {
 	return names
 }
 
-// Only returns the set of the tools that a step may use, in the order in which they are allowed. Unknown names are
-// ignored. If all tools may be used it returns the set itself.
+// Only returns the set of the tools that a step may use, in the order of allowed. It ignores unknown names. If the
+// step may use all tools, Only returns the set itself.
 func (s *Set) Only(allowed *execution.Tools) *Set {
 	if s == nil || allowed == nil {
 		return s

@@ -1,5 +1,5 @@
-// Package tool is the contract between agents and the tools that a model can call. A tool is a Go function with
-// typed arguments (Func), or any implementation of Tool.
+// Package tool defines the tools that a model can call. A tool is a Go function with typed arguments (Func), or
+// any other implementation of Tool.
 package tool
 
 import (
@@ -15,7 +15,7 @@ import (
 // Tool can be called by a model. Implementations are safe for concurrent use, because an agent runs several steps
 // at once.
 type Tool interface {
-	// Spec describes the tool to the model. It returns the same value each time.
+	// Spec describes the tool to the model. It must always return the same value.
 	Spec() llm.ToolSpec
 	// Call runs the tool. The arguments are as the model wrote them, so they may be invalid JSON or not match the
 	// schema. An error does not end the step: the model reads its text instead of a result (CO-35). If the error
@@ -23,21 +23,22 @@ type Tool interface {
 	Call(ctx context.Context, args json.RawMessage) (Result, error)
 }
 
-// Result is what a tool returns.
+// Result holds the text that a tool returns.
 type Result struct {
-	// Text is for the model, and for later steps. If it is empty, the tool leaves no observation.
+	// Text is the result for the model and for later steps. If it is empty, later steps see no observation of the
+	// call.
 	Text string
 }
 
 // AskUser returns the error of a tool that cannot continue without the user. The other tools of the round still
-// run. Then the turn ends with the question, and the next turn of the session answers it (LP-16).
+// run. Then the turn ends with the question, and the user answers it in the next turn of the session (LP-16).
 func AskUser(question string) error { return &questionError{question} }
 
 type questionError struct{ question string }
 
 func (q *questionError) Error() string { return "the user is asked: " + q.question }
 
-// Question returns the question of a tool to the user, and whether there is one.
+// Question returns the question to the user if err came from AskUser. Otherwise it reports false.
 func Question(err error) (string, bool) {
 	if a, ok := errors.AsType[*questionError](err); ok {
 		return a.question, true
@@ -48,17 +49,17 @@ func Question(err error) (string, bool) {
 // Starter is implemented by tools that own resources. An agent starts them when it starts
 // and closes them when it closes, in reverse order (LC-30).
 type Starter interface {
-	// Start acquires the resources. If it fails it has released what it acquired.
+	// Start acquires the resources. If it fails, it must release what it has acquired.
 	Start(ctx context.Context) error
-	// Close releases them. It is called once for each successful Start, when no call of the tool is running. Start
-	// may follow.
+	// Close releases the resources. It is called once for each successful Start, and only while no call of the
+	// tool is running. The tool may be started again afterwards.
 	Close() error
 }
 
-// MaxName is the longest name of a tool, in characters.
+// MaxName is the maximum length of a tool name, in characters.
 const MaxName = 64
 
-// namePattern is accepted by all providers of models.
+// namePattern matches the tool names that all model providers accept.
 var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
 func checkName(name string) error {

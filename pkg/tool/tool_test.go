@@ -102,7 +102,7 @@ func TestSet_KeepsOrderAndRejectsDuplicates(t *testing.T) {
 }
 
 // Req: LP-16
-func TestClient_NeverRunsHere(t *testing.T) {
+func TestClient_CallAlwaysFails(t *testing.T) {
 	schema := json.RawMessage(`{"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}`)
 	made, err := tool.Client("open", "Opens a file.", schema)
 	require.NoError(t, err)
@@ -117,13 +117,13 @@ func TestClient_NeverRunsHere(t *testing.T) {
 	_, err = made.Call(t.Context(), json.RawMessage(`{}`))
 	require.ErrorContains(t, err, "(required: path; all: path; provided: none)")
 
-	found, ok := tool.AtClient(tool.With(execution.Read, made))
+	found, ok := tool.AtClient(tool.WithEffect(execution.Read, made))
 	require.True(t, ok)
 	_, err = found.Check("open", json.RawMessage(`{"path": 1}`))
 	require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
 	sum, err := tool.Func("add", "Adds two numbers.", add)
 	require.NoError(t, err)
-	_, ok = tool.AtClient(tool.With(execution.Read, sum))
+	_, ok = tool.AtClient(tool.WithEffect(execution.Read, sum))
 	require.False(t, ok)
 }
 

@@ -203,7 +203,7 @@ func (v *victimModel) tool(t *testing.T, name string) tool.Tool {
 		return name, nil
 	})
 	require.NoError(t, err)
-	return tool.With(execution.AtMostOnce, made)
+	return tool.WithEffect(execution.AtMostOnce, made)
 }
 
 // An agent whose step has ended cannot act as the agent of the next step, nor any longer as itself. Both steps

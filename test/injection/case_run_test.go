@@ -75,12 +75,12 @@ func runCase(t *testing.T, c injectionCase, mode tool.Guard, parallel bool) *cas
 func (r *caseRun) actingAgent(mode tool.Guard, parallel bool, more ...tool.Tool) *agent.Agent {
 	none := tool.Scope{}
 	tools := append(slices.Clone(more),
-		tool.With(execution.AtMostOnce, r.recordingTool("send_mail")),
-		tool.Within(tool.Scope{Egress: true}, tool.With(execution.Read, r.recordingTool("http_get"))),
-		tool.Within(tool.Scope{Egress: true}, tool.With(execution.Idempotent, r.recordingTool("pay"))),
+		tool.WithEffect(execution.AtMostOnce, r.recordingTool("send_mail")),
+		tool.WithScope(tool.Scope{Egress: true}, tool.WithEffect(execution.Read, r.recordingTool("http_get"))),
+		tool.WithScope(tool.Scope{Egress: true}, tool.WithEffect(execution.Idempotent, r.recordingTool("pay"))),
 		r.recordingTool("delete_file"),
-		tool.Within(none, tool.With(execution.Read, r.recordingTool("look_up"))),
-		tool.Within(none, tool.With(execution.Idempotent, r.recordingTool("note"))),
+		tool.WithScope(none, tool.WithEffect(execution.Read, r.recordingTool("look_up"))),
+		tool.WithScope(none, tool.WithEffect(execution.Idempotent, r.recordingTool("note"))),
 	)
 	config := agent.Config{
 		Name: "clerk", Model: &obedientModel{r.firstTool(more)}, Tools: tools, Parallel: parallel, Guard: mode, MaxFailures: 100,
@@ -141,7 +141,7 @@ func (r *caseRun) textTool() tool.Tool {
 		return r.c.Text, nil
 	})
 	require.NoError(r.t, err)
-	return tool.Within(tool.Scope{Untrusted: r.c.Channel != "quoted"}, tool.With(execution.Read, made))
+	return tool.WithScope(tool.Scope{Untrusted: r.c.Channel != "quoted"}, tool.WithEffect(execution.Read, made))
 }
 
 // describedTool returns a tool with a description from its own server.
@@ -149,7 +149,7 @@ func (r *caseRun) describedTool() tool.Tool {
 	r.t.Helper()
 	made, err := tool.Func("add", r.c.Text, func(context.Context, struct{}) (string, error) { return "3", nil })
 	require.NoError(r.t, err)
-	return tool.Within(tool.Scope{Untrusted: true, Egress: true, Party: tool.PartyPrefix + "sums"}, made)
+	return tool.WithScope(tool.Scope{Untrusted: true, Egress: true, Party: tool.PartyPrefix + "sums"}, made)
 }
 
 // readerAgent returns an agent that reads the injected text and repeats it.

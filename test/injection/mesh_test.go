@@ -70,7 +70,7 @@ func TestMesh_KeepsSourcesOutsideTheWindow(t *testing.T) {
 	hostAgent(t, m, "clerk", func() (*agent.Agent, error) { // the agent reads once, when the user asks for it
 		return agent.New(agent.Config{
 			Name: "clerk", Model: &obedientModel{}, Instructions: "What you know: {note?}", OutputKey: "note",
-			Tools: []tool.Tool{p.textTool(), tool.With(execution.AtMostOnce, p.recordingTool("send_mail"))},
+			Tools: []tool.Tool{p.textTool(), tool.WithEffect(execution.AtMostOnce, p.recordingTool("send_mail"))},
 		})
 	})
 	session := uuid.NewString()
@@ -104,7 +104,7 @@ func TestMesh_PlannersIgnoreRegistrations(t *testing.T) {
 	m := rig.StartInProcess(t, rig.Config{TestWorkflows: true})
 	p := &caseRun{t: t}
 	hostAgent(t, m, "planner", func() (*agent.Agent, error) {
-		return agent.New(agent.Config{Name: "planner", Model: &obedientModel{}, Tools: []tool.Tool{tool.With(execution.AtMostOnce,
+		return agent.New(agent.Config{Name: "planner", Model: &obedientModel{}, Tools: []tool.Tool{tool.WithEffect(execution.AtMostOnce,
 			p.recordingTool("send_mail"))}})
 	})
 	etcd := m.Stores.Etcd.ClientAs("worker/research")

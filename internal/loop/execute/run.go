@@ -41,9 +41,9 @@ func (e *Executor) Run(ctx context.Context, c *toolcall.Call) {
 	ctx, release := e.Stop.ContextWithStop(ctx)
 	defer release()
 	if c.IdempotencyKey != "" {
-		ctx = tool.Keyed(ctx, c.IdempotencyKey)
+		ctx = tool.ContextWithIdempotencyKey(ctx, c.IdempotencyKey)
 	}
-	ctx = toolprogress.ContextWithReporter(tool.Quoting(c.ContextWithHolder(ctx), c.NoteUntrustedSource))
+	ctx = toolprogress.ContextWithReporter(tool.ContextWithQuoteHandler(c.ContextWithHolder(ctx), c.NoteUntrustedSource))
 	ctx, leave := e.Control.EnterTool(ctx, c.Requested.ID, c.Memory)
 	defer leave()
 	result, err := e.callTool(ctx, c)
@@ -86,7 +86,7 @@ func (e *Executor) callTool(ctx context.Context, c *toolcall.Call) (result tool.
 func setResult(ctx context.Context, c *toolcall.Call, result tool.Result, err error) {
 	h := c.HookCall
 	h.Status, h.Text = event.ToolSuccess, strings.ToValidUTF8(result.Text, "�")
-	if name, ok := tool.Rejected(err); ok {
+	if name, ok := tool.RejectedLogin(err); ok {
 		execution.WithdrawCredential(ctx, name)
 	}
 	question, asks := tool.Question(err)

@@ -46,17 +46,17 @@ func (p *Preparer) applyAnswer(c *toolcall.Call) error {
 	case a.Late:
 		return p.skipLate(c)
 	case a.Verdict == execution.Stop:
-		h.Stop(h.Denied(a.Text))
+		h.Stop(h.DenialText(a.Text))
 	case a.Digest != "" && a.Digest != stepjournal.CallDigest(h.Name, shownArguments(c)):
 		return p.skipOutdated(c)
 	case a.Verdict == execution.Deny:
-		h.Skip("Not run: " + h.Denied(a.Text))
+		h.Skip("Not run: " + h.DenialText(a.Text))
 		c.MarkDecided()
 	case a.Verdict == execution.Succeed:
 		h.Answer(strings.ToValidUTF8(a.Text, "�"))
 		c.MarkDecided()
 	case a.Verdict == execution.Fail:
-		h.Refuse(toolcall.FailedPrefix + strings.ToValidUTF8(a.Text, "�"))
+		h.Reject(toolcall.FailedPrefix + strings.ToValidUTF8(a.Text, "�"))
 		c.MarkDecided()
 	}
 	return nil

@@ -117,7 +117,7 @@ func (p *Preparer) runBeforeHandlers(ctx context.Context, c *toolcall.Call) erro
 	err := p.Stop.RunHandlers(ctx, func(ctx context.Context) error { return p.Control.Handlers.BeforeEachTool(ctx, c.HookCall) })
 	p.Control.Conversation.SetPendingCall(nil)
 	if stop.IgnoreErrStopped(err) != nil {
-		c.HookCall.Refuse(toolcall.FailedPrefix + failure.PlainMessage(err))
+		c.HookCall.Reject(toolcall.FailedPrefix + failure.PlainMessage(err))
 		c.HookCall.Err = err
 	}
 	return p.Control.Events.Err()

@@ -98,7 +98,7 @@ func New(turn *hook.Turn, asked conversation.ToolCall, number int) *Call {
 
 // Reject fails a call that cannot run. why becomes its error.
 func (c *Call) Reject(why error) {
-	c.HookCall.Refuse(FailedPrefix + failure.PlainMessage(why))
+	c.HookCall.Reject(FailedPrefix + failure.PlainMessage(why))
 	c.HookCall.Err = why
 }
 

@@ -83,7 +83,7 @@ func ContextWithReporter(ctx context.Context) context.Context {
 	if !ok {
 		return ctx
 	}
-	return tool.Reporting(ctx, func(p tool.Report) {
+	return tool.ContextWithReporter(ctx, func(p tool.Report) {
 		progress := event.ToolProgress{
 			CallID: r.task.CallID, Tool: r.task.Tool, Message: conversation.Excerpt(p.Message, event.MaxSummary), Fraction: p.Fraction,
 		}

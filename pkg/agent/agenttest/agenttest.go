@@ -27,7 +27,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// T is what this package needs of a test. *testing.T implements it.
+// T is the part of *testing.T that this package needs.
 type T interface {
 	Helper()
 	Context() context.Context
@@ -35,28 +35,28 @@ type T interface {
 	Fatalf(format string, args ...any)
 }
 
-// Turn is the outcome of one input of the user.
+// Turn holds the outcome of one turn.
 type Turn struct {
 	Text     string              // the answer, or a question to the user (empty when the turn failed)
-	Tools    []string            // that were called, in order
-	Warnings []event.Warning     // that were given, in order
-	Pending  []execution.Pending // calls that wait, if the turn ended with some
-	// State holds the state of the session after the turn, by key. Values are as encoding/json decodes them into
-	// an any: numbers are float64.
+	Tools    []string            // names of the tools that were called, in order
+	Warnings []event.Warning     // warnings of the turn, in order
+	Pending  []execution.Pending // pending calls (nil when no call waits)
+	// State holds the state of the session after the turn, by key. Values are decoded by encoding/json into an
+	// any, so numbers are float64.
 	State  map[string]any
 	Events []event.Event    // all events, in order; the last one has the Result
 	Result event.TurnResult // reason, usage, messages and changes of state
 	Err    error            // why the turn failed (nil when it did not)
 }
 
-// Run runs an agent for one turn of a new session. The test fails if the turn does.
+// Run runs an agent for one turn of a new session. If the turn fails, the test fails.
 func Run(t T, a *agent.Agent, text string) Turn {
 	t.Helper()
 	return NewSession(t, a).Say(text)
 }
 
-// Kinds returns the kinds of the turn's events in order, as its trace has them. It omits text deltas and internal
-// events.
+// Kinds returns the kinds of the turn's events in order, as its trace records them. It omits text deltas and
+// internal events.
 func (t Turn) Kinds() []string {
 	var kinds []string
 	for _, e := range t.Events {
@@ -67,8 +67,8 @@ func (t Turn) Kinds() []string {
 	return kinds
 }
 
-// add adds an event to the turn.
-func (t *Turn) add(e event.Event) {
+// addEvent adds an event to the outcome of the turn.
+func (t *Turn) addEvent(e event.Event) {
 	t.Events = append(t.Events, e)
 	switch p := e.Payload.(type) {
 	case event.ToolFinished:

@@ -30,8 +30,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var _ agenttest.T = (*testing.T)(nil)
 
-// note is a tool that stores a note in the state of the session, in the state of the user, and as an artifact.
-func note(t *testing.T) tool.Tool {
+// noteTool returns a tool that stores a note three times: in the session's state, in the user's state and as an
+// artifact.
+func noteTool(t *testing.T) tool.Tool {
 	t.Helper()
 	type in struct {
 		Text string `json:"text"`
@@ -45,20 +46,20 @@ func note(t *testing.T) tool.Tool {
 	return note
 }
 
-func keeper(t *testing.T, replies ...scripted.Reply) (*agent.Agent, *scripted.Model) {
+func newNoteAgent(t *testing.T, replies ...scripted.Reply) (*agent.Agent, *scripted.Model) {
 	t.Helper()
 	model := scripted.New(replies...)
-	a, err := agent.New(agent.Config{Name: "keeper", Model: model, Tools: []tool.Tool{note(t)}, MaxIterations: 2})
+	a, err := agent.New(agent.Config{Name: "keeper", Model: model, Tools: []tool.Tool{noteTool(t)}, MaxIterations: 2})
 	require.NoError(t, err)
 	return a, model
 }
 
-func keep(text string) scripted.Reply {
+func noteReply(text string) scripted.Reply {
 	return scripted.Call(conversation.ToolCall{Name: "note", Arguments: fmt.Sprintf(`{"text": %q}`, text)})
 }
 
 func TestRun_ReturnsTheOutcomeOfATurn(t *testing.T) {
-	a, _ := keeper(t, keep("milk"), scripted.Reply{Deltas: []string{"Kept", "."}, Usage: execution.Usage{InputTokens: 7}})
+	a, _ := newNoteAgent(t, noteReply("milk"), scripted.Reply{Deltas: []string{"Kept", "."}, Usage: execution.Usage{InputTokens: 7}})
 	turn := agenttest.Run(t, a, "Keep milk.")
 	require.NoError(t, turn.Err)
 	require.Equal(t, "Kept.", turn.Text)
@@ -71,7 +72,8 @@ func TestRun_ReturnsTheOutcomeOfATurn(t *testing.T) {
 }
 
 func TestSession_KeepsItsHistoryStateAndArtifacts(t *testing.T) {
-	a, model := keeper(t, keep("milk"), scripted.Say("Kept."), keep("eggs"), scripted.Say("Kept too."), scripted.Say("Going on."), scripted.Say("Hi."))
+	a, model := newNoteAgent(t, noteReply("milk"), scripted.Say("Kept."), noteReply("eggs"), scripted.Say("Kept too."), scripted.Say("Going on."),
+		scripted.Say("Hi."))
 	s := agenttest.NewSession(t, a)
 	s.Set("last", "bread")
 	s.Set("app:shop", map[string]int{"open": 9})
@@ -97,7 +99,8 @@ func TestSession_KeepsItsHistoryStateAndArtifacts(t *testing.T) {
 }
 
 func TestSession_ContinuesAfterAFailedTurn(t *testing.T) {
-	a, _ := keeper(t, keep("milk"), scripted.Fail(failure.New(failure.ResourceAPI, "test", "down")), scripted.Say("Back."), keep("a"), keep("b"))
+	a, _ := newNoteAgent(t, noteReply("milk"), scripted.Fail(failure.New(failure.ResourceAPI, "test", "down")), scripted.Say("Back."), noteReply("a"),
+		noteReply("b"))
 	s := agenttest.NewSession(t, a)
 	turn := s.Try("Keep milk.")
 	require.True(t, failure.Is(turn.Err, failure.ResourceAPI), "%v", turn.Err)
@@ -119,10 +122,10 @@ func TestSession_ContinuesWithAnswers(t *testing.T) {
 	require.NoError(t, err)
 	model := scripted.New(
 		scripted.Call(conversation.ToolCall{Name: "screen"}), scripted.Say("Seen."),
-		keep("milk"), scripted.Say("Not kept."),
-		keep("eggs"), scripted.Say("Later."),
+		noteReply("milk"), scripted.Say("Not kept."),
+		noteReply("eggs"), scripted.Say("Later."),
 	)
-	a, err := agent.New(agent.Config{Name: "keeper", Model: model, Tools: []tool.Tool{note(t), screen}, Plugins: []hook.Plugin{guard}})
+	a, err := agent.New(agent.Config{Name: "keeper", Model: model, Tools: []tool.Tool{noteTool(t), screen}, Plugins: []hook.Plugin{guard}})
 	require.NoError(t, err)
 	s := agenttest.NewSession(t, a)
 
@@ -145,7 +148,7 @@ func TestSession_ContinuesWithAnswers(t *testing.T) {
 }
 
 func TestSession_FailsTheTestIfNoCallWaitsForTheAnswer(t *testing.T) {
-	a, _ := keeper(t, scripted.Say("Hi."))
+	a, _ := newNoteAgent(t, scripted.Say("Hi."))
 	require.Contains(t, failureOf(t, func(f agenttest.T) {
 		s := agenttest.NewSession(f, a)
 		s.Say("Hello.")
@@ -153,20 +156,20 @@ func TestSession_FailsTheTestIfNoCallWaitsForTheAnswer(t *testing.T) {
 	}), "answers: there is none; waiting: none")
 }
 
-// fakeT is a T that records failures.
+// fakeT is a T that records the failure of a test.
 type fakeT struct {
 	*testing.T
-	failed string
+	failureText string
 }
 
 var errFailed = errors.New("the test failed")
 
 func (f *fakeT) Fatalf(format string, args ...any) {
-	f.failed = fmt.Sprintf(format, args...)
+	f.failureText = fmt.Sprintf(format, args...)
 	panic(errFailed) // Fatalf of a test does not return either
 }
 
-// failureOf returns the failure of a test.
+// failureOf runs a test that must fail and returns its failure text.
 func failureOf(t *testing.T, test func(agenttest.T)) string {
 	t.Helper()
 	f := &fakeT{T: t}
@@ -174,11 +177,11 @@ func failureOf(t *testing.T, test func(agenttest.T)) string {
 		defer func() { require.Equal(t, any(errFailed), recover()) }()
 		test(f)
 	}()
-	return f.failed
+	return f.failureText
 }
 
 func TestRun_FailsTheTestIfTheTurnFails(t *testing.T) {
-	a, _ := keeper(t, scripted.Fail(failure.New(failure.ResourceAPI, "test", "down")), scripted.Say("Hi."))
+	a, _ := newNoteAgent(t, scripted.Fail(failure.New(failure.ResourceAPI, "test", "down")), scripted.Say("Hi."))
 	require.Equal(t, "agent keeper, turn 1: test: resource_api: down", failureOf(t, func(f agenttest.T) { agenttest.Run(f, a, "hi") }))
 	require.True(t, strings.HasPrefix(failureOf(t, func(f agenttest.T) { agenttest.NewSession(f, a).Artifact("none") }), "load artifact none: "))
 	require.True(t, strings.HasPrefix(failureOf(t, func(f agenttest.T) { agenttest.NewSession(f, a).Set("trace_id", "x") }), "set trace_id: "))
@@ -187,8 +190,8 @@ func TestRun_FailsTheTestIfTheTurnFails(t *testing.T) {
 
 // resource is a tool that records when it is started and closed.
 type resource struct {
-	log  *[]string
-	fail error
+	log      *[]string
+	startErr error
 }
 
 func (r *resource) Spec() llm.ToolSpec { return llm.ToolSpec{Name: "resource"} }
@@ -199,7 +202,7 @@ func (r *resource) Call(context.Context, json.RawMessage) (tool.Result, error) {
 
 func (r *resource) Start(context.Context) error {
 	*r.log = append(*r.log, "start")
-	return r.fail
+	return r.startErr
 }
 
 func (r *resource) Close() error {
@@ -218,6 +221,6 @@ func TestSession_StartsAndClosesItsAgent(t *testing.T) {
 	})
 	require.Equal(t, []string{"start", "close"}, log)
 
-	files.fail = errors.New("no such folder")
+	files.startErr = errors.New("no such folder")
 	require.Contains(t, failureOf(t, func(f agenttest.T) { agenttest.NewSession(f, a) }), "start agent a: ")
 }

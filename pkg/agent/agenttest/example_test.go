@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// forecaster returns the agent under test, which has a tool and remembers the city.
+// forecaster returns the agent under test. It has a weather tool and stores the city in the session's state.
 func forecaster(script ...scripted.Reply) *agent.Agent {
 	type city struct {
 		Name string `json:"name"`
@@ -34,17 +34,17 @@ func forecaster(script ...scripted.Reply) *agent.Agent {
 	return a
 }
 
-// console is a T that prints its failures.
-type console struct{}
+// printingT is a T that prints failures.
+type printingT struct{}
 
-func (console) Helper()                           {}
-func (console) Context() context.Context          { return context.Background() }
-func (console) Cleanup(func())                    {}
-func (console) Fatalf(format string, args ...any) { fmt.Fprintf(os.Stdout, format+"\n", args...) }
+func (printingT) Helper()                           {}
+func (printingT) Context() context.Context          { return context.Background() }
+func (printingT) Cleanup(func())                    {}
+func (printingT) Fatalf(format string, args ...any) { fmt.Fprintf(os.Stdout, format+"\n", args...) }
 
-// One turn, with a script for the model. In a test t is its *testing.T.
+// One turn with a scripted model. In a real test, t is the *testing.T.
 func ExampleRun() {
-	var t console
+	var t printingT
 	turn := agenttest.Run(t, forecaster(
 		scripted.Call(conversation.ToolCall{Name: "weather", Arguments: `{"name": "Oslo"}`}),
 		scripted.Say("No, it is sunny."),
@@ -54,9 +54,9 @@ func ExampleRun() {
 	// No, it is sunny. [weather] Oslo
 }
 
-// Several turns. A turn sees the changes of earlier turns.
+// Several turns of one session. Each turn sees the state that earlier turns changed.
 func ExampleSession_Say() {
-	var t console
+	var t printingT
 	s := agenttest.NewSession(t, forecaster(
 		scripted.Say("Where?"),
 		scripted.Call(conversation.ToolCall{Name: "weather", Arguments: `{"name": "Bergen"}`}),
@@ -72,7 +72,7 @@ func ExampleSession_Say() {
 	// [user_input llm_call tool_call tool_execution message llm_call turn_result]
 }
 
-// clerk returns an agent that sends mail when a person allows it.
+// clerk returns an agent that sends mail after a person has approved it.
 func clerk(script ...scripted.Reply) *agent.Agent {
 	guard, err := approval.New(approval.Config{})
 	if err != nil {
@@ -91,7 +91,7 @@ func clerk(script ...scripted.Reply) *agent.Agent {
 
 // A turn waits for an approval, and the next one continues with the answer.
 func ExampleSession_Approve() {
-	var t console
+	var t printingT
 	s := agenttest.NewSession(t, clerk(
 		scripted.Call(conversation.ToolCall{Name: "send_mail"}, conversation.ToolCall{Name: "send_mail"}),
 		scripted.Say("Sent one."),
@@ -108,9 +108,9 @@ func ExampleSession_Approve() {
 	// Sent one. [send_mail send_mail]
 }
 
-// A turn that fails, and one whose invocation is changed.
+// A turn that fails, and a turn with a changed invocation.
 func ExampleSession_Try() {
-	var t console
+	var t printingT
 	s := agenttest.NewSession(t, forecaster(scripted.Call(conversation.ToolCall{Name: "weather", Arguments: `{"name": "Oslo"}`})))
 	turn := s.Try("Do I need an umbrella?", func(inv *agent.Invocation) { inv.MaxIterations = 1 })
 	fmt.Fprintln(os.Stdout, turn.Result.Reason, turn.Warnings[0].Message)

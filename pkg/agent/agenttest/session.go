@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Tenant and User are the tenant and the user of all sessions.
+// Tenant and User are the tenant and the user of all test sessions.
 const (
 	Tenant = "test"
 	User   = "tester"
@@ -38,8 +38,8 @@ type Session struct {
 	updateCount  int
 }
 
-// NewSession begins a conversation in a new store. It starts the agent, and closes it when the test ends. Parallel
-// tests need one agent each.
+// NewSession begins a session in a new store. It starts the agent, and closes the agent when the test ends. Each
+// parallel test needs an agent of its own.
 func NewSession(t T, a *agent.Agent) *Session {
 	t.Helper()
 	if err := a.Start(t.Context()); err != nil {
@@ -54,8 +54,8 @@ func NewSession(t T, a *agent.Agent) *Session {
 	return s.Another()
 }
 
-// Another begins a second conversation of the same user. It shares the state under user: and app:, and its
-// searches find the messages of this one.
+// Another begins a second session of the same user. Both sessions share the state under user: and app:. Searches
+// in the new session find the messages of this one.
 func (s *Session) Another() *Session {
 	*s.sessionCount++
 	return &Session{
@@ -82,14 +82,14 @@ func (s *Session) Set(key string, value any) {
 	}
 }
 
-// Say runs a turn with the user's next input. Without a text the user says nothing, and the agent continues where
-// it stopped (LP-8). Pending calls are abandoned. The test fails if the turn fails.
+// Say runs a turn with the user's next input. With an empty text the user says nothing and the agent continues
+// where it stopped (LP-8). A non-empty text abandons pending calls. The test fails if the turn fails.
 func (s *Session) Say(text string) Turn {
 	s.t.Helper()
 	return s.mustSucceed(s.Try(text))
 }
 
-// Try is Say for a turn that may fail. Each change may alter the invocation first.
+// Try does the same as Say for a turn that may fail. Each change may modify the invocation before the turn runs.
 func (s *Session) Try(text string, change ...func(*agent.Invocation)) Turn {
 	s.t.Helper()
 	asked := memory.Begin{}
@@ -103,22 +103,22 @@ func (s *Session) Try(text string, change ...func(*agent.Invocation)) Turn {
 // fails, or if no call waits for an approval.
 func (s *Session) Approve() Turn {
 	s.t.Helper()
-	return s.decide(execution.Answer{Verdict: execution.Approve})
+	return s.answerAllApprovals(execution.Answer{Verdict: execution.Approve})
 }
 
 // Deny denies all calls that wait for an approval, with a reason, and runs the turn that continues. It fails the
 // test as Approve does.
 func (s *Session) Deny(reason string) Turn {
 	s.t.Helper()
-	return s.decide(execution.Answer{Verdict: execution.Deny, Text: reason})
+	return s.answerAllApprovals(execution.Answer{Verdict: execution.Deny, Text: reason})
 }
 
-// Answer answers pending calls, each by its id in Turn.Pending, and runs the turn that continues. Calls without an
-// answer stay pending. An answer with Late set came after its deadline. The test fails if the turn fails, or if an
-// answer does not fit.
+// Answer answers pending calls and runs the turn that continues. Each answer has the ID of a call in Turn.Pending.
+// Calls without an answer stay pending. Set Late for an answer that came after its deadline. The test fails if the
+// turn fails or if an answer does not match a pending call.
 func (s *Session) Answer(answers ...execution.Answer) Turn {
 	s.t.Helper()
-	info := s.info()
+	info := s.storedInfo()
 	settled, err := pendingcall.CheckAnswers(info.Pending, answers, time.Now())
 	if err != nil {
 		s.t.Fatalf("answer: %v", err)
@@ -129,11 +129,11 @@ func (s *Session) Answer(answers ...execution.Answer) Turn {
 	return s.mustSucceed(s.run(memory.Begin{Predecessor: memory.Predecessor{Continues: info.WaitingTurn, Answers: settled}}))
 }
 
-// decide gives the same answer to all calls that wait for an approval.
-func (s *Session) decide(answer execution.Answer) Turn {
+// answerAllApprovals gives the same answer to all calls that wait for an approval.
+func (s *Session) answerAllApprovals(answer execution.Answer) Turn {
 	s.t.Helper()
 	var answers []execution.Answer
-	for _, p := range s.info().Pending {
+	for _, p := range s.storedInfo().Pending {
 		if p.Needs == execution.NeedApproval {
 			answer.ID = p.ID
 			answers = append(answers, answer)
@@ -142,8 +142,8 @@ func (s *Session) decide(answer execution.Answer) Turn {
 	return s.Answer(answers...)
 }
 
-// info returns the session as it is stored.
-func (s *Session) info() session.Session {
+// storedInfo reads the session from the store.
+func (s *Session) storedInfo() session.Session {
 	s.t.Helper()
 	info, err := s.Store.GetSession(s.t.Context(), s.Ref)
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *Session) mustSucceed(turn Turn) Turn {
 	return turn
 }
 
-// run begins a turn, runs its step with a journal, and stores its outcome.
+// run begins a turn, runs its step with a journal and stores the outcome.
 func (s *Session) run(asked memory.Begin, change ...func(*agent.Invocation)) Turn {
 	s.t.Helper()
 	ctx, end := context.WithCancelCause(s.t.Context())
@@ -192,7 +192,7 @@ func (s *Session) run(asked memory.Begin, change ...func(*agent.Invocation)) Tur
 	var turn Turn
 	for e, err := range s.agent.Run(ctx, inv) {
 		if turn.Err = err; err == nil {
-			turn.add(e)
+			turn.addEvent(e)
 		}
 	}
 	journal.Close()

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// newLedger returns the ledger of a budget with a number of model calls.
+// newLedger returns a ledger whose budget allows the given number of model calls.
 func newLedger(calls int64) *budget.Ledger {
 	limits := budget.Default()
 	limits.ModelCalls = calls
@@ -25,20 +25,20 @@ func replyWithUsage(text string) scripted.Reply {
 	return scripted.Reply{Deltas: []string{text}, Usage: execution.Usage{InputTokens: 10, OutputTokens: 5}}
 }
 
-// An agent that forgives a failed model does not forgive an exhausted budget: a substitute text would look like an
-// answer.
+// An agent that degrades after a model failure does not degrade when its budget is exhausted. A substitute text
+// would look like an answer.
 func TestRun_ExhaustedBudgetFailsTheStep(t *testing.T) {
 	for _, c := range []agent.Config{{OnFailure: agent.Degrade}, {AsksUser: true}} {
 		c.Name, c.Model = "a", scripted.New(replyWithUsage("No."))
-		step := stepAsking("?")
+		step := questionStep("?")
 		step.Budget = newLedger(0)
-		_, done, err := observe(t.Context(), build(t, c), agent.Invocation{Step: step})
+		_, done, err := runAndDescribe(t.Context(), build(t, c), agent.Invocation{Step: step})
 		require.Equal(t, failure.PolicyBudget, failure.ModeOf(err))
 		require.Empty(t, done.Result.Text)
 	}
 }
 
-// The children of a flow, whether in order or in parallel, and agents that are tools share the budget of the step.
+// All agents of a step share one budget: children in order, children in parallel, and agents that are tools.
 func TestFlow_SharesOneBudget(t *testing.T) {
 	child := func(name string) *agent.Agent {
 		return build(t, agent.Config{Name: name, Model: scripted.New(replyWithUsage("I am " + name + "."))})
@@ -56,15 +56,15 @@ func TestFlow_SharesOneBudget(t *testing.T) {
 		"tool": {func() *agent.Agent { return agentThatCallsTool(t, mustBuildTool(t, child("a"))) }, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			step := stepAsking("?")
+			step := questionStep("?")
 			step.Budget = newLedger(c.calls)
-			_, _, err := observe(t.Context(), c.make(), agent.Invocation{Step: step})
+			_, _, err := runAndDescribe(t.Context(), c.make(), agent.Invocation{Step: step})
 			require.NoError(t, err)
 			require.Equal(t, c.calls, step.Budget.Used().ModelCalls)
 
 			for less := range c.calls {
 				step.Budget = newLedger(less)
-				_, _, err = observe(t.Context(), c.make(), agent.Invocation{Step: step})
+				_, _, err = runAndDescribe(t.Context(), c.make(), agent.Invocation{Step: step})
 				require.Equal(t, failure.PolicyBudget, failure.ModeOf(err), "%v", err)
 				require.LessOrEqual(t, step.Budget.Used().ModelCalls, less)
 			}

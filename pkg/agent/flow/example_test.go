@@ -24,7 +24,7 @@ func scriptedAgent(name string, texts []string, handlers ...hook.Handler) (*agen
 	return agent.New(agent.Config{Name: name, Model: scripted.New(script...), Handlers: handlers})
 }
 
-// printTurn runs an agent for one turn and prints what each agent said, with its branch.
+// printTurn runs an agent for one turn and prints each agent's text after its branch.
 func printTurn(a *agent.Agent, text string) {
 	step := execution.Step{Number: 1, History: []conversation.Message{conversation.User(text)}}
 	for e, err := range a.Run(context.Background(), agent.Invocation{Step: step}) {
@@ -41,7 +41,7 @@ func printTurn(a *agent.Agent, text string) {
 	}
 }
 
-// A writer, and then an editor.
+// A writer followed by an editor.
 func ExampleSequence() {
 	writer, err := scriptedAgent("writer", []string{"Oslo is a city in Norway."})
 	if err != nil {
@@ -63,7 +63,7 @@ func ExampleSequence() {
 	// Oslo is in Norway.
 }
 
-// A writer and a critic, until the critic approves.
+// A writer and a critic take turns until the critic approves.
 func ExampleRepeat() {
 	writer, err := scriptedAgent("writer", []string{"Oslo is a big city in Norway.", "Oslo is in Norway."})
 	if err != nil {
@@ -92,7 +92,7 @@ func ExampleRepeat() {
 	// Fine.
 }
 
-// Two agents at the same time, and one answer of both.
+// Two agents run at the same time, and the flow joins their answers.
 func ExampleParallel() {
 	weather, err := scriptedAgent("weather", []string{"Sunny."})
 	if err != nil {
@@ -120,7 +120,7 @@ func ExampleParallel() {
 	// Nothing new.
 }
 
-// A model calls another agent like any tool.
+// A model calls another agent like any other tool.
 func ExampleAsTool() {
 	geographer, err := scriptedAgent("geographer", []string{"Oslo is in Norway."})
 	if err != nil {

@@ -34,7 +34,7 @@ func build(t *testing.T, c agent.Config) *agent.Agent {
 	return a
 }
 
-// lookup returns a tool that finds things.
+// lookup returns a tool that finds a text for each query.
 func lookup(t *testing.T) tool.Tool {
 	t.Helper()
 	type in struct {
@@ -62,16 +62,16 @@ func lookupReply(queries ...string) scripted.Reply {
 	return r
 }
 
-// question returns a step in which the user asks something.
-func stepAsking(text string) execution.Step {
+// questionStep returns a step in which the user asks something.
+func questionStep(text string) execution.Step {
 	return execution.Step{Number: 2, History: []conversation.Message{conversation.User(text)}}
 }
 
 // resource is a tool that records when it is started and closed.
 type resource struct {
-	name string
-	log  *[]string
-	fail error
+	name     string
+	log      *[]string
+	startErr error
 }
 
 func (r *resource) Spec() llm.ToolSpec { return llm.ToolSpec{Name: r.name} }
@@ -82,7 +82,7 @@ func (r *resource) Call(context.Context, json.RawMessage) (tool.Result, error) {
 
 func (r *resource) Start(context.Context) error {
 	*r.log = append(*r.log, "start "+r.name)
-	return r.fail
+	return r.startErr
 }
 
 func (r *resource) Close() error {

@@ -77,20 +77,20 @@ func newFlow(
 	})
 }
 
-// childSequence holds children that run one after the other.
+// childSequence runs children one after the other and passes results on from each child to the next.
 type childSequence struct {
 	inv            agent.Invocation
 	yield          func(event.Event, error) bool
-	priorCount     int              // results of the steps before the flow
-	endsEscalation bool             // the flow does not pass an escalation on
-	lastResult     event.TurnResult // of the child before
+	priorCount     int              // number of results from steps before the flow
+	endsEscalation bool             // the flow consumes an escalation (Repeat) instead of passing it on
+	lastResult     event.TurnResult // of the previous child
 }
 
 func newChildSequence(inv agent.Invocation, yield func(event.Event, error) bool) *childSequence {
 	return &childSequence{inv: inv, yield: yield, priorCount: len(inv.Step.Prior)}
 }
 
-// run runs a child, and reports whether the next one may follow.
+// run runs a child and reports whether the next one may run.
 func (s *childSequence) run(ctx context.Context, child *agent.Agent) bool {
 	switch {
 	case ctx.Err() != nil:
@@ -109,17 +109,17 @@ func (s *childSequence) run(ctx context.Context, child *agent.Agent) bool {
 		}
 	}
 	s.addPrior(s.lastResult.Result)
-	return !isEnd(s.lastResult)
+	return !endsFlow(s.lastResult)
 }
 
-// addPrior hands a result to the children that follow. They get the last result of each agent.
+// addPrior adds a result to the results that later children get. It replaces an earlier result of the same agent.
 func (s *childSequence) addPrior(result execution.Result) {
 	before := s.inv.Step.Prior[:s.priorCount]
 	own := slices.DeleteFunc(slices.Clone(s.inv.Step.Prior[s.priorCount:]), func(r execution.Result) bool { return r.Agent == result.Agent })
 	s.inv.Step.Prior = slices.Concat(before, own, []execution.Result{result})
 }
 
-// isEnd reports whether the flow ends with the result of a child.
-func isEnd(done event.TurnResult) bool {
+// endsFlow reports whether the result of a child ends the flow: a question to the user, or a stop.
+func endsFlow(done event.TurnResult) bool {
 	return done.Result.InputRequired || done.Reason == event.Stopped && !done.Ended
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// sayingAgent returns an agent that replies with the texts in order, each for 10 tokens, and its model.
+// sayingAgent returns an agent and its model. The agent replies with the texts in order, each for 10 tokens.
 func sayingAgent(t *testing.T, name string, texts ...string) (*agent.Agent, *scripted.Model) {
 	t.Helper()
 	var script []scripted.Reply
@@ -34,7 +34,7 @@ func sayingAgent(t *testing.T, name string, texts ...string) (*agent.Agent, *scr
 	return build(t, agent.Config{Name: name, Model: model}), model
 }
 
-// mustBuildFlow returns a flow, which must be valid.
+// mustBuildFlow returns a flow and fails the test if its config is invalid.
 func mustBuildFlow(t *testing.T) func(*agent.Agent, error) *agent.Agent {
 	return func(a *agent.Agent, err error) *agent.Agent {
 		t.Helper()
@@ -43,8 +43,8 @@ func mustBuildFlow(t *testing.T) func(*agent.Agent, error) *agent.Agent {
 	}
 }
 
-// observe runs an agent and returns its events as "author branch kind", its result and its error.
-func observe(ctx context.Context, a *agent.Agent, inv agent.Invocation) (events []string, done event.TurnResult, err error) {
+// runAndDescribe runs an agent. It returns the events in the form "author branch kind", the result and the error.
+func runAndDescribe(ctx context.Context, a *agent.Agent, inv agent.Invocation) (events []string, done event.TurnResult, err error) {
 	for e, failed := range a.Run(ctx, inv) {
 		if failed != nil {
 			err = failed
@@ -70,7 +70,7 @@ func TestSequence_RunsEachChildOnceInOrder(t *testing.T) {
 	writer := build(t, agent.Config{Name: "writer", Model: model, Instructions: "Write about {finding}"})
 	team := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "team"}, finder, writer))
 
-	events, done, err := observe(t.Context(), team, agent.Invocation{Step: stepAsking("What is there?")})
+	events, done, err := runAndDescribe(t.Context(), team, agent.Invocation{Step: questionStep("What is there?")})
 	require.NoError(t, err)
 	require.Equal(t, []string{
 		"user user_input",
@@ -101,7 +101,7 @@ func TestSequence_StopsAtAnError(t *testing.T) {
 	second := build(t, agent.Config{Name: "second", Model: scripted.New(scripted.Reply{Usage: execution.Usage{InputTokens: 5}, Err: broken})})
 	third, never := sayingAgent(t, "third")
 	team := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "team"}, first, second, third))
-	events, done, err := observe(t.Context(), team, agent.Invocation{Step: stepAsking("hi")})
+	events, done, err := runAndDescribe(t.Context(), team, agent.Invocation{Step: questionStep("hi")})
 	require.ErrorIs(t, err, broken)
 	require.Empty(t, never.Requests())
 	require.Equal(t, event.Failed, done.Reason)
@@ -114,7 +114,7 @@ func TestSequence_ContinuesAfterAChildThatDegrades(t *testing.T) {
 	first := build(t, agent.Config{Name: "first", Model: scripted.New(), OnFailure: agent.Degrade})
 	second, _ := sayingAgent(t, "second", "Two.")
 	team := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
-	_, done, err := observe(t.Context(), team, agent.Invocation{Step: stepAsking("hi")})
+	_, done, err := runAndDescribe(t.Context(), team, agent.Invocation{Step: questionStep("hi")})
 	require.NoError(t, err)
 	require.Equal(t, "Two.", done.Result.Text)
 	require.InDelta(t, 0.0, *done.Result.Confidence, 0)
@@ -124,7 +124,7 @@ func TestSequence_EndsWithAQuestionToTheUser(t *testing.T) {
 	first := build(t, agent.Config{Name: "first", Model: scripted.New(scripted.Say("Which one?")), AsksUser: true})
 	second, never := sayingAgent(t, "second")
 	team := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
-	_, done, err := observe(t.Context(), team, agent.Invocation{Step: stepAsking("it")})
+	_, done, err := runAndDescribe(t.Context(), team, agent.Invocation{Step: questionStep("it")})
 	require.NoError(t, err)
 	require.Empty(t, never.Requests())
 	require.Equal(t, event.InputRequired, done.Reason)
@@ -136,9 +136,9 @@ func TestSequence_LetsItsLastChildChooseTheRoute(t *testing.T) {
 	first, before := sayingAgent(t, "first", "It is about money.")
 	second, model := sayingAgent(t, "second", "billing")
 	team := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
-	step := stepAsking("hi")
+	step := questionStep("hi")
 	step.Routes = []string{"billing", "support"}
-	_, done, err := observe(t.Context(), team, agent.Invocation{Step: step})
+	_, done, err := runAndDescribe(t.Context(), team, agent.Invocation{Step: step})
 	require.NoError(t, err)
 	require.Empty(t, before.Requests()[0].Choices)
 	require.Equal(t, step.Routes, model.Requests()[0].Choices)
@@ -146,7 +146,7 @@ func TestSequence_LetsItsLastChildChooseTheRoute(t *testing.T) {
 	require.Empty(t, done.Result.Text)
 }
 
-// A handler that ends a turn ends one agent; a stop stops all agents of the flow.
+// Turn.End in a handler ends one agent. Turn.Stop stops all agents of the flow.
 func TestSequence_EndEndsOneAgentAndStopEndsAll(t *testing.T) {
 	ends := hook.BeforeAgent(func(_ context.Context, turn *hook.Turn) (string, error) { turn.End(); return "", nil })
 	endsLater := hook.AfterLLM(func(_ context.Context, reply *hook.LLMReply) error { reply.End(); return nil })
@@ -167,7 +167,7 @@ func TestSequence_EndEndsOneAgentAndStopEndsAll(t *testing.T) {
 			team := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "team", Handlers: []hook.Handler{
 				hook.OnComplete(func(context.Context, *hook.Completion) error { completed++; return nil }),
 			}}, first, second))
-			_, done, err := observe(t.Context(), team, agent.Invocation{Step: stepAsking("hi")})
+			_, done, err := runAndDescribe(t.Context(), team, agent.Invocation{Step: questionStep("hi")})
 			require.NoError(t, err)
 			require.Equal(t, tc.reason, done.Reason)
 			require.False(t, done.Ended, "the flow was not")
@@ -185,7 +185,7 @@ func TestSequence_IsStoppedFromOutside(t *testing.T) {
 	}})
 	second, never := sayingAgent(t, "second")
 	team := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
-	_, done, err := observe(t.Context(), team, agent.Invocation{Step: stepAsking("hi"), Stop: stop})
+	_, done, err := runAndDescribe(t.Context(), team, agent.Invocation{Step: questionStep("hi"), Stop: stop})
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, done.Reason)
 	require.Equal(t, "The turn was stopped.", done.Result.Text)
@@ -199,7 +199,7 @@ func TestSequence_EndsWithItsContext(t *testing.T) {
 	}})
 	second, never := sayingAgent(t, "second")
 	team := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
-	_, done, err := observe(ctx, team, agent.Invocation{Step: stepAsking("hi")})
+	_, done, err := runAndDescribe(ctx, team, agent.Invocation{Step: questionStep("hi")})
 	require.True(t, failure.Is(err, failure.UserCancelled), "%v", err)
 	require.Equal(t, event.Interrupted, done.Reason)
 	require.Empty(t, never.Requests())
@@ -211,7 +211,7 @@ func TestSequence_EndsWhenTheReaderStops(t *testing.T) {
 	second, never := sayingAgent(t, "second")
 	team := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "team"}, first, second))
 	broken := errors.New("the stream is gone")
-	_, _, err := execute(t.Context(), team, stepAsking("hi"), func(e event.Event) error {
+	_, _, err := execute(t.Context(), team, questionStep("hi"), func(e event.Event) error {
 		if e.Kind() == "llm_call" {
 			return broken
 		}
@@ -226,7 +226,7 @@ func TestRepeat_EndsOnCount(t *testing.T) {
 	writer, model := sayingAgent(t, "writer", "Draft 1.", "Draft 2.", "Draft 3.")
 	critic, _ := sayingAgent(t, "critic", "Shorter.", "Still shorter.", "Fine.")
 	team := mustBuildFlow(t)(flow.Repeat(agent.Config{Name: "team"}, 3, writer, critic))
-	_, done, err := observe(t.Context(), team, agent.Invocation{Step: stepAsking("Write.")})
+	_, done, err := runAndDescribe(t.Context(), team, agent.Invocation{Step: questionStep("Write.")})
 	require.NoError(t, err)
 	require.Equal(t, "Fine.", done.Result.Text)
 	require.Equal(t, event.Natural, done.Reason)
@@ -272,11 +272,11 @@ func TestRepeat_EndsWhenAChildEscalates(t *testing.T) {
 			writer, model := sayingAgent(t, "writer", "Draft 1.", "Draft 2.")
 			critic.Name = "critic"
 			after, never := sayingAgent(t, "after", "Next.")
-			// A sequence passes the escalation on, and still runs to its end.
+			// A sequence passes on an escalation of a child and still runs its other children.
 			inner := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "inner"}, build(t, critic)))
 			rounds := mustBuildFlow(t)(flow.Repeat(agent.Config{Name: "rounds"}, 0, writer, inner, after))
 			outer := mustBuildFlow(t)(flow.Repeat(agent.Config{Name: "outer"}, 1, rounds))
-			_, done, err := observe(t.Context(), outer, agent.Invocation{Step: stepAsking("Write.")})
+			_, done, err := runAndDescribe(t.Context(), outer, agent.Invocation{Step: questionStep("Write.")})
 			require.NoError(t, err)
 			require.Equal(t, "Fine.", done.Result.Text)
 			require.False(t, done.Escalate, "Repeat handled it")
@@ -298,13 +298,12 @@ func TestRepeat_WithoutALimitEndsWithItsContext(t *testing.T) {
 		}
 	}})
 	team := mustBuildFlow(t)(flow.Repeat(agent.Config{Name: "team"}, 0, child))
-	_, _, err := observe(ctx, team, agent.Invocation{Step: stepAsking("hi")})
+	_, _, err := runAndDescribe(ctx, team, agent.Invocation{Step: questionStep("hi")})
 	require.True(t, failure.Is(err, failure.UserCancelled), "%v", err)
 	require.Equal(t, 100, rounds)
 }
 
-// An author's own function runs other agents as a flow does.
-//
+// An author's own Run function can run other agents as a flow does.
 // Req: AD-9, AD-16
 func TestRun_FunctionRunsAgents(t *testing.T) {
 	plan, _ := sayingAgent(t, "plan", "big")
@@ -329,7 +328,7 @@ func TestRun_FunctionRunsAgents(t *testing.T) {
 			}
 		}
 	}})
-	events, done, err := observe(t.Context(), chooser, agent.Invocation{Step: stepAsking("hi")})
+	events, done, err := runAndDescribe(t.Context(), chooser, agent.Invocation{Step: questionStep("hi")})
 	require.NoError(t, err)
 	require.Equal(t, []string{
 		"user user_input", "plan chooser.plan text_delta", "plan chooser.plan llm_call",
@@ -357,14 +356,14 @@ func TestFlow_ReportsAnInvalidConfig(t *testing.T) {
 	}
 }
 
-// notes is a list of lines that several goroutines write.
-type notes struct {
+// lineLog collects lines from several goroutines.
+type lineLog struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (n *notes) add(format string, args ...any) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.lines = append(n.lines, fmt.Sprintf(format, args...))
+func (l *lineLog) add(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, fmt.Sprintf(format, args...))
 }

@@ -26,11 +26,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// journal is the journal of a step over all of its attempts. What is recorded is durable at once.
+// journal is an in-memory journal of one step that all of its attempts share. Each record is durable at once.
 type journal struct {
-	mu      sync.Mutex
-	entries map[string]execution.Entry
-	clashes []string
+	mu        sync.Mutex
+	entries   map[string]execution.Entry
+	conflicts []string
 }
 
 func (j *journal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
@@ -45,14 +45,14 @@ func (j *journal) Record(e execution.Entry) {
 	defer j.mu.Unlock()
 	at := fmt.Sprint(e.Number, e.Phase)
 	if before, ok := j.entries[at]; ok && gocmp.Diff(before, e) != "" {
-		j.clashes = append(j.clashes, gocmp.Diff(before, e))
+		j.conflicts = append(j.conflicts, gocmp.Diff(before, e))
 	}
 	j.entries[at] = e
 }
 
 func (j *journal) Sync(context.Context) error { return nil }
 
-// replies returns how many model calls the journal has.
+// replies returns how many model calls the journal holds.
 func (j *journal) replies() (n int) {
 	for _, e := range j.entries {
 		if e.Tool == "" {
@@ -62,19 +62,19 @@ func (j *journal) replies() (n int) {
 	return n
 }
 
-// callCounts counts the calls of models and tools in all attempts.
+// callCounts counts the model calls and tool calls of all attempts.
 type callCounts struct {
-	mu    sync.Mutex
-	asked int            // models
-	did   map[string]int // tool calls by effect, argument and idempotency key
-	hooks []hook.Handler // of all agents that have tools
+	mu         sync.Mutex
+	modelCalls int            // models
+	toolCalls  map[string]int // tool calls by effect, argument and idempotency key
+	handlers   []hook.Handler // of all agents that have tools
 }
 
-// callingModel is a model that makes its calls in its first round, and then repeats the results, so that its text depends
-// on them.
+// callingModel is a model that makes its tool calls in the first round. Then it repeats their results, so that its
+// text depends on them.
 type callingModel struct {
-	world *callCounts
-	calls []conversation.ToolCall
+	counts *callCounts
+	calls  []conversation.ToolCall
 }
 
 func (callingModel) Name() string { return "test/brain" }
@@ -87,9 +87,9 @@ func (c callingModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm
 				read = append(read, m.Text)
 			}
 		}
-		c.world.mu.Lock()
-		c.world.asked++
-		c.world.mu.Unlock()
+		c.counts.mu.Lock()
+		c.counts.modelCalls++
+		c.counts.mu.Unlock()
 		if len(read) == 0 && len(c.calls) > 0 {
 			yield(llm.Delta{Text: "Let me see.", ToolCalls: c.calls, Usage: execution.Usage{OutputTokens: 1}}, nil)
 			return
@@ -98,7 +98,7 @@ func (c callingModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm
 	}
 }
 
-// recordingTool returns a tool that records its call in the world and in the state.
+// recordingTool returns a tool that counts its call and records it in the session's state.
 func (c *callCounts) recordingTool(t *testing.T, effect execution.Effect) tool.Tool {
 	t.Helper()
 	type in struct {
@@ -107,14 +107,14 @@ func (c *callCounts) recordingTool(t *testing.T, effect execution.Effect) tool.T
 	one, err := tool.Func(string(effect), "A tool of the test.", func(ctx context.Context, in in) (string, error) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.did[string(effect)+" "+in.What+" "+tool.IdempotencyKey(ctx)]++
+		c.toolCalls[string(effect)+" "+in.What+" "+tool.IdempotencyKey(ctx)]++
 		return "did " + in.What, hook.InTool(ctx).Memory().Set("did "+in.What, true)
 	})
 	require.NoError(t, err)
-	return tool.With(effect, one)
+	return tool.WithEffect(effect, one)
 }
 
-func call(name, argument, value string) conversation.ToolCall {
+func newToolCall(name, argument, value string) conversation.ToolCall {
 	return conversation.ToolCall{ID: name + value, Name: name, Arguments: fmt.Sprintf(`{%q: %q}`, argument, value)}
 }
 
@@ -122,25 +122,25 @@ func call(name, argument, value string) conversation.ToolCall {
 func (c *callCounts) workerAgent(t *testing.T, name string) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{
-		Name: name, Handlers: c.hooks,
+		Name: name, Handlers: c.handlers,
 		Tools: []tool.Tool{c.recordingTool(t, execution.Read), c.recordingTool(t, execution.Idempotent)},
-		Model: callingModel{c, []conversation.ToolCall{call("read", "what", name+" r"), call("idempotent", "what", name+" i")}},
+		Model: callingModel{c, []conversation.ToolCall{newToolCall("read", "what", name+" r"), newToolCall("idempotent", "what", name+" i")}},
 	})
 }
 
-// bossAgent returns an agent that asks two agents in parallel, and then one that is a sequence.
+// bossAgent returns an agent that calls two agents in parallel, and then an agent that is a sequence.
 func (c *callCounts) bossAgent(t *testing.T) *agent.Agent {
 	t.Helper()
 	var tools []tool.Tool
-	calls := []conversation.ToolCall{call("idempotent", "what", "boss i")}
+	calls := []conversation.ToolCall{newToolCall("idempotent", "what", "boss i")}
 	pair := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "pair"}, c.workerAgent(t, "one"), c.workerAgent(t, "two")))
 	for _, a := range []*agent.Agent{c.workerAgent(t, "aide"), pair} {
 		inner, err := flow.AsTool(a, flow.AsToolConfig{})
 		require.NoError(t, err)
-		tools, calls = append(tools, inner), append(calls, call(a.Name(), "request", "help"))
+		tools, calls = append(tools, inner), append(calls, newToolCall(a.Name(), "request", "help"))
 	}
 	return build(t, agent.Config{
-		Name: "boss", Handlers: c.hooks, Parallel: true, Tools: append(tools, c.recordingTool(t, execution.Idempotent)), Model: callingModel{c, calls},
+		Name: "boss", Handlers: c.handlers, Parallel: true, Tools: append(tools, c.recordingTool(t, execution.Idempotent)), Model: callingModel{c, calls},
 	})
 }
 
@@ -157,17 +157,17 @@ func (c *callCounts) repeatingFlow(t *testing.T) *agent.Agent {
 		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.did["count "+tool.IdempotencyKey(ctx)]++
+		c.toolCalls["count "+tool.IdempotencyKey(ctx)]++
 		return fmt.Sprint(n), in.Memory().Set("temp:rounds", n)
 	})
 	require.NoError(t, err)
-	return build(t, agent.Config{Name: "counting", Handlers: c.hooks, Tools: []tool.Tool{tool.With(execution.Idempotent, count)}, Model: callingModel{
+	return build(t, agent.Config{Name: "counting", Handlers: c.handlers, Tools: []tool.Tool{tool.WithEffect(execution.Idempotent, count)}, Model: callingModel{
 		c,
 		[]conversation.ToolCall{{Name: "count"}},
 	}})
 }
 
-// flowOfEveryKind returns a flow of every kind: agents in sequence, in parallel, in rounds, and as tools.
+// flowOfEveryKind returns a flow that combines all kinds: sequence, parallel, repeat, and agents as tools.
 func (c *callCounts) flowOfEveryKind(t *testing.T) *agent.Agent {
 	t.Helper()
 	inner := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "inner"}, c.workerAgent(t, "c"), c.workerAgent(t, "d")))
@@ -178,25 +178,24 @@ func (c *callCounts) flowOfEveryKind(t *testing.T) *agent.Agent {
 }
 
 func (c *callCounts) invocation(j *journal) agent.Invocation {
-	step := stepAsking("Do it.")
+	step := questionStep("Do it.")
 	step.TurnID, step.Journal, step.Attempt = "turn-1", j, 1
 	return agent.Invocation{Step: step}
 }
 
-// A turn that continues a failed turn calls its tools under the keys of the failed turn.
-//
+// A turn that resumes a failed turn calls its tools with the idempotency keys of the failed turn.
 // Req: OC-27
 func TestFlow_ResumeUsesTheKeysOfTheFailedTurn(t *testing.T) {
-	w := &callCounts{did: map[string]int{}}
-	_, _, err := observe(t.Context(), w.flowOfEveryKind(t), w.invocation(&journal{entries: map[string]execution.Entry{}}))
+	w := &callCounts{toolCalls: map[string]int{}}
+	_, _, err := runAndDescribe(t.Context(), w.flowOfEveryKind(t), w.invocation(&journal{entries: map[string]execution.Entry{}}))
 	require.NoError(t, err)
-	before := slices.Sorted(maps.Keys(w.did))
-	w.did = map[string]int{}
+	before := slices.Sorted(maps.Keys(w.toolCalls))
+	w.toolCalls = map[string]int{}
 	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
 	inv.Step.TurnID, inv.Step.Origin = "turn-2", "turn-1"
-	_, _, err = observe(t.Context(), w.flowOfEveryKind(t), inv)
+	_, _, err = runAndDescribe(t.Context(), w.flowOfEveryKind(t), inv)
 	require.NoError(t, err)
-	require.Equal(t, before, slices.Sorted(maps.Keys(w.did)))
+	require.Equal(t, before, slices.Sorted(maps.Keys(w.toolCalls)))
 }
 
 // Wherever the worker is lost, the next attempt has the same result. It repeats no finished model call or tool
@@ -205,15 +204,15 @@ func TestFlow_ResumeUsesTheKeysOfTheFailedTurn(t *testing.T) {
 // Req: AD-28, AD-29
 func TestFlow_ContinuesAfterALostWorker(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	w := &callCounts{did: map[string]int{}}
+	w := &callCounts{toolCalls: map[string]int{}}
 	flow := w.flowOfEveryKind(t)
 	j := &journal{entries: map[string]execution.Entry{}}
-	_, want, err := observe(t.Context(), flow, w.invocation(j))
+	_, want, err := runAndDescribe(t.Context(), flow, w.invocation(j))
 	require.NoError(t, err)
-	require.Empty(t, j.clashes)
+	require.Empty(t, j.conflicts)
 	partial, _ := memory.PartialMessage(slices.Collect(maps.Values(j.entries)))
 	require.Equal(t, 1, strings.Count(partial.Text, "read [did aide"), "the text of a tool agent is only in the reply of its parent")
-	total, calls := w.asked, slices.Sorted(maps.Keys(w.did))
+	total, calls := w.modelCalls, slices.Sorted(maps.Keys(w.toolCalls))
 	require.Equal(t, 26, total)
 	require.Len(t, calls, 2*10+1+2)
 	require.Len(t, want.State, 2*7+2, "agents that are tools leave no state")
@@ -221,7 +220,7 @@ func TestFlow_ContinuesAfterALostWorker(t *testing.T) {
 
 	after := 0
 	for ; ; after++ {
-		w.did = map[string]int{}
+		w.toolCalls = map[string]int{}
 		j = &journal{entries: map[string]execution.Entry{}}
 		lost, left := false, after
 		for _, err := range flow.Run(t.Context(), w.invocation(j)) {
@@ -234,14 +233,14 @@ func TestFlow_ContinuesAfterALostWorker(t *testing.T) {
 		if !lost {
 			break
 		}
-		replayed, asked := j.replies(), w.asked
+		replayed, asked := j.replies(), w.modelCalls
 		inv := w.invocation(j)
 		inv.Step.Attempt = 2
-		_, got, err := observe(t.Context(), flow, inv)
+		_, got, err := runAndDescribe(t.Context(), flow, inv)
 		require.NoError(t, err, "lost after %d events", after)
-		require.Empty(t, j.clashes, "lost after %d events", after)
-		require.Equal(t, total-replayed, w.asked-asked, "lost after %d events: repeated model calls", after)
-		require.Equal(t, calls, slices.Sorted(maps.Keys(w.did)), "lost after %d events: every call and its key", after)
+		require.Empty(t, j.conflicts, "lost after %d events", after)
+		require.Equal(t, total-replayed, w.modelCalls-asked, "lost after %d events: repeated model calls", after)
+		require.Equal(t, calls, slices.Sorted(maps.Keys(w.toolCalls)), "lost after %d events: every call and its key", after)
 		got.Duration = want.Duration
 		require.Empty(t, gocmp.Diff(want, got), "lost after %d events", after)
 	}
@@ -250,7 +249,7 @@ func TestFlow_ContinuesAfterALostWorker(t *testing.T) {
 
 // A tool's changes of state are applied when its result comes from the journal.
 func TestAgent_NewAttemptKeepsChangesOfState(t *testing.T) {
-	w := &callCounts{did: map[string]int{}}
+	w := &callCounts{toolCalls: map[string]int{}}
 	j := &journal{entries: map[string]execution.Entry{}}
 	for e, err := range w.workerAgent(t, "a").Run(t.Context(), w.invocation(j)) {
 		require.NoError(t, err)
@@ -258,28 +257,28 @@ func TestAgent_NewAttemptKeepsChangesOfState(t *testing.T) {
 			break
 		}
 	}
-	_, done, err := observe(t.Context(), w.workerAgent(t, "a"), w.invocation(j))
+	_, done, err := runAndDescribe(t.Context(), w.workerAgent(t, "a"), w.invocation(j))
 	require.NoError(t, err)
-	require.Len(t, w.did, 2)
+	require.Len(t, w.toolCalls, 2)
 	require.Equal(t, []string{"did a i", "did a r"}, slices.Sorted(maps.Keys(done.State)))
 }
 
-// A tool that may run at most once runs once, also in a flow.
+// An at-most-once tool runs only once, also inside a flow.
 func TestFlow_RunsAnAtMostOnceToolOnce(t *testing.T) {
 	for after := 0; ; after++ {
-		w := &callCounts{did: map[string]int{}}
+		w := &callCounts{toolCalls: map[string]int{}}
 		j := &journal{entries: map[string]execution.Entry{}}
 		once := func(name string) *agent.Agent {
 			return build(t, agent.Config{Name: name, Tools: []tool.Tool{w.recordingTool(t, execution.AtMostOnce)}, Model: callingModel{
 				w,
-				[]conversation.ToolCall{call("at_most_once", "what", name)},
+				[]conversation.ToolCall{newToolCall("at_most_once", "what", name)},
 			}})
 		}
 		team := func() *agent.Agent {
 			aide, err := flow.AsTool(once("aide"), flow.AsToolConfig{})
 			require.NoError(t, err)
 			require.Equal(t, execution.AtMostOnce, tool.EffectOf(aide))
-			boss := build(t, agent.Config{Name: "boss", Tools: []tool.Tool{aide}, Model: callingModel{w, []conversation.ToolCall{call("aide", "request",
+			boss := build(t, agent.Config{Name: "boss", Tools: []tool.Tool{aide}, Model: callingModel{w, []conversation.ToolCall{newToolCall("aide", "request",
 				"help")}}})
 			return mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "all"}, once("a"), boss, once("b")))
 		}
@@ -291,27 +290,27 @@ func TestFlow_RunsAnAtMostOnceToolOnce(t *testing.T) {
 			}
 			left--
 		}
-		_, _, err := observe(t.Context(), team(), w.invocation(j))
+		_, _, err := runAndDescribe(t.Context(), team(), w.invocation(j))
 		require.NoError(t, err)
-		for did, times := range w.did {
+		for did, times := range w.toolCalls {
 			require.Equal(t, 1, times, did)
 		}
 		if !lost {
-			require.Len(t, w.did, 3)
+			require.Len(t, w.toolCalls, 3)
 			return
 		}
 	}
 }
 
-// However agents are composed, no two calls have the same number, and the numbers do not depend on timing.
-func TestFlow_NumbersAreTheSameInEveryRun(t *testing.T) {
+// Call numbers are unique in every composition of agents, and do not depend on timing.
+func TestFlow_CallNumbersAreTheSameInEveryRun(t *testing.T) {
 	var before []string
 	for range 5 {
-		w := &callCounts{did: map[string]int{}}
+		w := &callCounts{toolCalls: map[string]int{}}
 		j := &journal{entries: map[string]execution.Entry{}}
-		_, _, err := observe(t.Context(), w.flowOfEveryKind(t), w.invocation(j))
+		_, _, err := runAndDescribe(t.Context(), w.flowOfEveryKind(t), w.invocation(j))
 		require.NoError(t, err)
-		require.Empty(t, j.clashes)
+		require.Empty(t, j.conflicts)
 		var now []string
 		for _, e := range slices.SortedFunc(maps.Values(j.entries), func(a, b execution.Entry) int { return cmp.Compare(a.Number, b.Number) }) {
 			now = append(now, fmt.Sprint(e.Number, e.Phase, e.Tool, e.Digest, e.Reply.Author, e.Reply.Text))
@@ -324,11 +323,11 @@ func TestFlow_NumbersAreTheSameInEveryRun(t *testing.T) {
 	}
 }
 
-// An event of a child has its branch in the flow.
+// Each event of a child has the child's branch in the flow.
 func TestFlow_BranchesNest(t *testing.T) {
-	w := &callCounts{did: map[string]int{}}
+	w := &callCounts{toolCalls: map[string]int{}}
 	branches := map[string]bool{}
-	for e, err := range w.flowOfEveryKind(t).Run(t.Context(), agent.Invocation{Step: stepAsking("Do it.")}) {
+	for e, err := range w.flowOfEveryKind(t).Run(t.Context(), agent.Invocation{Step: questionStep("Do it.")}) {
 		require.NoError(t, err)
 		if e.Kind() != (event.UserInput{}).Kind() {
 			branches[e.Author+" "+e.Branch] = true

@@ -14,8 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// If parallel agents end differently, a failure takes precedence, then a question to the user, then an answer,
-// whichever came first.
+// If parallel agents end differently, a failure takes precedence over a question to the user, and a question over
+// an answer. The order in which they end does not matter.
 func TestParallel_FailureWinsOverQuestionAndAnswer(t *testing.T) {
 	children := map[string]func() *agent.Agent{
 		"answers": func() *agent.Agent {
@@ -46,7 +46,7 @@ func TestParallel_FailureWinsOverQuestionAndAnswer(t *testing.T) {
 			beside = append(beside, children[name]())
 		}
 		team := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "team"}, beside...))
-		_, done, err := observe(t.Context(), team, agent.Invocation{Step: stepAsking("Where is it?")})
+		_, done, err := runAndDescribe(t.Context(), team, agent.Invocation{Step: questionStep("Where is it?")})
 		require.Equal(t, tc.reason, done.Reason, "%v: %v", tc.names, err)
 		require.Equal(t, tc.reason == event.Failed, err != nil, "%v", tc.names)
 		require.Equal(t, tc.reason == event.InputRequired, done.Result.InputRequired, "%v", tc.names)

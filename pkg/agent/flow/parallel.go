@@ -26,28 +26,28 @@ import (
 func Parallel(c agent.Config, children ...*agent.Agent) (*agent.Agent, error) {
 	return newFlow(c, children, func(ctx context.Context, inv agent.Invocation, yield func(event.Event, error) bool) {
 		p := &parallelRun{
-			inv: inv, scope: scope.RunFrom(ctx).Scope, children: children, yield: yield, messages: make(chan childEvent),
-			unread: make(chan struct{}),
+			inv: inv, scope: scope.RunFromContext(ctx).Scope, children: children, yield: yield, events: make(chan childEvent),
+			readerStopped: make(chan struct{}),
 		}
 		p.run(ctx)
 	})
 }
 
-// errUnread says that the reader of the events has stopped.
-var errUnread = errors.New("the reader of the events has stopped")
+// errReaderStopped reports that the reader of the events has stopped.
+var errReaderStopped = errors.New("the reader of the events has stopped")
 
-// parallelRun holds children that run concurrently.
+// parallelRun runs children concurrently and merges their events.
 type parallelRun struct {
 	inv      agent.Invocation
 	scope    scope.Scope // each child runs in a fork of it
 	children []*agent.Agent
 	yield    func(event.Event, error) bool
 
-	messages chan childEvent
-	unread   chan struct{} // closed when the reader has stopped
+	events        chan childEvent
+	readerStopped chan struct{} // closed when the reader has stopped
 }
 
-// childEvent is an event of a child, or its error. The child waits until the event was taken.
+// childEvent is an event or an error of a child. The child waits until the event was taken.
 type childEvent struct {
 	child int
 	event event.Event
@@ -55,7 +55,7 @@ type childEvent struct {
 	taken chan<- struct{}
 }
 
-// run runs all children. It returns when the last one has ended, also when the reader panics.
+// run runs all children. It returns after the last one has ended, even if the reader panics.
 func (p *parallelRun) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	signal := p.inv.Stop
@@ -67,8 +67,8 @@ func (p *parallelRun) run(ctx context.Context) {
 	var working, closing sync.WaitGroup
 	defer func() {
 		cancel()
-		close(p.unread)
-		for range p.messages { // the remaining ones have no reader
+		close(p.readerStopped)
+		for range p.events { // the remaining ones have no reader
 		}
 		closing.Wait()
 	}()
@@ -79,12 +79,12 @@ func (p *parallelRun) run(ctx context.Context) {
 	inv := p.inv
 	inv.Stop, inv.Step.Routes, inv.Step.Plan = stop, nil, nil
 	for i, branch := range branches {
-		working.Go(func() { p.runChild(scope.Place(ctx, branch), i, inv) })
+		working.Go(func() { p.runChild(scope.ContextWithScope(ctx, branch), i, inv) })
 	}
-	closing.Go(func() { working.Wait(); close(p.messages) })
+	closing.Go(func() { working.Wait(); close(p.events) })
 
 	results, err := p.emitEvents(cancel, stopAll)
-	if errors.Is(err, errUnread) {
+	if errors.Is(err, errReaderStopped) {
 		return
 	}
 	p.scope.JoinCalls(branches)
@@ -103,18 +103,18 @@ func (p *parallelRun) run(ctx context.Context) {
 	p.emitAnswer(results)
 }
 
-// runChild sends the events of a child.
+// runChild runs one child and sends its events to the reader.
 func (p *parallelRun) runChild(ctx context.Context, child int, inv agent.Invocation) {
 	taken := make(chan struct{})
 	for e, err := range p.children[child].Run(ctx, inv) {
 		select {
-		case p.messages <- childEvent{child, e, err, taken}:
-		case <-p.unread:
+		case p.events <- childEvent{child, e, err, taken}:
+		case <-p.readerStopped:
 			return
 		}
 		select {
 		case <-taken:
-		case <-p.unread:
+		case <-p.readerStopped:
 			return
 		}
 	}
@@ -125,7 +125,7 @@ func (p *parallelRun) runChild(ctx context.Context, child int, inv agent.Invocat
 func (p *parallelRun) emitEvents(cancel, stopAll func()) ([]event.TurnResult, error) {
 	results := make([]event.TurnResult, len(p.children))
 	var failed error
-	for m := range p.messages {
+	for m := range p.events {
 		done, ended := m.event.Payload.(event.TurnResult)
 		if m.err != nil && failed == nil {
 			failed = m.err
@@ -137,14 +137,14 @@ func (p *parallelRun) emitEvents(cancel, stopAll func()) ([]event.TurnResult, er
 				stopAll()
 			}
 		} else if failed == nil && !p.yield(m.event, nil) {
-			return nil, errUnread
+			return nil, errReaderStopped
 		}
 		m.taken <- struct{}{}
 	}
 	return results, failed
 }
 
-// emitAnswer emits one answer of all children.
+// emitAnswer emits one answer that joins the answers of all children.
 func (p *parallelRun) emitAnswer(results []event.TurnResult) {
 	var texts []string
 	var waiting []execution.Pending

@@ -21,7 +21,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 )
 
-// rememberingAgent returns an agent that waits for a gate, sets keys of state, and repeats the state that it saw before.
+// rememberingAgent returns an agent that waits for a gate and then sets keys of the state. It answers with the
+// state that it read before.
 func rememberingAgent(t *testing.T, name string, gate <-chan struct{}, set map[string]string) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{Name: name, Model: scripted.New(scripted.Reply{Deltas: []string{name + " says."}, Wait: gate}), Handlers: []hook.Handler{
@@ -57,7 +58,7 @@ func TestParallel_RunsEachChildInABranchOfItsOwn(t *testing.T) {
 	close(gates[1]) // the second child ends first
 	var order, branches []string
 	var prior string
-	done, err := team.Execute(t.Context(), agent.Invocation{Step: stepAsking("hi")}, func(e event.Event) error {
+	done, err := team.Execute(t.Context(), agent.Invocation{Step: questionStep("hi")}, func(e event.Event) error {
 		if e.Author == "right" && e.Kind() == "message" {
 			close(gates[0])
 		}
@@ -87,7 +88,7 @@ func TestParallel_AnswersWithTheTextOfEachChild(t *testing.T) {
 	}})
 	right, _ := sayingAgent(t, "right", "Two.")
 	both := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "both"}, left, middle, right))
-	_, done, err := observe(t.Context(), both, agent.Invocation{Step: stepAsking("hi")})
+	_, done, err := runAndDescribe(t.Context(), both, agent.Invocation{Step: questionStep("hi")})
 	require.NoError(t, err)
 	require.Equal(t, "left:\nOne.\n\nright:\nTwo.", done.Result.Text)
 	require.Equal(t, event.Natural, done.Reason)
@@ -95,7 +96,7 @@ func TestParallel_AnswersWithTheTextOfEachChild(t *testing.T) {
 }
 
 // yieldingAgent returns an agent whose function emits numbered thoughts, and records when each was taken.
-func yieldingAgent(t *testing.T, name string, many int, seen *notes) *agent.Agent {
+func yieldingAgent(t *testing.T, name string, many int, seen *lineLog) *agent.Agent {
 	t.Helper()
 	return build(t, agent.Config{Name: name, Run: func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
@@ -113,10 +114,10 @@ func yieldingAgent(t *testing.T, name string, many int, seen *notes) *agent.Agen
 
 // Req: AD-28
 func TestParallel_ChildWaitsUntilItsEventIsTaken(t *testing.T) {
-	var seen notes
+	var seen lineLog
 	both := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "both"}, yieldingAgent(t, "left", 20, &seen), yieldingAgent(t, "right", 20, &seen)))
 	next := map[string]int{}
-	_, err := both.Execute(t.Context(), agent.Invocation{Step: stepAsking("hi")}, func(e event.Event) error {
+	_, err := both.Execute(t.Context(), agent.Invocation{Step: questionStep("hi")}, func(e event.Event) error {
 		if p, ok := e.Payload.(event.Thinking); ok {
 			seen.mu.Lock()
 			defer seen.mu.Unlock()
@@ -156,7 +157,7 @@ func TestParallel_EndsAllWhenOneFailsOrTheReaderStops(t *testing.T) {
 			config.Name = "bad"
 			both := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right"), build(t, config)))
 			rounds := 0
-			done, err := both.Execute(t.Context(), agent.Invocation{Step: stepAsking("hi")}, func(e event.Event) error {
+			done, err := both.Execute(t.Context(), agent.Invocation{Step: questionStep("hi")}, func(e event.Event) error {
 				if e.Kind() == "tool_execution" {
 					if rounds++; rounds == 2 {
 						close(started)
@@ -172,7 +173,7 @@ func TestParallel_EndsAllWhenOneFailsOrTheReaderStops(t *testing.T) {
 
 	t.Run("the reader stops", func(t *testing.T) {
 		both := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right")))
-		for e, err := range both.Run(t.Context(), agent.Invocation{Step: stepAsking("hi")}) {
+		for e, err := range both.Run(t.Context(), agent.Invocation{Step: questionStep("hi")}) {
 			require.NoError(t, err)
 			if e.Kind() == "text_delta" {
 				break
@@ -182,7 +183,7 @@ func TestParallel_EndsAllWhenOneFailsOrTheReaderStops(t *testing.T) {
 	t.Run("the reader panics", func(t *testing.T) {
 		both := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right")))
 		require.PanicsWithValue(t, "mine", func() {
-			for e, err := range both.Run(t.Context(), agent.Invocation{Step: stepAsking("hi")}) {
+			for e, err := range both.Run(t.Context(), agent.Invocation{Step: questionStep("hi")}) {
 				if err == nil && e.Kind() == "text_delta" {
 					panic("mine")
 				}
@@ -192,7 +193,7 @@ func TestParallel_EndsAllWhenOneFailsOrTheReaderStops(t *testing.T) {
 	t.Run("its context ends", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		both := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "both"}, waits("left"), waits("right")))
-		_, err := both.Execute(ctx, agent.Invocation{Step: stepAsking("hi")}, func(e event.Event) error {
+		_, err := both.Execute(ctx, agent.Invocation{Step: questionStep("hi")}, func(e event.Event) error {
 			if e.Kind() == "text_delta" {
 				cancel()
 			}
@@ -209,7 +210,7 @@ func TestParallel_StopsAllWhenOneIsStopped(t *testing.T) {
 	}})
 	right := build(t, agent.Config{Name: "right", Model: scripted.New(scripted.Reply{Wait: make(chan struct{})})})
 	both := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "both"}, left, right))
-	_, done, err := observe(t.Context(), both, agent.Invocation{Step: stepAsking("hi")})
+	_, done, err := runAndDescribe(t.Context(), both, agent.Invocation{Step: questionStep("hi")})
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, done.Reason)
 	require.Equal(t, "left:\nThe turn was stopped: enough\n\nright:\nThe turn was stopped.", done.Result.Text)
@@ -221,19 +222,19 @@ func TestParallel_PassesOnTheQuestionOfAChild(t *testing.T) {
 	both := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "both"}, left, right))
 	after, never := sayingAgent(t, "after")
 	team := mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "team"}, both, after))
-	_, done, err := observe(t.Context(), team, agent.Invocation{Step: stepAsking("it")})
+	_, done, err := runAndDescribe(t.Context(), team, agent.Invocation{Step: questionStep("it")})
 	require.NoError(t, err)
 	require.True(t, done.Result.InputRequired)
 	require.True(t, strings.HasPrefix(done.Result.Text, "left:\nWhich one?"), done.Result.Text)
 	require.Empty(t, never.Requests())
 }
 
-// Events are numbered within the invocation, whichever child emits them.
-func TestParallel_EveryEventHasANumberOfItsOwn(t *testing.T) {
-	var seen notes
+// Event numbers are unique within the invocation, whichever child emits the event.
+func TestParallel_EventNumbersAreUnique(t *testing.T) {
+	var seen lineLog
 	both := mustBuildFlow(t)(flow.Parallel(agent.Config{Name: "both"}, yieldingAgent(t, "left", 50, &seen), yieldingAgent(t, "right", 50, &seen)))
 	ids := map[int]bool{}
-	for e, err := range both.Run(t.Context(), agent.Invocation{Step: stepAsking("hi")}) {
+	for e, err := range both.Run(t.Context(), agent.Invocation{Step: questionStep("hi")}) {
 		require.NoError(t, err)
 		require.False(t, ids[e.Sequence], "%d", e.Sequence)
 		ids[e.Sequence] = true

@@ -17,13 +17,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// MaxDepth limits how deep agents that are tools may nest.
+// MaxDepth is how deep agents that are tools may be nested.
 const MaxDepth = 4
 
 // AsToolConfig describes an agent that is a tool to the models that may call it.
 type AsToolConfig struct {
-	Name        string // (empty means the agent's)
-	Description string // (empty means the agent's)
+	Name        string // (empty means the agent's own)
+	Description string // (empty means the agent's own)
 }
 
 // AsTool makes a tool of an agent (AD-29). The model that calls it writes what it wants in one text, which begins a session
@@ -38,7 +38,7 @@ type AsToolConfig struct {
 //
 // The journal of the step has the agent's model calls and tool calls, under keys that begin with the key of the call. So a
 // parent that lost its worker continues in the middle of the agent's work. The effect of the tool is agent.Agent.Effect.
-// An agent that is wrapped into another tool, also by tool.With, runs without a journal; then the effect of the wrapping
+// An agent that is wrapped into another tool, also by tool.WithEffect, runs without a journal; then the effect of the wrapping
 // tool counts.
 //
 // The tool is started and closed with the agent that has it. If more than MaxDepth agents are inside each other, the model
@@ -54,7 +54,7 @@ func AsTool(a *agent.Agent, c AsToolConfig) (tool.Tool, error) {
 	return t, err
 }
 
-// agentTool makes a tool of an agent.
+// agentTool is the tool that runs an agent.
 type agentTool struct {
 	tool.Tool // checks the arguments, and calls run
 	agent     *agent.Agent
@@ -70,7 +70,7 @@ func (t *agentTool) Start(ctx context.Context) error { return t.agent.Start(ctx)
 // Close implements tool.Starter.
 func (t *agentTool) Close() error { return t.agent.Close() }
 
-// nestKey finds the *nested.Call of a call.
+// nestKey is the context key of the *nested.Call of a call.
 type nestKey struct{}
 
 // CallIn implements nested.Tool.
@@ -80,29 +80,29 @@ func (t *agentTool) CallIn(ctx context.Context, args json.RawMessage, n *nested.
 
 // Skip implements nested.Tool.
 func (t *agentTool) Skip(ctx context.Context, n *nested.Call) {
-	if parent := scope.RunFrom(ctx); parent != nil {
+	if parent := scope.RunFromContext(ctx); parent != nil {
 		parent.Scope.Calls.Skip(n.LastNumber)
 		parent.AddUsage(n.Usage)
 	}
 }
 
-// depthKey finds the number of parents that are tools.
+// depthKey is the context key of the nesting depth, which counts the agents that are tools.
 type depthKey struct{}
 
 // run runs the agent once.
 func (t *agentTool) run(ctx context.Context, request string) (string, error) {
-	parent := scope.RunFrom(ctx)
+	parent := scope.RunFromContext(ctx)
 	nest, _ := ctx.Value(nestKey{}).(*nested.Call)
 	said := conversation.User(request)
-	said.Untrusted = hook.InTool(ctx).Untrusted // a model wrote it that has read such words
+	said.Untrusted = hook.InTool(ctx).Untrusted // the model that wrote the request has read such text
 	inv, in := t.invocation(tool.IdempotencyKey(ctx), said, parent, nest)
 	depth, _ := ctx.Value(depthKey{}).(int)
 	if depth >= MaxDepth {
 		return "", failure.Newf(failure.AgentLogic, "flow.AsTool",
-			"%s: at most %d agents may be tools inside each other; do it without asking another agent", in.Path(t.agent.Name()), MaxDepth)
+			"%s: at most %d agents may be tools inside each other; do it without asking another agent", in.BranchOf(t.agent.Name()), MaxDepth)
 	}
 	ctx = context.WithValue(context.WithValue(ctx, depthKey{}, depth+1), nestKey{}, nil)
-	done, err := t.result(scope.Place(ctx, in), inv)
+	done, err := t.runToResult(scope.ContextWithScope(ctx, in), inv)
 	tool.Quotes(ctx, done.Result.Untrusted)
 	if parent != nil {
 		parent.AddUsage(done.Result.Usage)
@@ -126,8 +126,8 @@ func (t *agentTool) run(ctx context.Context, request string) (string, error) {
 	return done.Result.Text, err
 }
 
-// invocation returns how the agent runs, and in which scope: in a session of its own inside the parent's turn. Without a
-// parent there is only the request.
+// invocation returns the invocation and the scope of the agent: a session of its own inside the parent's turn.
+// Without a parent it contains only the request.
 func (t *agentTool) invocation(key string, said conversation.Message, parent *scope.Run, nest *nested.Call) (agent.Invocation, scope.Scope) {
 	if parent == nil {
 		return agent.Invocation{Step: execution.Step{History: []conversation.Message{said}}}, scope.Scope{}
@@ -143,14 +143,14 @@ func (t *agentTool) invocation(key string, said conversation.Message, parent *sc
 	if nest == nil {
 		s.Journal, in.Calls = nil, nil
 	} else {
-		in.Calls = in.Calls.Split(nest.Lane, nest.Lanes)
+		in.Calls = in.Calls.NewLane(nest.Lane, nest.Lanes)
 	}
 	return agent.Invocation{Step: s, Store: parent.Store, Trace: parent.Trace, Stop: parent.Stop}, in
 }
 
-// result runs the agent to its end, and returns its result even if it failed. It reports to the tool call which
-// remote turns begin and which warnings the guard gives.
-func (t *agentTool) result(ctx context.Context, inv agent.Invocation) (done event.TurnResult, err error) {
+// runToResult runs the agent to its end and returns its result, even if the agent failed. It reports to the tool
+// call which remote turns begin and which warnings the guard emits.
+func (t *agentTool) runToResult(ctx context.Context, inv agent.Invocation) (done event.TurnResult, err error) {
 	for e, failed := range t.agent.Run(ctx, inv) {
 		switch p := e.Payload.(type) {
 		case event.TurnResult:

@@ -20,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// mustBuildTool returns an agent as a tool, which must be valid.
+// mustBuildTool returns an agent as a tool and fails the test if that is invalid.
 func mustBuildTool(t *testing.T, a *agent.Agent) tool.Tool {
 	t.Helper()
 	made, err := flow.AsTool(a, flow.AsToolConfig{})
@@ -34,7 +34,7 @@ func agentThatCallsTool(t *testing.T, asked tool.Tool, handlers ...hook.Handler)
 	return build(t, agent.Config{
 		Name: "boss", Tools: []tool.Tool{asked}, Handlers: handlers, OutputKey: "answer",
 		Model: scripted.New(
-			scripted.Reply{ToolCalls: []conversation.ToolCall{call(asked.Spec().Name, "request", "Find it.")}, Usage: execution.Usage{OutputTokens: 10}},
+			scripted.Reply{ToolCalls: []conversation.ToolCall{newToolCall(asked.Spec().Name, "request", "Find it.")}, Usage: execution.Usage{OutputTokens: 10}},
 			scripted.Reply{Deltas: []string{"Done."}, Usage: execution.Usage{OutputTokens: 10}},
 		),
 	})
@@ -63,9 +63,9 @@ func TestAsTool_HasItsOwnSession(t *testing.T) {
 			return nil
 		}),
 	)
-	step := stepAsking("Where is it?")
+	step := questionStep("Where is it?")
 	step.SessionID, step.TurnID, step.User, step.TraceID = "session-1", "turn-1", "alice", "trace-1"
-	events, done, err := observe(t.Context(), boss, agent.Invocation{Step: step})
+	events, done, err := runAndDescribe(t.Context(), boss, agent.Invocation{Step: step})
 	require.NoError(t, err)
 
 	require.Equal(t, []conversation.Message{conversation.User("Find it.")}, model.Requests()[0].Messages, "nothing of the parent's conversation")
@@ -108,7 +108,7 @@ func TestAsTool_HasTheStrictestEffect(t *testing.T) {
 	with := func(name string, tools ...tool.Tool) *agent.Agent {
 		return build(t, agent.Config{Name: name, Model: scripted.New(), Tools: tools})
 	}
-	reads, writes := tool.With(execution.Read, lookup(t)), tool.With(execution.Idempotent, lookup(t))
+	reads, writes := tool.WithEffect(execution.Read, lookup(t)), tool.WithEffect(execution.Idempotent, lookup(t))
 	for want, a := range map[execution.Effect][]*agent.Agent{
 		execution.Read:       {with("none"), with("reads", reads)},
 		execution.Idempotent: {with("writes", writes), mustBuildFlow(t)(flow.Sequence(agent.Config{Name: "flow"}, with("a", reads), with("b", writes)))},
@@ -139,7 +139,7 @@ func TestAsTool_ReturnsTheOutcomeOfTheAgent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tc.child.Name = "child"
 			var told event.ToolFinished
-			done, err := agentThatCallsTool(t, mustBuildTool(t, build(t, tc.child))).Execute(t.Context(), agent.Invocation{Step: stepAsking("hi")},
+			done, err := agentThatCallsTool(t, mustBuildTool(t, build(t, tc.child))).Execute(t.Context(), agent.Invocation{Step: questionStep("hi")},
 				func(e event.Event) error {
 					if p, ok := e.Payload.(event.ToolFinished); ok {
 						told = p
@@ -160,7 +160,7 @@ func TestAsTool_EscalatesForItsParent(t *testing.T) {
 		hook.AfterUserInput(func(_ context.Context, turn *hook.Turn) error { turn.Escalate(); return nil }),
 	}})
 	rounds := mustBuildFlow(t)(flow.Repeat(agent.Config{Name: "rounds"}, 3, agentThatCallsTool(t, mustBuildTool(t, child))))
-	_, done, err := observe(t.Context(), rounds, agent.Invocation{Step: stepAsking("hi")})
+	_, done, err := runAndDescribe(t.Context(), rounds, agent.Invocation{Step: questionStep("hi")})
 	require.NoError(t, err)
 	require.Equal(t, 2, done.Result.Iterations, "one round")
 }
@@ -171,12 +171,12 @@ func TestAsTool_IsStoppedWithItsParent(t *testing.T) {
 	child := build(t, agent.Config{Name: "child", Model: scripted.New(scripted.Reply{Wait: make(chan struct{})}), Handlers: []hook.Handler{
 		hook.BeforeLLM(func(context.Context, *hook.LLMRequest) error { now(); return nil }),
 	}})
-	_, done, err := observe(t.Context(), agentThatCallsTool(t, mustBuildTool(t, child)), agent.Invocation{Step: stepAsking("hi"), Stop: stop})
+	_, done, err := runAndDescribe(t.Context(), agentThatCallsTool(t, mustBuildTool(t, child)), agent.Invocation{Step: questionStep("hi"), Stop: stop})
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, done.Reason)
 }
 
-// An agent that can call itself does so until MaxDepth is exceeded.
+// An agent that can call itself as a tool does so until MaxDepth is exceeded.
 func TestAsTool_LimitsItsDepth(t *testing.T) {
 	type in struct {
 		Request string `json:"request"`
@@ -187,26 +187,29 @@ func TestAsTool_LimitsItsDepth(t *testing.T) {
 		return text.Text, err
 	})
 	require.NoError(t, err)
-	w := &callCounts{did: map[string]int{}}
-	child := build(t, agent.Config{Name: "child", Model: callingModel{w, []conversation.ToolCall{call("again", "request", "more")}}, Tools: []tool.Tool{again}})
+	w := &callCounts{toolCalls: map[string]int{}}
+	child := build(t, agent.Config{
+		Name: "child", Model: callingModel{w, []conversation.ToolCall{newToolCall("again", "request", "more")}},
+		Tools: []tool.Tool{again},
+	})
 	self = mustBuildTool(t, child)
 	result, err := self.Call(t.Context(), json.RawMessage(`{"request": "begin"}`))
 	require.NoError(t, err)
 	require.Contains(t, result.Text, "at most 4 agents may be tools inside each other")
-	require.Equal(t, 2*flow.MaxDepth, w.asked)
+	require.Equal(t, 2*flow.MaxDepth, w.modelCalls)
 }
 
 // Inside another tool an agent runs without a journal, and its keys begin with the key of the call.
 func TestAsTool_InsideAnotherToolHasNoJournal(t *testing.T) {
 	keys := func() []string {
-		w := &callCounts{did: map[string]int{}}
-		boss := agentThatCallsTool(t, tool.With(execution.Idempotent, mustBuildTool(t, w.workerAgent(t, "aide"))))
+		w := &callCounts{toolCalls: map[string]int{}}
+		boss := agentThatCallsTool(t, tool.WithEffect(execution.Idempotent, mustBuildTool(t, w.workerAgent(t, "aide"))))
 		j := &journal{entries: map[string]execution.Entry{}}
-		_, _, err := observe(t.Context(), boss, w.invocation(j))
+		_, _, err := runAndDescribe(t.Context(), boss, w.invocation(j))
 		require.NoError(t, err)
 		require.Len(t, j.entries, 2, "the reply of the boss, and the tool")
 		var all []string
-		for did := range w.did {
+		for did := range w.toolCalls {
 			all = append(all, did)
 		}
 		return all

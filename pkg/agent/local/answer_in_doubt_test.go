@@ -20,16 +20,19 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// guardedOverConnection returns a guarded session over a connection that can be cut, with a call that waits.
-func guardedOverConnection(t *testing.T) (s *local.Session, p execution.Pending, wires *lostMethods, store memory.Store, ran *[]string, model *scripted.Model) {
+// openGuardedOverConnection returns a session over a store whose calls can be lost. A tool call of the session
+// waits for an approval.
+func openGuardedOverConnection(t *testing.T) (s *local.Session, p execution.Pending, wires *lostMethods, store memory.Store, ran *[]string,
+	model *scripted.Model,
+) {
 	t.Helper()
 	wires, store = &lostMethods{}, inmem.New(inmem.Config{})
-	_, s, ran, model = openGuarded(t, &connection{store, wires.lost}, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."), scripted.Say("Sunny."))
+	_, s, ran, model = openGuarded(t, &lossyStore{store, wires.lost}, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."), scripted.Say("Sunny."))
 	return s, runUntilWaiting(t, s, "Weather?"), wires, store, ran, model
 }
 
-// Whichever call of a turn with answers is lost, the same answers, or Continue, continue the turn, and the tool
-// runs once.
+// Any store call of a turn with answers may be lost. The same answers, or Continue, then continue the turn, and
+// the tool runs once.
 // Req: LP-32
 func TestSession_AppliesAnAnswerInDoubtOnce(t *testing.T) {
 	for name, wires := range map[string]lostMethods{
@@ -49,7 +52,7 @@ func TestSession_AppliesAnAnswerInDoubtOnce(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s, p, now, store, ran, _ := guardedOverConnection(t)
+					s, p, now, store, ran, _ := openGuardedOverConnection(t)
 					in := answerTo(p, execution.Approve, "")
 					*now = wires
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -78,11 +81,11 @@ func TestSession_AppliesAnAnswerInDoubtOnce(t *testing.T) {
 	}
 }
 
-// Different answers, while it is unknown whether the turn began, run no tool.
+// While it is unknown whether a turn with answers began, different answers are rejected and run no tool.
 func TestSession_RejectsADifferentAnswerInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, began := range []bool{false, true} {
-			s, p, wires, store, ran, _ := guardedOverConnection(t)
+			s, p, wires, store, ran, _ := openGuardedOverConnection(t)
 			*wires = lostMethods{calls: []string{"BeginTurn"}}
 			if began {
 				*wires = lostMethods{answers: []string{"BeginTurn"}}
@@ -104,14 +107,14 @@ func TestSession_RejectsADifferentAnswerInDoubt(t *testing.T) {
 	})
 }
 
-// Another process has answered in the meantime.
+// Another process has answered while the begin was in doubt. The answer of this process is rejected.
 func TestSession_AnswerInDoubtLosesToAnotherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, next := range []func(execution.Pending) local.Input{
 			func(p execution.Pending) local.Input { return answerTo(p, execution.Approve, "") },
 			func(execution.Pending) local.Input { return local.Input{Continue: true} },
 		} {
-			s, p, wires, store, ran, model := guardedOverConnection(t)
+			s, p, wires, store, ran, model := openGuardedOverConnection(t)
 			*wires = lostMethods{calls: []string{"BeginTurn"}}
 			runToError(t, s, answerTo(p, execution.Approve, ""), failure.SystemNetwork)
 			wires.heal()
@@ -127,8 +130,8 @@ func TestSession_AnswerInDoubtLosesToAnotherProcess(t *testing.T) {
 	})
 }
 
-// It is unknown whether the turn with the pending call was stored. Continue returns its calls. A caller that has
-// seen them may answer at once.
+// After an outage it is unknown whether the turn with the pending call was stored. Continue returns the pending
+// calls. A caller that already knows them may answer at once.
 // Req: LP-8, LP-16
 func TestSession_FindsAnUndeliveredPendingCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -138,7 +141,7 @@ func TestSession_FindsAnUndeliveredPendingCall(t *testing.T) {
 					continue
 				}
 				wires, store := &lostMethods{}, inmem.New(inmem.Config{})
-				_, s, ran, model := openGuarded(t, &connection{store, wires.lost}, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."))
+				_, s, ran, model := openGuarded(t, &lossyStore{store, wires.lost}, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."))
 				*wires = lostMethods{answers: []string{"CommitStep"}, calls: []string{"FailTurn"}}
 				if !stored {
 					*wires = lostMethods{calls: []string{"CommitStep", "FailTurn"}}
@@ -170,12 +173,12 @@ func TestSession_FindsAnUndeliveredPendingCall(t *testing.T) {
 	})
 }
 
-// A process that continues with a call keeps other processes from doing so. If it is lost, the process that takes
-// over has its answers.
+// While one process continues a turn with answers, other processes cannot. If that process is lost, the process
+// that takes over still has the answers.
 // Req: LP-10a, LP-32
 func TestSession_LostTurnKeepsItsAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, p, wires, store, ran, _ := guardedOverConnection(t)
+		s, p, wires, store, ran, _ := openGuardedOverConnection(t)
 		in := answerTo(p, execution.Approve, "")
 		*wires = lostMethods{calls: []string{"LoadJournal", "RenewTurn", "FailTurn"}}
 		_, err := runTurn(t, s, in)

@@ -18,7 +18,7 @@ import (
 )
 
 // Req: LP-32
-func answerIsChecked(t *testing.T, store memory.Store) {
+func answerInvalidIsRejected(t *testing.T, store memory.Store) {
 	_, s, ran, _ := openGuarded(t, store, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."))
 	_, err := runTurn(t, s, local.Input{Answers: []execution.Answer{{ID: "1-1-1", Verdict: execution.Approve}}})
 	require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), "nothing waits yet")
@@ -49,8 +49,8 @@ func answerIsChecked(t *testing.T, store memory.Store) {
 	require.Len(t, *ran, 1)
 }
 
-// Of two processes that answer at once one continues with the call, which runs once.
-func answerFirstOneWins(t *testing.T, store memory.Store) {
+// If several processes answer at once, only one of them continues the turn, and the call runs once.
+func answerFirstOfSeveralProcessesWins(t *testing.T, store memory.Store) {
 	a, s, ran, _ := openGuarded(t, store, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."))
 	in := answerTo(runUntilWaiting(t, s, "Weather?"), execution.Approve, "")
 	ended := make(chan error)
@@ -76,8 +76,9 @@ func answerFirstOneWins(t *testing.T, store memory.Store) {
 	require.Equal(t, 2, info.Turns)
 }
 
-// Only the agent whose calls wait can continue with them, and only the mesh can end what it began.
-func answerOfAnotherAgentsCalls(t *testing.T, store memory.Store) {
+// Only the agent that made the pending calls can continue with them. A turn that began in a mesh can only be
+// continued there.
+func answerToAnotherAgentsCallIsRejected(t *testing.T, store memory.Store) {
 	_, s, ran, _ := openGuarded(t, store, agent.Config{}, lookupReply("oslo"), scripted.Say("Sunny."))
 	in := answerTo(runUntilWaiting(t, s, "Weather?"), execution.Approve, "")
 	other, _ := scriptedAgent(t, agent.Config{Name: "other"}, scripted.Say("What?"))
@@ -107,7 +108,8 @@ func answerOfAnotherAgentsCalls(t *testing.T, store memory.Store) {
 	require.ErrorContains(t, err, "in the mesh")
 }
 
-// Without a journal no process could continue, so no call waits for an approval.
+// Without a journal no other process could continue the turn. So a call that needs an approval does not wait, but
+// fails.
 func answerNeedsAJournal(t *testing.T, store memory.Store) {
 	a, waits, ran, _ := openGuarded(t, store, agent.Config{}, lookupReply("oslo"), lookupReply("oslo"), scripted.Say("I may not."), scripted.Say("Fine."))
 	p := runUntilWaiting(t, waits, "Weather?")

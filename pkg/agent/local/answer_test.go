@@ -27,26 +27,26 @@ import (
 
 func answerTests() sessionTests {
 	return sessionTests{
-		"Answer_Approves":                 answerApproves,
-		"Answer_Denies":                   answerDenies,
-		"Answer_Stops":                    answerStops,
-		"Answer_ThatIsLateDenies":         answerThatIsLate,
-		"Answer_OfTheClientIsTheResult":   answerOfTheClientIsTheResult,
-		"Answer_OneAfterTheOther":         answerOneAfterTheOther,
-		"Answer_ToSomeCallsLeavesTheRest": answerToSomeCallsLeavesTheRest,
-		"Answer_TextAbandonsPendingCalls": answerTextAbandonsPendingCalls,
-		"Answer_IsChecked":                answerIsChecked,
-		"Answer_OutlivesPauseAndClose":    answerOutlivesPauseAndClose,
-		"Answer_FirstOneWins":             answerFirstOneWins,
-		"Answer_OfAnotherAgentsCalls":     answerOfAnotherAgentsCalls,
-		"Answer_NeedsAJournal":            answerNeedsAJournal,
-		"Answer_BelongsToItsTurn":         answerBelongsToItsTurn,
-		"Answer_InAFlow":                  answerInAFlow,
-		"Answer_BringsACredential":        answerBringsACredential,
+		"Answer_Approves":                       answerApproves,
+		"Answer_Denies":                         answerDenies,
+		"Answer_Stops":                          answerStops,
+		"Answer_LateOneDenies":                  answerLateOneDenies,
+		"Answer_ClientResultIsToolResult":       answerClientResultIsToolResult,
+		"Answer_CallsWaitOneByOne":              answerCallsWaitOneByOne,
+		"Answer_ToSomeCallsKeepsTheRestPending": answerToSomeCallsKeepsTheRestPending,
+		"Answer_TextAbandonsPendingCalls":       answerTextAbandonsPendingCalls,
+		"Answer_InvalidIsRejected":              answerInvalidIsRejected,
+		"Answer_OutlivesPauseAndClose":          answerOutlivesPauseAndClose,
+		"Answer_FirstOfSeveralProcessesWins":    answerFirstOfSeveralProcessesWins,
+		"Answer_ToAnotherAgentsCallIsRejected":  answerToAnotherAgentsCallIsRejected,
+		"Answer_NeedsAJournal":                  answerNeedsAJournal,
+		"Answer_TurnActsForTheAnsweringUser":    answerTurnActsForTheAnsweringUser,
+		"Answer_ContinuesInsideAFlow":           answerContinuesInsideAFlow,
+		"Answer_BringsACredential":              answerBringsACredential,
 	}
 }
 
-// approvalGuard makes the tool lookup wait for an approval, up to a time.
+// approvalGuard returns a handler that makes the tool lookup wait for an approval until the given time.
 func approvalGuard(until time.Time) hook.Handler {
 	return hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 		if c.Name == "lookup" {
@@ -56,8 +56,8 @@ func approvalGuard(until time.Time) hook.Handler {
 	})
 }
 
-// openGuarded opens a session with an agent whose tool needs an approval. It returns the words that the tool looked
-// up, and the model.
+// openGuarded opens a session with an agent whose tool needs an approval. It returns the agent, the session, the
+// queries that the tool ran, and the model.
 func openGuarded(t *testing.T, store memory.Store, c agent.Config, replies ...scripted.Reply) (*agent.Agent, *local.Session, *[]string, *scripted.Model) {
 	t.Helper()
 	ran := &[]string{}
@@ -66,7 +66,7 @@ func openGuarded(t *testing.T, store memory.Store, c agent.Config, replies ...sc
 		return "found " + in.Query, nil
 	})
 	require.NoError(t, err)
-	c.Tools = append(c.Tools, tool.With(execution.AtMostOnce, found))
+	c.Tools = append(c.Tools, tool.WithEffect(execution.AtMostOnce, found))
 	if c.Handlers == nil {
 		c.Handlers = []hook.Handler{approvalGuard(time.Time{})}
 	}
@@ -74,12 +74,12 @@ func openGuarded(t *testing.T, store memory.Store, c agent.Config, replies ...sc
 	return a, openSession(t, a, local.Config{Store: store}), ran, model
 }
 
-// answerTo returns an answer to a pending call.
+// answerTo returns an input with one answer to a pending call.
 func answerTo(p execution.Pending, v execution.Verdict, text string) local.Input {
 	return local.Input{Answers: []execution.Answer{{ID: p.ID, Verdict: v, Text: text}}}
 }
 
-// runAnswers runs a turn with answers to its end.
+// runAnswers runs a turn with answers to its end and returns its result.
 func runAnswers(t *testing.T, s *local.Session, in local.Input) event.TurnResult {
 	t.Helper()
 	all, err := runTurn(t, s, in)
@@ -87,7 +87,7 @@ func runAnswers(t *testing.T, s *local.Session, in local.Input) event.TurnResult
 	return resultOf(all)
 }
 
-// runUntilWaiting runs a turn until it waits for a call, and returns the call.
+// runUntilWaiting runs a turn that must end with one pending call, and returns that call.
 func runUntilWaiting(t *testing.T, s *local.Session, text string) execution.Pending {
 	t.Helper()
 	done := ask(t, s, text)
@@ -98,7 +98,7 @@ func runUntilWaiting(t *testing.T, s *local.Session, text string) execution.Pend
 	return s.Pending()[0]
 }
 
-// The pending call is in the store. An answer through another Session runs it, once.
+// The pending call is in the store. A second Session can approve it, and the call then runs once.
 // Req: LP-16, LP-32, LP-10a, AD-32
 func answerApproves(t *testing.T, store memory.Store) {
 	a, s, ran, model := openGuarded(t, store, agent.Config{OutputKey: "said"}, lookupReply("oslo"), scripted.Say("Sunny."), scripted.Say("Yes."))
@@ -134,7 +134,7 @@ func answerApproves(t *testing.T, store memory.Store) {
 	require.Equal(t, info.Size.Messages, again.Info().Size.Messages)
 	require.Empty(t, info.WaitingTurn)
 
-	// A Session that did not see the answer learns of it from the store.
+	// A Session learns from the store that another Session has answered the call.
 	require.Len(t, s.Pending(), 1)
 	require.Equal(t, "Yes.", runAnswers(t, s, local.Input{Continue: true}).Result.Text)
 	require.Empty(t, s.Pending())
@@ -167,7 +167,7 @@ func answerStops(t *testing.T, store memory.Store) {
 }
 
 // Req: OC-33
-func answerThatIsLate(t *testing.T, store memory.Store) {
+func answerLateOneDenies(t *testing.T, store memory.Store) {
 	c := agent.Config{Handlers: []hook.Handler{approvalGuard(time.Now().Add(-time.Second))}}
 	_, s, ran, model := openGuarded(t, store, c, lookupReply("oslo"), scripted.Say("Too bad."))
 	p := runUntilWaiting(t, s, "Weather?")
@@ -181,7 +181,7 @@ func answerThatIsLate(t *testing.T, store memory.Store) {
 }
 
 // Req: LP-16, LP-32
-func answerOfTheClientIsTheResult(t *testing.T, store memory.Store) {
+func answerClientResultIsToolResult(t *testing.T, store memory.Store) {
 	for verdict, want := range map[execution.Verdict]string{execution.Succeed: "tool: blue", execution.Fail: "tool: Error: blue"} {
 		screen, err := tool.Client("screen", "Reads the screen.", json.RawMessage(`{"type": "object"}`))
 		require.NoError(t, err)
@@ -195,9 +195,9 @@ func answerOfTheClientIsTheResult(t *testing.T, store memory.Store) {
 	}
 }
 
-// After an approval the next call waits, for an approval of its own.
+// After one call is approved, the next call waits for its own approval.
 // Req: LP-32, AD-32
-func answerOneAfterTheOther(t *testing.T, store memory.Store) {
+func answerCallsWaitOneByOne(t *testing.T, store memory.Store) {
 	a, s, ran, model := openGuarded(t, store, agent.Config{}, lookupReply("oslo", "bergen"), lookupReply("bodø"), scripted.Say("Done."))
 	p := runUntilWaiting(t, s, "Weather?")
 	seen := map[string]bool{}
@@ -225,9 +225,9 @@ func answerOneAfterTheOther(t *testing.T, store memory.Store) {
 	require.Len(t, messages, 1+3+(1+2)+(1+1)+1, "no round is there twice")
 }
 
-// Parallel calls without an answer stay pending.
+// An answer to one of several parallel calls leaves the others pending.
 // Req: LP-32
-func answerToSomeCallsLeavesTheRest(t *testing.T, store memory.Store) {
+func answerToSomeCallsKeepsTheRestPending(t *testing.T, store memory.Store) {
 	_, s, ran, model := openGuarded(t, store, agent.Config{Parallel: true}, lookupReply("oslo", "bergen"), scripted.Say("Done."))
 	ask(t, s, "Weather?")
 	both := s.Pending()
@@ -284,11 +284,10 @@ func answerOutlivesPauseAndClose(t *testing.T, store memory.Store) {
 	}
 }
 
-// The turn that continues with a call acts in the name of the person who answered, and sees the session as the
-// stopped turn did.
-//
+// The turn that continues acts in the name of the person who answered. It sees the session as it was when the call
+// was made.
 // Req: LP-18, LP-32
-func answerBelongsToItsTurn(t *testing.T, store memory.Store) {
+func answerTurnActsForTheAnsweringUser(t *testing.T, store memory.Store) {
 	var seen []string
 	whoami, err := tool.Func("lookup", "Says who asks.", func(ctx context.Context, _ topic) (string, error) {
 		auth, _ := execution.AuthFrom(ctx)
@@ -338,10 +337,9 @@ func answerBelongsToItsTurn(t *testing.T, store memory.Store) {
 	require.JSONEq(t, `"1"`, string(state.Values["began"]))
 }
 
-// A flow continues inside the agent that waits, and agents before it do not run again.
-//
+// A flow continues inside the agent whose call waited. The agents before it do not run again.
 // Req: LP-32
-func answerInAFlow(t *testing.T, store memory.Store) {
+func answerContinuesInsideAFlow(t *testing.T, store memory.Store) {
 	first, asked := scriptedAgent(t, agent.Config{Name: "first"}, scripted.Say("One."))
 	second, _, ran, guardedModel := openGuarded(t, store, agent.Config{Name: "second"}, lookupReply("oslo"), scripted.Say("Two."))
 	third, last := scriptedAgent(t, agent.Config{Name: "third"}, scripted.Say("Three."))

@@ -17,27 +17,27 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// openTurn is a turn that may run.
+// openTurn is a turn that has begun and whose agent may run.
 type openTurn struct {
 	record *storage.Turn
-	step   execution.Step // for the agent
-	store  hook.Store     // for its handlers and tools
+	step   execution.Step // what the agent gets
+	store  hook.Store     // what the agent's handlers and tools get
 	lease  *turnLease     // (nil with NoAutoSave, where no lease is held)
 }
 
-// turnLease is the lease of a turn, which this process holds and renews.
+// turnLease is the lease that this process holds on a turn, with its renewal and the turn's journal.
 type turnLease struct {
 	writer      *storage.Writer
 	journal     *recorder.Recorder
-	end         context.CancelCauseFunc // ends the agent's run
+	endRun      context.CancelCauseFunc // ends the agent's run
 	stopRenewal context.CancelFunc      // ends the renewal of the lease
-	renewing    sync.WaitGroup
+	renewal     sync.WaitGroup
 }
 
-// begin opens a turn. It returns either the turn that may run, or a stored turn whose answer was never delivered;
-// then nothing runs. end ends the run of the agent if the lease or the journal is lost.
+// begin begins a turn and returns it. If the answer of a stored turn was never delivered, it returns that turn
+// instead, and nothing runs. end cancels the agent's run if the lease or the journal is lost.
 func (t *turn) begin(ctx context.Context, end context.CancelCauseFunc, in Input) (*openTurn, *session.Turn, error) {
-	s := t.s
+	s := t.session
 	number := s.Info().Turns + 1
 	b := &openTurn{
 		record: &storage.Turn{
@@ -55,29 +55,29 @@ func (t *turn) begin(ctx context.Context, end context.CancelCauseFunc, in Input)
 		return nil, found, err
 	}
 	record := b.record
-	b.step.TurnID, b.step.TraceID, b.step.Turn, b.step.History = record.ID, record.Trace, record.Number, storage.Repair(b.step.History)
+	b.step.TurnID, b.step.TraceID, b.step.Turn, b.step.History = record.ID, record.Trace, record.Number, storage.RepairToolCalls(b.step.History)
 	return b, nil, nil
 }
 
-// beginUnsaved begins a turn in RAM.
+// beginUnsaved begins a turn that is only in RAM until the session is saved.
 func (t *turn) beginUnsaved(ctx context.Context, b *openTurn, in Input) error {
-	s := t.s
+	s := t.session
 	if len(in.Answers) > 0 {
 		return failure.New(failure.UserInvalidInput, "local.Turn",
 			"Answers: a session with NoAutoSave has no journal to continue with; open it without").With("session_id", s.cfg.ID)
 	}
-	if err := s.opener.Answer(ctx, b.record, in.request()); err != nil {
+	if err := s.opener.ApplyAnswers(ctx, b.record, in.request()); err != nil {
 		return err
 	}
-	b.step.History = s.recent.with(b.record.AllMessages())
-	b.store = &buffer{s: s, turn: b.record}
+	b.step.History = s.recent.withTurn(b.record.AllMessages())
+	b.store = &bufferedStore{s: s, turn: b.record}
 	return nil
 }
 
-// beginStored begins a turn in the store and renews its lease, or returns a stored turn whose answer was never
-// delivered.
+// beginStored begins a turn in the store and starts to renew its lease. If the answer of a stored turn was never
+// delivered, it returns that turn instead.
 func (t *turn) beginStored(ctx context.Context, end context.CancelCauseFunc, b *openTurn, in Input) (*session.Turn, error) {
-	s := t.s
+	s := t.session
 	opened, err := s.opener.Begin(ctx, b.record, in.request())
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (t *turn) beginStored(ctx context.Context, end context.CancelCauseFunc, b *
 	if opened.Status == memory.StatusClosed {
 		return &opened.Turn, nil
 	}
-	if b.lease, err = t.holdLease(ctx, end, b.record, opened); err != nil {
+	if b.lease, err = t.startLease(ctx, end, b.record, opened); err != nil {
 		return nil, failure.FromCause(ctx, err)
 	}
 	b.step.Attempt, b.step.Journal, b.step.History, b.step.Answers = opened.Turn.Attempt, b.lease.journal, opened.History, opened.Turn.Answers
@@ -93,37 +93,37 @@ func (t *turn) beginStored(ctx context.Context, end context.CancelCauseFunc, b *
 	return nil, nil
 }
 
-// holdLease renews the lease of a turn until it is released, and opens its journal.
-func (t *turn) holdLease(ctx context.Context, end context.CancelCauseFunc, record *storage.Turn, opened memory.BeginResult) (*turnLease, error) {
-	s := t.s
-	h := &turnLease{writer: s.storage.Writer(record, opened, s.agent.Name()), end: end}
+// startLease starts to renew the lease of a turn, until release is called, and opens the turn's journal.
+func (t *turn) startLease(ctx context.Context, end context.CancelCauseFunc, record *storage.Turn, opened memory.BeginResult) (*turnLease, error) {
+	s := t.session
+	h := &turnLease{writer: s.storage.NewWriter(record, opened, s.agent.Name()), endRun: end}
 	renewing, drop := context.WithCancel(context.WithoutCancel(ctx))
 	h.stopRenewal = drop
-	h.renewing.Go(func() { turnlease.Renew(renewing, s.cfg.Store, h.writer.Lease, s.cfg.Lease, end) })
+	h.renewal.Go(func() { turnlease.Renew(renewing, s.cfg.Store, h.writer.Lease, s.cfg.Lease, end) })
 	var err error
 	if h.journal, err = recorder.New(ctx, end, s.cfg.Store, h.writer.Lease, 1, opened.Turn.Attempt > 1); err != nil {
 		drop()
-		h.renewing.Wait()
-		record.Fail(session.OutcomeFailed, storage.AsFailure(err))
-		s.opener.LeaveOpen(h.writer)
+		h.renewal.Wait()
+		record.MarkFailed(session.OutcomeFailed, storage.FailureFromError(err))
+		s.opener.SetUnclosed(h.writer)
 		return nil, err
 	}
 	return h, nil
 }
 
-// release closes the journal and stops renewing the lease.
+// release ends the agent's run, closes the journal and stops the renewal of the lease.
 func (t *turnLease) release() {
 	t.journal.Close()
-	t.end(nil)
+	t.endRun(nil)
 	t.journal.Wait()
 	t.stopRenewal()
-	t.renewing.Wait()
+	t.renewal.Wait()
 }
 
-// store writes a turn that ran, and returns the resulting state. It returns an error if the store rejected the
-// agent's result.
+// store writes a finished turn and returns the resulting state of the session. It returns an error if the store
+// rejected the agent's result.
 func (t *turn) store(ctx context.Context) (session.State, error) {
-	s, record := t.s, t.open.record
+	s, record := t.session, t.open.record
 	if s.cfg.NoAutoSave {
 		s.recent.add(record.AllMessages())
 		s.status.AddUnsaved(record)
@@ -134,19 +134,19 @@ func (t *turn) store(ctx context.Context) (session.State, error) {
 	written, err := w.Write(ctx)
 	rejected := err
 	if err != nil && record.HasAnswer() && !storage.InDoubt(err) {
-		record.Fail(session.OutcomeFailed, storage.AsFailure(err))
+		record.MarkFailed(session.OutcomeFailed, storage.FailureFromError(err))
 		written, err = w.Write(ctx)
 	}
 	switch {
 	case err == nil:
-		s.status.AddStored(record.Number, w.Base)
+		s.status.AddStored(record.Number, w.LastSequence)
 		s.status.SetWaiting(record.ID, written.Steps)
 		return written.Outcome.SessionState(), rejected
 	case storage.InDoubt(err):
 		if record.HasAnswer() {
-			record.Fail(session.OutcomeFailed, storage.AsFailure(err))
+			record.MarkFailed(session.OutcomeFailed, storage.FailureFromError(err))
 		}
-		s.opener.LeaveOpen(w)
+		s.opener.SetUnclosed(w)
 	}
 	return session.Failed, rejected
 }

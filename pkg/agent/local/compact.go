@@ -12,17 +12,17 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Reasons of the warnings that a session gives.
+// Reasons of the warnings that a session emits.
 const (
 	ReasonSessionLong  = "SESSION_LONG"          // it holds more messages than MaxMessages
 	ReasonNotCompacted = "SESSION_NOT_COMPACTED" // its compaction failed
 )
 
-// Compact saves the session, and replaces the oldest messages by a summary: the given one, or one made by rule if
-// it is empty. It keeps the latest messages, as many as keep says (0 means half of MaxMessages, LP-21, LP-26).
-// Modes: as for Save.
+// Compact saves the session and replaces its oldest messages by a summary. If summary is empty, a fixed rule makes
+// the summary. keep is how many of the latest messages stay (0 means half of MaxMessages, LP-21, LP-26). Modes: as
+// for Save.
 func (s *Session) Compact(ctx context.Context, keep int, summary string) (done conversation.Compaction, err error) {
-	err = s.operate("local.Compact", func() (session.State, error) {
+	err = s.runOperation("local.Compact", func() (session.State, error) {
 		if err := s.flush(ctx); err != nil {
 			return "", err
 		}
@@ -32,8 +32,8 @@ func (s *Session) Compact(ctx context.Context, keep int, summary string) (done c
 	return done, err
 }
 
-// checkLength compacts a conversation that became too long, or returns a warning (LP-21, C-20). before is how many
-// messages there were before the turn.
+// checkLength compacts a conversation that has become too long, or returns a warning about it (LP-21, C-20).
+// before is the number of messages before the turn.
 func (s *Session) checkLength(ctx context.Context, before int64) []event.Payload {
 	limit, now := int64(s.cfg.MaxMessages), s.Info().Size.Messages
 	switch {
@@ -55,7 +55,7 @@ func (s *Session) compact(ctx context.Context, keep int, summary string) (conver
 	if keep <= 0 {
 		keep = s.cfg.MaxMessages / 2
 	}
-	done, err := opening.WithoutOpenTurn(ctx, s.opener, func(ctx context.Context) (conversation.Compaction, error) {
+	done, err := opening.CallWithoutLostTurn(ctx, s.opener, func(ctx context.Context) (conversation.Compaction, error) {
 		return s.cfg.Store.CompactSession(ctx, memory.Compact{Ref: s.storage.Ref, Strategy: conversation.Summarize, Keep: keep, Summary: summary})
 	})
 	if err != nil {

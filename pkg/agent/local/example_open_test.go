@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory/inmem"
 )
 
-// A conversation in a program of your own. This store lasts as long as the process. With a durable store the same ID
-// continues in another process.
+// A session in a program of your own. The store in this example lasts as long as the process. With a durable
+// store, another process can continue the session by its ID.
 func ExampleOpen() {
 	ctx := context.Background()
 	guide, err := agent.New(agent.Config{

@@ -16,8 +16,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// A tool that needs an approval. The turn ends with the call, and the turn that brings the answer continues with it:
-// at once, or tomorrow in another process that opens the session.
+// A tool that needs an approval. The turn ends when the tool is called. The turn with the answer continues it,
+// even days later in another process that opens the session.
 func ExampleSession_Pending() {
 	ctx := context.Background()
 	type mail struct {

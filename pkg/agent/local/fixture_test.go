@@ -24,7 +24,7 @@ func build(t *testing.T, c agent.Config) *agent.Agent {
 	return a
 }
 
-// lookup returns a tool that finds things.
+// lookup returns a tool that finds a text for each query.
 func lookup(t *testing.T) tool.Tool {
 	t.Helper()
 	type in struct {

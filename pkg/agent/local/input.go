@@ -25,8 +25,8 @@ type Input struct {
 	// is empty then and Continue false. By defaults to the actor of Auth. After an error of the store the same
 	// Answers, or Continue, continue the same turn. A Text instead abandons the pending calls.
 	Answers []execution.Answer
-	// Auth holds the actor and the credentials of the turn. Tools and the model find it during this turn; it is
-	// never stored (LP-18).
+	// Auth holds the actor and the credentials of the turn. Tools and the model can read it during this turn only.
+	// It is never stored (LP-18).
 	Auth          execution.Auth
 	MaxIterations int // overrides the agent's limit (0 keeps that, CO-6)
 }
@@ -54,10 +54,10 @@ func (in Input) check() error {
 	return nil
 }
 
-// isSilent reports whether the user says nothing.
+// isSilent reports whether the input has no text of the user.
 func (in Input) isSilent() bool { return in.Continue || len(in.Answers) > 0 }
 
-// message returns the message of the user (zero when the user says nothing).
+// message returns the user's message (zero if the user said nothing).
 func (in Input) message() conversation.Message {
 	if in.isSilent() {
 		return conversation.Message{}

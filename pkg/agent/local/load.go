@@ -13,8 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Start loads the conversation. A started session stays as it is (LP-7a), and a closed one is opened again (LP-9).
-// Modes: as for Open.
+// Start loads the session. It does nothing if the session is started (LP-7a), and opens a closed session again
+// (LP-9). Modes: as for Open.
 func (s *Session) Start(ctx context.Context) error {
 	s.operations.Lock()
 	defer s.operations.Unlock()
@@ -35,7 +35,7 @@ func (s *Session) Start(ctx context.Context) error {
 	return nil
 }
 
-// load reads the stored session and returns its state.
+// load reads the stored session and returns the state that this process starts with.
 func (s *Session) load(ctx context.Context) (session.State, error) {
 	info, err := s.loadInfo(ctx)
 	if err != nil {
@@ -51,11 +51,11 @@ func (s *Session) load(ctx context.Context) (session.State, error) {
 	}
 	s.status.SetStored(info)
 	s.opener.SetUndelivered(info.OpenTurn)
-	return s.stateFrom(ctx, info)
+	return s.stateAfterLoad(ctx, info)
 }
 
-// loadInfo reads the facts about the session. With autosave it stores a new session, and resumes a paused one
-// (LP-10a).
+// loadInfo reads the session without its messages. With autosave it creates a new session in the store, or resumes
+// a paused one (LP-10a).
 func (s *Session) loadInfo(ctx context.Context) (info session.Session, err error) {
 	if s.cfg.NoAutoSave {
 		info, err = s.storage.Get(ctx)
@@ -63,31 +63,31 @@ func (s *Session) loadInfo(ctx context.Context) (info session.Session, err error
 			info, err = session.Session{ID: s.cfg.ID, User: s.cfg.User, Created: time.Now()}, nil
 		}
 	} else {
-		info, err = storage.Call(ctx, s.storage.Update(session.Resume))
+		info, err = storage.CallWithRetry(ctx, s.storage.UpdateCall(session.Resume))
 	}
-	if err == nil && info.WaitingTurn != "" && info.Pending == nil { // not every response has the calls that wait
+	if err == nil && info.WaitingTurn != "" && info.Pending == nil { // not every response contains the pending calls
 		return s.storage.Get(ctx)
 	}
 	return info, err
 }
 
-// loadRecent reads the messages that the next turn gets, with NoAutoSave.
+// loadRecent reads the messages that the next turn of a session with NoAutoSave gets.
 func (s *Session) loadRecent(ctx context.Context, info session.Session) error {
 	messages, err := s.storage.Latest(ctx, info, s.cfg.Window)
 	if err != nil {
 		return err
 	}
-	if s.recent.source, err = s.storage.Untrusted(ctx, info); err != nil {
+	if s.recent.untrustedSource, err = s.storage.Untrusted(ctx, info); err != nil {
 		return err
 	}
 	s.recent.set(messages)
 	return nil
 }
 
-// stateFrom returns the state of a loaded session.
-func (s *Session) stateFrom(ctx context.Context, info session.Session) (session.State, error) {
+// stateAfterLoad returns the state in which a loaded session starts.
+func (s *Session) stateAfterLoad(ctx context.Context, info session.Session) (session.State, error) {
 	switch {
-	case info.WaitingTurn != "": // also in a paused session
+	case info.WaitingTurn != "": // even if the session is paused
 		return session.InputRequired, nil
 	case info.State == session.Failed || info.State == session.InputRequired || info.State == session.AuthRequired:
 		return info.State, nil
@@ -101,36 +101,37 @@ func (s *Session) stateFrom(ctx context.Context, info session.Session) (session.
 	return session.Ready, nil
 }
 
-// recentMessages holds the conversation that turns get while nothing is stored.
+// recentMessages holds the latest messages of a session with NoAutoSave. Turns read the conversation from it
+// instead of the store.
 type recentMessages struct {
-	limit    int
-	messages []conversation.Message // the latest
-	source   string                 // of untrusted words that the store remembered at the load
+	limit           int
+	messages        []conversation.Message // the latest
+	untrustedSource string                 // source of untrusted text that the store remembered at load time
 }
 
 // set replaces the messages.
-func (r *recentMessages) set(messages []conversation.Message) { r.messages = r.window(messages) }
+func (r *recentMessages) set(messages []conversation.Message) { r.messages = r.latest(messages) }
 
 // add appends the messages of a turn.
 func (r *recentMessages) add(messages []conversation.Message) {
-	r.messages = r.window(append(r.messages, messages...))
+	r.messages = r.latest(append(r.messages, messages...))
 }
 
-// with returns the conversation of a turn that begins with these messages.
-func (r *recentMessages) with(messages []conversation.Message) []conversation.Message {
-	return r.window(append(slices.Clip(r.messages), messages...))
+// withTurn returns the conversation for a turn that begins with the given messages.
+func (r *recentMessages) withTurn(messages []conversation.Message) []conversation.Message {
+	return r.latest(append(slices.Clip(r.messages), messages...))
 }
 
-// window returns the latest messages. The source of untrusted text is kept even if its message is no longer among
-// them.
-func (r *recentMessages) window(messages []conversation.Message) []conversation.Message {
-	source := conversation.MostRestrictiveSource(r.source, conversation.UntrustedSource(messages))
+// latest returns the latest messages, up to the limit. It marks them with the source of untrusted text, even if
+// the message with that text is no longer among them.
+func (r *recentMessages) latest(messages []conversation.Message) []conversation.Message {
+	source := conversation.MostRestrictiveSource(r.untrustedSource, conversation.UntrustedSource(messages))
 	return conversation.MarkUntrusted(source, conversation.Window(messages, r.limit, 0))
 }
 
-// Messages returns the conversation, oldest first, with the turns that are not saved yet: the latest messages, or all
-// with 0 (LP-4). Messages that a compaction removed are one message of conversation.RoleSummary. Messages that are not
-// saved have no sequence and no time.
+// Messages returns the latest messages of the conversation, oldest first (0 returns all, LP-4). It includes turns
+// that are not saved yet. One message of conversation.RoleSummary stands for the messages that a compaction
+// removed. Unsaved messages have no sequence and no time.
 func (s *Session) Messages(ctx context.Context, latest int) ([]conversation.Message, error) {
 	unsaved := s.status.Unsaved()
 	info, err := s.storage.Get(ctx)
@@ -157,7 +158,7 @@ func (s *Session) Messages(ctx context.Context, latest int) ([]conversation.Mess
 // user: of the user's other sessions. Unsaved artifacts come last (LP-22, AD-23).
 func (s *Session) Artifacts(ctx context.Context) ([]memory.Artifact, error) {
 	unsaved := s.status.Unsaved()
-	all, err := storage.Call(ctx, func(ctx context.Context) ([]memory.Artifact, error) {
+	all, err := storage.CallWithRetry(ctx, func(ctx context.Context) ([]memory.Artifact, error) {
 		return s.cfg.Store.ListArtifacts(ctx, s.storage.Ref)
 	})
 	if err != nil && !failure.Is(err, failure.NotFound) {

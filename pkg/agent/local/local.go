@@ -1,4 +1,4 @@
-// Package local runs sessions with an agent in a program of your own, without a mesh.
+// Package local runs sessions with an agent in your own program, without a mesh.
 package local
 
 import (
@@ -22,8 +22,8 @@ import (
 
 // Defaults of a Config.
 const (
-	DefaultMaxMessages = 100              // stored, before the session is too long (LP-2)
-	DefaultWindow      = 50               // loaded for a turn (LP-20)
+	DefaultMaxMessages = 100              // messages stored before the session counts as too long (LP-2)
+	DefaultWindow      = 50               // latest messages that a turn gets (LP-20)
 	DefaultLease       = 30 * time.Second // of a turn
 	DefaultTenant      = "default"
 )
@@ -31,25 +31,25 @@ const (
 // Starting is the state of a Session while Start loads it. It is never stored (LP-6).
 const Starting = status.Starting
 
-// Config says which conversation a Session is, and how it is stored.
+// Config describes a Session: which conversation it continues, and how it is stored.
 type Config struct {
-	Store memory.Store // holds the conversation
+	Store memory.Store // stores the conversation
 
 	ID     string // 1 to 64 of A-Z, a-z, 0-9, - and _ (empty makes a new one, LP-24)
 	Tenant string // (empty means DefaultTenant)
-	User   string // the owner (empty means none); the first Session with a User decides
+	User   string // the owner (empty means none), fixed by the first Session with a User
 
-	// NoAutoSave writes nothing until Save, Pause or Close (LP-23). Until then the turns are in RAM only, and
-	// other processes may write to the conversation. Their turns come before the turns of this session. Tool calls
-	// cannot wait for an answer in such a session.
+	// NoAutoSave keeps turns in RAM until Save, Pause or Close stores them (LP-23). Other processes may write to
+	// the conversation in the meantime. Their turns then come before the turns of this session. Tool calls cannot
+	// wait for an answer in such a session.
 	NoAutoSave bool
-	// AutoCompact shortens the conversation between turns when it holds more than MaxMessages, to half of them.
-	// Without it the session gives a warning once (LP-21, C-20).
+	// AutoCompact shortens the conversation to half of MaxMessages between turns, once it holds more than
+	// MaxMessages. Without it, the session emits one warning (LP-21, C-20).
 	AutoCompact bool
 
 	MaxMessages int           // (0 means DefaultMaxMessages)
 	Window      int           // how many of the latest messages the agent gets, 1 to memory.MaxWindow (0 means DefaultWindow)
-	Lease       time.Duration // how long a turn stays with a lost process, memory.MinLeaseTTL to memory.MaxLeaseTTL (0 means DefaultLease)
+	Lease       time.Duration // how long a lost process keeps its turn, memory.MinLeaseTTL to memory.MaxLeaseTTL (0 means DefaultLease)
 }
 
 // Session is a conversation with an agent, turn after turn, in a program of your own. It does what the mesh does for
@@ -70,9 +70,9 @@ type Session struct {
 	storage *storage.Session
 	status  *status.Status
 
-	operations sync.Mutex // operations other than turns wait for each other
+	operations sync.Mutex // serializes operations other than turns
 
-	// The fields below belong to the holder of the claim.
+	// Only the operation that holds the claim may use the fields below.
 	opener *opening.Opener
 	recent recentMessages
 }
@@ -125,7 +125,7 @@ func (c Config) check() error {
 	return nil
 }
 
-// ID returns the id of the conversation, which is the context id.
+// ID returns the id of the session. Clients of a mesh call it the context id.
 func (s *Session) ID() string { return s.cfg.ID }
 
 // State returns the state of the session as this process knows it.
@@ -135,8 +135,8 @@ func (s *Session) State() session.State { return s.status.State() }
 // last activity (LP-5, LP-19). It includes unsaved turns.
 func (s *Session) Info() session.Session { return s.status.Info() }
 
-// Stop asks the running turn to stop (CO-63). The turn ends with the reason stopped and with its text so far.
-// Without a running turn Stop does nothing, and does not affect the next turn.
+// Stop requests a stop of the running turn (CO-63). The turn ends with the reason stopped and with its text so
+// far. Without a running turn Stop does nothing, and does not affect the next turn.
 func (s *Session) Stop() { s.status.Stop() }
 
 // Pending returns the tool calls that wait: for a person who approves them, or for the program that runs them (LP-16).

@@ -19,7 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// sealedAnswer returns an answer with a credential for a call that waits.
+// sealedAnswer returns an answer that brings a credential, sealed by the broker's key, for a waiting call.
 func sealedAnswer(t *testing.T, s *local.Session, p execution.Pending, credential string) local.Input {
 	t.Helper()
 	require.Equal(t, execution.NeedAuth, p.Needs)
@@ -30,8 +30,8 @@ func sealedAnswer(t *testing.T, s *local.Session, p execution.Pending, credentia
 	return in
 }
 
-// A tool of a nested agent lacks a credential. A new Agent stands for another process: it asks for the credential
-// again. A credential that is sealed for another session cannot be opened.
+// A tool of a nested agent waits for a credential, and the answer brings it. A new Agent, which stands for another
+// process, asks for the credential again. A credential that was sealed for another session is rejected.
 // Req: LP-37, LP-40
 func answerBringsACredential(t *testing.T, store memory.Store) {
 	var ran []string

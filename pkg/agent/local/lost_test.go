@@ -23,16 +23,17 @@ import (
 func lostTests() sessionTests {
 	return sessionTests{
 		"Lost_TurnIsTakenOver":             lostTurnIsTakenOver,
-		"Lost_TurnIsGivenUp":               lostTurnIsGivenUp,
+		"Lost_TurnIsClosedByANewTurn":      lostTurnIsClosedByANewTurn,
 		"Lost_TurnKeepsItsLease":           lostTurnKeepsItsLease,
 		"Lost_WhileTheTurnWasStored":       lostWhileTheTurnWasStored,
 		"Lost_TurnDoesNotPreventPause":     lostTurnDoesNotPreventPause,
 		"Lost_TurnOfTheMeshIsNotTakenOver": lostTurnOfTheMeshIsNotTakenOver,
-		"Lost_ProcessThatLivesIsFenced":    lostProcessThatLivesIsFenced,
+		"Lost_SlowProcessIsFenced":         lostSlowProcessIsFenced,
 	}
 }
 
-// loseProcess leaves the traces of a process that was killed during its second model call: an open turn and its journal.
+// loseProcess stores an open turn and its journal, as a process leaves them that was killed during its second
+// model call.
 func loseProcess(t *testing.T, store memory.Store, s *local.Session) memory.Lease {
 	t.Helper()
 	ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
@@ -54,21 +55,20 @@ func loseProcess(t *testing.T, store memory.Store, s *local.Session) memory.Leas
 	return lease
 }
 
-// openCounted returns a session without turns, and an agent that counts the runs of its tool.
-func openCounted(t *testing.T, store memory.Store, replies ...scripted.Reply) (*agent.Agent, *scripted.Model, *local.Session, *int) {
+// openWithRunCount returns a new session, its agent and model, and the number of runs of the agent's tool.
+func openWithRunCount(t *testing.T, store memory.Store, replies ...scripted.Reply) (*agent.Agent, *scripted.Model, *local.Session, *int) {
 	t.Helper()
 	ran := new(int)
 	found, err := tool.Func("lookup", "Looks something up.", func(context.Context, topic) (string, error) { *ran++; return "sun", nil })
 	require.NoError(t, err)
-	a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{tool.With(execution.AtMostOnce, found)}}, replies...)
+	a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{tool.WithEffect(execution.AtMostOnce, found)}}, replies...)
 	return a, model, openSession(t, a, local.Config{Store: store}), ran
 }
 
-// A turn that continues takes over the lost turn: no model call is repeated, and no tool runs twice.
-//
+// Continue takes over the lost turn. It repeats no model call and runs no tool twice.
 // Req: LP-8, LP-10a, LP-31
 func lostTurnIsTakenOver(t *testing.T, store memory.Store) {
-	a, model, s, ran := openCounted(t, store, scripted.Say("It rains."), scripted.Say("Yes."))
+	a, model, s, ran := openWithRunCount(t, store, scripted.Say("It rains."), scripted.Say("Yes."))
 	lease := loseProcess(t, store, s)
 	require.NoError(t, store.ReleaseTurn(t.Context(), lease))
 	again := openSession(t, a, local.Config{Store: store, ID: s.ID()})
@@ -88,8 +88,8 @@ func lostTurnIsTakenOver(t *testing.T, store memory.Store) {
 }
 
 // Req: LP-10a, LP-17
-func lostTurnIsGivenUp(t *testing.T, store memory.Store) {
-	a, model, s, _ := openCounted(t, store, scripted.Say("Hi."))
+func lostTurnIsClosedByANewTurn(t *testing.T, store memory.Store) {
+	a, model, s, _ := openWithRunCount(t, store, scripted.Say("Hi."))
 	require.NoError(t, store.ReleaseTurn(t.Context(), loseProcess(t, store, s)))
 	again := openSession(t, a, local.Config{Store: store, ID: s.ID()})
 	require.Equal(t, 2, ask(t, again, "Hello?").Turn)
@@ -99,10 +99,11 @@ func lostTurnIsGivenUp(t *testing.T, store memory.Store) {
 	require.Equal(t, info.Size.Messages, again.Info().Size.Messages)
 }
 
-// Other processes cannot know that the process is lost until its lease ends.
+// The session is busy until the lease of the lost process ends, because other processes cannot know before that it
+// is lost.
 // Req: LP-7, C-21
 func lostTurnKeepsItsLease(t *testing.T, store memory.Store) {
-	a, _, s, _ := openCounted(t, store, scripted.Say("It rains."))
+	a, _, s, _ := openWithRunCount(t, store, scripted.Say("It rains."))
 	lease := loseProcess(t, store, s)
 	for _, noAutoSave := range []bool{false, true} {
 		again := openSession(t, a, local.Config{Store: store, ID: s.ID(), NoAutoSave: noAutoSave})
@@ -131,29 +132,29 @@ func lostTurnKeepsItsLease(t *testing.T, store memory.Store) {
 			_, err = again.Execute(t.Context(), local.Input{Continue: true}, nil)
 		}
 		require.NoError(t, err)
-		loseProcess(t, storeWithoutTurn{store, "lost-2"}, s)
+		loseProcess(t, storeWithTurnID{store, "lost-2"}, s)
 	}
 }
 
-// storeWithoutTurn replaces the id of turns.
-type storeWithoutTurn struct {
+// storeWithTurnID is a store that gives every turn the same id.
+type storeWithTurnID struct {
 	memory.Store
 	id string
 }
 
-func (s storeWithoutTurn) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+func (s storeWithTurnID) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	b.TurnID, b.Fingerprint = s.id, s.id
 	return s.Store.BeginTurn(ctx, b)
 }
 
-func (s storeWithoutTurn) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
+func (s storeWithTurnID) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
 	h.TurnID = s.id
 	return s.Store.Record(ctx, h, step, entries)
 }
 
-// The stored part of the turn stays, and the next turn comes after it.
+// The part of the turn that was stored is kept. The next turn comes after it.
 func lostWhileTheTurnWasStored(t *testing.T, store memory.Store) {
-	a, model, s, _ := openCounted(t, store, scripted.Say("It rains."))
+	a, model, s, _ := openWithRunCount(t, store, scripted.Say("It rains."))
 	lease := loseProcess(t, store, s)
 	half := conversation.Assistant("research", "")
 	half.ToolCalls = []conversation.ToolCall{{ID: "c1", Name: "lookup", Arguments: "{}"}, {ID: "c2", Name: "lookup", Arguments: "{}"}}
@@ -180,7 +181,7 @@ func lostTurnDoesNotPreventPause(t *testing.T, store memory.Store) {
 		"compact": func(s *local.Session, ctx context.Context) error { _, err := s.Compact(ctx, 1, ""); return err },
 	} {
 		for _, noAutoSave := range []bool{false, true} {
-			a, _, s, _ := openCounted(t, store, scripted.Say("Hi."))
+			a, _, s, _ := openWithRunCount(t, store, scripted.Say("Hi."))
 			require.NoError(t, store.ReleaseTurn(t.Context(), loseProcess(t, store, s)))
 			again := openSession(t, a, local.Config{Store: store, ID: s.ID(), NoAutoSave: noAutoSave})
 			require.NoError(t, do(again, t.Context()), name)
@@ -193,9 +194,9 @@ func lostTurnDoesNotPreventPause(t *testing.T, store memory.Store) {
 	}
 }
 
-// The conversation is shared with a mesh, whose turn a local session cannot take over.
+// A local session cannot take over a turn that a mesh began in the same conversation.
 func lostTurnOfTheMeshIsNotTakenOver(t *testing.T, store memory.Store) {
-	a, _, s, _ := openCounted(t, store, scripted.Say("Hi."), scripted.Say("Hi."))
+	a, _, s, _ := openWithRunCount(t, store, scripted.Say("Hi."), scripted.Say("Hi."))
 	begin := func(id string) memory.Lease {
 		ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
 		begun, err := store.BeginTurn(t.Context(), memory.Begin{
@@ -215,10 +216,9 @@ func lostTurnOfTheMeshIsNotTakenOver(t *testing.T, store memory.Store) {
 	require.Equal(t, 2, resultOf(all).Turn)
 }
 
-// A process that was only slow finds its turn taken over, and stores nothing more.
-//
+// A process that was only slow finds its turn taken over. Its later writes are rejected.
 // Req: C-21
-func lostProcessThatLivesIsFenced(t *testing.T, store memory.Store) {
+func lostSlowProcessIsFenced(t *testing.T, store memory.Store) {
 	never := make(chan struct{})
 	a, _ := scriptedAgent(t, agent.Config{}, scripted.Reply{Deltas: []string{"Too late."}, Wait: never}, scripted.Say("Fine."))
 	slow := openSession(t, a, local.Config{Store: store, Lease: memory.MinLeaseTTL})

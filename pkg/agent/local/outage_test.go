@@ -24,14 +24,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// connection is a store whose calls can be lost. A lost call may have reached the store.
-type connection struct {
+// lossyStore is a store whose calls can be lost. A call whose response is lost has taken effect.
+type lossyStore struct {
 	memory.Store
-	// lost says whether a call reaches the store, and whether its response arrives.
+	// lost reports whether the call of a method is lost before the store, and whether its response is lost.
 	lost func(method string) (call, answer bool)
 }
 
-func through[T any](l *connection, method string, call func() (T, error)) (T, error) {
+func callThrough[T any](l *lossyStore, method string, call func() (T, error)) (T, error) {
 	lostCall, lostAnswer := l.lost(method)
 	var none T
 	if lostCall {
@@ -46,57 +46,57 @@ func through[T any](l *connection, method string, call func() (T, error)) (T, er
 
 var errOutage = failure.New(failure.SystemNetwork, "test", "the store cannot be reached")
 
-func (l *connection) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
+func (l *lossyStore) BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
 	method := "BeginTurn"
 	if b.LookupOnly {
 		method = "FindTurn"
 	}
-	return through(l, method, func() (memory.BeginResult, error) { return l.Store.BeginTurn(ctx, b) })
+	return callThrough(l, method, func() (memory.BeginResult, error) { return l.Store.BeginTurn(ctx, b) })
 }
 
-func (l *connection) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
-	_, err := through(l, "RenewTurn", func() (any, error) { return nil, l.Store.RenewTurn(ctx, h, lease) })
+func (l *lossyStore) RenewTurn(ctx context.Context, h memory.Lease, lease time.Duration) error {
+	_, err := callThrough(l, "RenewTurn", func() (any, error) { return nil, l.Store.RenewTurn(ctx, h, lease) })
 	return err
 }
 
-func (l *connection) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
-	return through(l, "CommitStep", func() (int64, error) { return l.Store.CommitStep(ctx, c) })
+func (l *lossyStore) CommitStep(ctx context.Context, c memory.Commit) (int64, error) {
+	return callThrough(l, "CommitStep", func() (int64, error) { return l.Store.CommitStep(ctx, c) })
 }
 
-func (l *connection) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error) {
-	return through(l, "FailTurn", func() (session.Turn, error) { return l.Store.FailTurn(ctx, f) })
+func (l *lossyStore) FailTurn(ctx context.Context, f memory.Fail) (session.Turn, error) {
+	return callThrough(l, "FailTurn", func() (session.Turn, error) { return l.Store.FailTurn(ctx, f) })
 }
 
-func (l *connection) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
-	_, err := through(l, "Record", func() (any, error) { return nil, l.Store.Record(ctx, h, step, entries) })
+func (l *lossyStore) Record(ctx context.Context, h memory.Lease, step int, entries []execution.Entry) error {
+	_, err := callThrough(l, "Record", func() (any, error) { return nil, l.Store.Record(ctx, h, step, entries) })
 	return err
 }
 
-func (l *connection) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
-	return through(l, "LoadJournal", func() ([]execution.Entry, error) { return l.Store.LoadJournal(ctx, h, step, after) })
+func (l *lossyStore) LoadJournal(ctx context.Context, h memory.Lease, step, after int) ([]execution.Entry, error) {
+	return callThrough(l, "LoadJournal", func() ([]execution.Entry, error) { return l.Store.LoadJournal(ctx, h, step, after) })
 }
 
-func (l *connection) UpdateSession(ctx context.Context, u memory.SessionUpdate) (session.Session, error) {
-	return through(l, "UpdateSession", func() (session.Session, error) { return l.Store.UpdateSession(ctx, u) })
+func (l *lossyStore) UpdateSession(ctx context.Context, u memory.SessionUpdate) (session.Session, error) {
+	return callThrough(l, "UpdateSession", func() (session.Session, error) { return l.Store.UpdateSession(ctx, u) })
 }
 
-func (l *connection) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
-	return through(l, "GetSession", func() (session.Session, error) { return l.Store.GetSession(ctx, ref) })
+func (l *lossyStore) GetSession(ctx context.Context, ref session.Ref) (session.Session, error) {
+	return callThrough(l, "GetSession", func() (session.Session, error) { return l.Store.GetSession(ctx, ref) })
 }
 
-func (l *connection) LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error) {
-	return through(l, "LoadHistory", func() ([]conversation.Message, error) { return l.Store.LoadHistory(ctx, ref, after, limit) })
+func (l *lossyStore) LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error) {
+	return callThrough(l, "LoadHistory", func() ([]conversation.Message, error) { return l.Store.LoadHistory(ctx, ref, after, limit) })
 }
 
-func (l *connection) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
-	return through(l, "CompactSession", func() (conversation.Compaction, error) { return l.Store.CompactSession(ctx, c) })
+func (l *lossyStore) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
+	return callThrough(l, "CompactSession", func() (conversation.Compaction, error) { return l.Store.CompactSession(ctx, c) })
 }
 
-func (l *connection) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
-	return through(l, "PutArtifact", func() (memory.Artifact, error) { return l.Store.PutArtifact(ctx, h, a) })
+func (l *lossyStore) PutArtifact(ctx context.Context, h memory.Lease, a memory.Artifact) (memory.Artifact, error) {
+	return callThrough(l, "PutArtifact", func() (memory.Artifact, error) { return l.Store.PutArtifact(ctx, h, a) })
 }
 
-// lostMethods loses the calls of some methods, or their responses.
+// lostMethods lists the methods whose calls are lost, and the methods whose responses are lost.
 type lostMethods struct{ calls, answers []string }
 
 func (l *lostMethods) lost(method string) (call, answer bool) {
@@ -105,17 +105,19 @@ func (l *lostMethods) lost(method string) (call, answer bool) {
 
 func (l *lostMethods) heal() { *l = lostMethods{} }
 
-func outage(t *testing.T, c agent.Config, config local.Config, replies ...scripted.Reply) (*local.Session, *scripted.Model, *lostMethods, memory.Store) {
+func openWithOutages(t *testing.T, c agent.Config, config local.Config, replies ...scripted.Reply) (*local.Session, *scripted.Model, *lostMethods,
+	memory.Store,
+) {
 	t.Helper()
 	a, model := scriptedAgent(t, c, replies...)
 	wires, store := &lostMethods{}, inmem.New(inmem.Config{})
-	config.Store = &connection{store, wires.lost}
+	config.Store = &lossyStore{store, wires.lost}
 	s, err := local.Open(t.Context(), a, config)
 	require.NoError(t, err)
 	return s, model, wires, store
 }
 
-// runToError runs a turn to its error.
+// runToError runs a turn that must fail with the mode, and returns its result.
 func runToError(t *testing.T, s *local.Session, in local.Input, mode failure.Mode) event.TurnResult {
 	t.Helper()
 	all, err := runTurn(t, s, in)
@@ -124,9 +126,8 @@ func runToError(t *testing.T, s *local.Session, in local.Input, mode failure.Mod
 	return resultOf(all)
 }
 
-// An answer that could not be stored is a failed turn. Its messages are stored when the store is back, before the
-// next turn.
-//
+// If the answer cannot be stored, the turn fails. Its messages are stored before the next turn, once the store is
+// back.
 // Req: LP-17
 func TestSession_OutageAtTheCommitFailsTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -139,7 +140,7 @@ func TestSession_OutageAtTheCommitFailsTheTurn(t *testing.T) {
 			},
 			func(s *local.Session) error { return s.Close(t.Context()) },
 		} {
-			s, _, wires, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
+			s, _, wires, store := openWithOutages(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
 			*wires = lostMethods{calls: []string{"CommitStep", "FailTurn"}}
 			began := time.Now()
 			runToError(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
@@ -158,7 +159,7 @@ func TestSession_OutageAtTheCommitFailsTheTurn(t *testing.T) {
 	})
 }
 
-// If a turn needs several commits, the rest is stored once the store is back.
+// If the store fails between the commits of one turn, the missing messages are stored when it is back.
 func TestSession_OutageBetweenCommitsLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var replies []scripted.Reply
@@ -169,7 +170,7 @@ func TestSession_OutageBetweenCommitsLosesNothing(t *testing.T) {
 		a, _ := scriptedAgent(t, c, append(replies, scripted.Say("Done."))...)
 		commits, down := 0, true
 		store := inmem.New(inmem.Config{})
-		s, err := local.Open(t.Context(), a, local.Config{Store: &connection{store, func(method string) (call, answer bool) {
+		s, err := local.Open(t.Context(), a, local.Config{Store: &lossyStore{store, func(method string) (call, answer bool) {
 			switch method { // the journal is written at the same time
 			case "CommitStep":
 				commits++
@@ -194,8 +195,7 @@ func TestSession_OutageBetweenCommitsLosesNothing(t *testing.T) {
 	})
 }
 
-// A process that gave up its own turn does not wait for the lease, and continues with its journal.
-//
+// A process resumes its own open turn at once, without waiting for the lease, and continues with the journal.
 // Req: LP-8, LP-31
 func TestSession_ResumesItsOwnTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -208,7 +208,7 @@ func TestSession_ResumesItsOwnTurn(t *testing.T) {
 		})
 		c := agent.Config{Handlers: []hook.Handler{counts}}
 		c.Tools = append(c.Tools, lookup(t))
-		s, model, wires, store := outage(t, c, local.Config{}, lookupReply("x"), scripted.Say("1"), scripted.Say("1"))
+		s, model, wires, store := openWithOutages(t, c, local.Config{}, lookupReply("x"), scripted.Say("1"), scripted.Say("1"))
 		*wires = lostMethods{calls: []string{"CommitStep", "FailTurn"}}
 		runToError(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
 		wires.heal()
@@ -225,12 +225,12 @@ func TestSession_ResumesItsOwnTurn(t *testing.T) {
 	})
 }
 
-// The response to a begin is lost, so it is unknown whether the turn began.
+// The response to BeginTurn is lost, so it is unknown whether the turn began. The next turn resolves that.
 func TestSession_ResolvesABeginInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, wires := range map[string]lostMethods{"it began": {answers: []string{"BeginTurn"}}, "it did not": {calls: []string{"BeginTurn"}}} {
 			for _, next := range []local.Input{{Continue: true}, {Text: "b"}} {
-				s, _, now, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
+				s, _, now, store := openWithOutages(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
 				*now = wires
 				runToError(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
 				require.Equal(t, session.Ready, s.State(), "nothing ran")
@@ -247,11 +247,12 @@ func TestSession_ResolvesABeginInDoubt(t *testing.T) {
 	})
 }
 
-// The response to a takeover is lost, so it is unknown whether this process has the turn.
+// The response to a takeover is lost, so it is unknown whether this process holds the turn. The next turn resolves
+// that.
 func TestSession_ResolvesATakeoverInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, next := range []local.Input{{Continue: true}, {Text: "b"}} {
-			s, _, wires, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
+			s, _, wires, store := openWithOutages(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
 			*wires = lostMethods{calls: []string{"CommitStep", "FailTurn"}}
 			runToError(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
 			*wires = lostMethods{answers: []string{"BeginTurn"}}
@@ -268,10 +269,10 @@ func TestSession_ResolvesATakeoverInDoubt(t *testing.T) {
 	})
 }
 
-// The journal of a turn that is taken over cannot be read.
+// If the journal of a turn cannot be read at a takeover, the turn stays open.
 func TestSession_UnreadableJournalLeavesTheTurnOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, wires, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
+		s, _, wires, store := openWithOutages(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
 		*wires = lostMethods{calls: []string{"CommitStep", "FailTurn"}}
 		runToError(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
 		*wires = lostMethods{calls: []string{"LoadJournal"}}
@@ -286,12 +287,11 @@ func TestSession_UnreadableJournalLeavesTheTurnOpen(t *testing.T) {
 	})
 }
 
-// A compaction that fails is a warning, and the answer stays.
-//
+// A failed compaction is only a warning. The answer is kept.
 // Req: LP-21
 func TestSession_FailedCompactionIsAWarning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _, wires, store := outage(t, agent.Config{}, local.Config{MaxMessages: 2, AutoCompact: true}, scripted.Say("1"), scripted.Say("2"),
+		s, _, wires, store := openWithOutages(t, agent.Config{}, local.Config{MaxMessages: 2, AutoCompact: true}, scripted.Say("1"), scripted.Say("2"),
 			scripted.Say("3"))
 		ask(t, s, "a")
 		*wires = lostMethods{calls: []string{"CompactSession"}}
@@ -306,8 +306,7 @@ func TestSession_FailedCompactionIsAWarning(t *testing.T) {
 	})
 }
 
-// Turns that could not be saved are saved later, once.
-//
+// Turns that could not be saved are saved by a later Save, and only once.
 // Req: LP-12, LP-23
 func TestSession_RetriesASaveAfterAnOutage(t *testing.T) {
 	for _, method := range []string{"BeginTurn", "CommitStep", "FailTurn", "UpdateSession", "GetSession", "PutArtifact"} {
@@ -315,7 +314,7 @@ func TestSession_RetriesASaveAfterAnOutage(t *testing.T) {
 			t.Run(method, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					down := failure.New(failure.ResourceAPI, "test", "down")
-					s, _, wires, store := outage(t, agent.Config{Handlers: []hook.Handler{artifactMaker()}}, local.Config{NoAutoSave: true},
+					s, _, wires, store := openWithOutages(t, agent.Config{Handlers: []hook.Handler{artifactSavingHandler()}}, local.Config{NoAutoSave: true},
 						scripted.Say("1"), scripted.Fail(down), scripted.Say("3"))
 					ask(t, s, "a")
 					runToError(t, s, local.Input{Text: "b"}, failure.ResourceAPI)
@@ -334,7 +333,7 @@ func TestSession_RetriesASaveAfterAnOutage(t *testing.T) {
 					said, info := storedMessages(t, store, s)
 					require.Equal(t, []string{"user: a", "ai: 1", "user: b", "user: c", "ai: 3"}, said)
 					require.Equal(t, 3, info.Turns)
-					require.Equal(t, info, withTimesOf(s.Info(), info))
+					require.Equal(t, info, copyTimes(s.Info(), info))
 					artifacts, err := s.Artifacts(t.Context())
 					require.NoError(t, err)
 					require.Len(t, artifacts, 3)

@@ -24,24 +24,24 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// The environment variables that name the session of another process.
+// Environment variables that tell a child process which session to open.
 const (
 	envMemory  = "TROUPE_TEST_MEMORY"
 	envSession = "TROUPE_TEST_SESSION"
 )
 
-// carefulAgent returns an agent whose tool needs an approval.
-func carefulAgent(t *testing.T, work func()) *agent.Agent {
+// approvalAgent returns an agent whose tool needs an approval.
+func approvalAgent(t *testing.T, work func()) *agent.Agent {
 	t.Helper()
 	found, err := tool.Func("lookup", "Looks.", func(context.Context, topic) (string, error) { work(); return "found", nil })
 	require.NoError(t, err)
 	return build(t, agent.Config{
-		Model: obedientModel{}, Tools: []tool.Tool{tool.With(execution.AtMostOnce, found)}, Handlers: []hook.Handler{approvalGuard(time.Time{})},
+		Model: obedientModel{}, Tools: []tool.Tool{tool.WithEffect(execution.AtMostOnce, found)}, Handlers: []hook.Handler{approvalGuard(time.Time{})},
 	})
 }
 
-// The child processes run this until they are killed: they make the call that needs an approval, or approve it. In
-// the test process itself it does nothing.
+// Child processes of the test below run this function until they are killed. They make the call that needs an
+// approval, or approve it. In the test process itself the function does nothing.
 func TestSession_InAnotherProcess(t *testing.T) {
 	if os.Getenv(envMemory) == "" {
 		return
@@ -50,7 +50,7 @@ func TestSession_InAnotherProcess(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	never := make(chan struct{})
-	a := carefulAgent(t, func() {
+	a := approvalAgent(t, func() {
 		fmt.Fprintln(os.Stdout, "working")
 		<-never
 	})
@@ -84,8 +84,8 @@ func runUntilLineAndKill(t *testing.T, address, id string) string {
 	return lines.Text()
 }
 
-// The process that made the call is killed, and so is the one that got the answer, while the approved tool runs. A
-// third one continues with all finished work, and the tool does not run twice.
+// The first process is killed after it made the call, and the second while the approved tool runs. A third process
+// continues with all finished work. The tool does not run twice.
 // Req: LP-10a, LP-16, LP-32
 func TestSession_PendingCallOutlivesItsProcesses(t *testing.T) {
 	address, store := servedMemory(t)
@@ -94,7 +94,7 @@ func TestSession_PendingCallOutlivesItsProcesses(t *testing.T) {
 	require.Equal(t, "working", runUntilLineAndKill(t, address, id))
 
 	ran := 0
-	s := openSession(t, carefulAgent(t, func() { ran++ }), local.Config{Store: store, ID: id})
+	s := openSession(t, approvalAgent(t, func() { ran++ }), local.Config{Store: store, ID: id})
 	done, err := s.Execute(t.Context(), local.Input{Continue: true}, nil)
 	for failure.Is(err, failure.SessionBusy) { // until the lease of the second has ended
 		<-time.After(50 * time.Millisecond)
@@ -113,10 +113,10 @@ func TestSession_PendingCallOutlivesItsProcesses(t *testing.T) {
 	require.Contains(t, messages[3].Text, "UNKNOWN_OUTCOME")
 	require.Equal(t, "lookup waits for an approval.", messages[1].Text)
 
-	// Another process may approve the call, long after the first has ended.
+	// Another process may approve the call long after the first process has ended.
 	const again = "waits-again"
 	runUntilLineAndKill(t, address, again)
-	s = openSession(t, carefulAgent(t, func() { ran++ }), local.Config{Store: store, ID: again})
+	s = openSession(t, approvalAgent(t, func() { ran++ }), local.Config{Store: store, ID: again})
 	require.Equal(t, session.InputRequired, s.State())
 	require.Equal(t, "I found it.", runAnswers(t, s, answerTo(s.Pending()[0], execution.Approve, "")).Result.Text)
 	require.Equal(t, 1, ran)

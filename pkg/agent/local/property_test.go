@@ -29,8 +29,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// obedientModel is a model that follows the user's words "tool", "fail", "toolfail", "ask" and "allow", and repeats any
-// other text. Its reply depends on the conversation alone.
+// obedientModel is a model that does what words in the user's text say: "tool", "fail", "toolfail", "ask" and
+// "allow". It repeats any other text. Its reply depends only on the conversation.
 type obedientModel struct{}
 
 func (obedientModel) Name() string { return "test/obedient" }
@@ -101,13 +101,13 @@ type expectedSession struct {
 	all, saved  []conversation.Message
 	turns       int
 	savedTurns  int
-	waits       bool // for an answer
+	isWaiting   bool // for an answer
 }
 
 // addAnswer adds the messages of a turn with an answer.
 func (e *expectedSession) addAnswer(verdict execution.Verdict, breaks bool) {
 	e.turns++
-	e.waits, e.state = false, session.Ready
+	e.isWaiting, e.state = false, session.Ready
 	said := conversation.Assistant("research", "I look.")
 	if breaks { // the turn before said it
 		said.Partial = true
@@ -123,11 +123,11 @@ func (e *expectedSession) addAnswer(verdict execution.Verdict, breaks bool) {
 	e.store(e.state)
 }
 
-// notRun begins every reason why a tool did not run.
+// notRun is the beginning of every result of a tool that did not run.
 const notRun = "Not run"
 
-// outline returns a short form of a conversation, without the reasons why tools did not run.
-func outline(messages []conversation.Message) []string {
+// withoutReasons returns a short form of a conversation, without the reasons why tools did not run.
+func withoutReasons(messages []conversation.Message) []string {
 	all := transcript(messages)
 	for i, text := range all {
 		if strings.HasPrefix(text, "tool: "+notRun) {
@@ -139,11 +139,11 @@ func outline(messages []conversation.Message) []string {
 
 // rejects reports whether a turn with the input is rejected.
 func (e *expectedSession) rejects(in local.Input) bool {
-	return in.Continue && e.waits || len(in.Answers) > 0 && (!e.waits || e.noAutoSave)
+	return in.Continue && e.isWaiting || len(in.Answers) > 0 && (!e.isWaiting || e.noAutoSave)
 }
 
-// turn adds the messages of a turn, and sets the resulting state.
-func (e *expectedSession) turn(in local.Input, breaks bool) {
+// addTurn adds the messages of a turn and sets the resulting state.
+func (e *expectedSession) addTurn(in local.Input, breaks bool) {
 	if e.rejects(in) {
 		return
 	}
@@ -151,7 +151,7 @@ func (e *expectedSession) turn(in local.Input, breaks bool) {
 		e.addAnswer(in.Answers[0].Verdict, breaks)
 		return
 	}
-	e.waits = false
+	e.isWaiting = false
 	from := len(e.all)
 	if !in.Continue {
 		e.all = append(e.all, conversation.User(in.Text))
@@ -169,7 +169,7 @@ func (e *expectedSession) turn(in local.Input, breaks bool) {
 			break
 		}
 		if query == "allow" && !e.noAutoSave {
-			e.waits = true
+			e.isWaiting = true
 			e.all = append(e.all, conversation.Assistant("research", "lookup waits for an approval."))
 			e.state = session.InputRequired
 			break
@@ -198,12 +198,12 @@ func (e *expectedSession) turn(in local.Input, breaks bool) {
 	}
 }
 
-// store records that everything is saved, in the given state.
+// store marks all messages as saved, with the given state.
 func (e *expectedSession) store(state session.State) {
 	e.saved, e.savedTurns, e.storedState = slices.Clone(e.all), e.turns, state
 }
 
-// save mirrors Save. The last turn that is written decides the state.
+// save does what Session.Save does: the state of the last turn is stored.
 func (e *expectedSession) save() {
 	switch {
 	case e.savedTurns < e.turns:
@@ -213,13 +213,13 @@ func (e *expectedSession) save() {
 	}
 }
 
-// start sets the state after a start.
+// start sets the state that the session has after Start.
 func (e *expectedSession) start() {
 	e.all, e.turns, e.state = slices.Clone(e.saved), e.savedTurns, session.Ready
 	if e.storedState == session.Failed || e.storedState == session.InputRequired {
 		e.state = e.storedState
 	}
-	if e.waits {
+	if e.isWaiting {
 		e.state = session.InputRequired
 	}
 	if !e.noAutoSave {
@@ -233,8 +233,9 @@ func (e *expectedSession) start() {
 	}
 }
 
-// converse applies random operations to a session and its reference, and compares them after each.
-func converse(t *testing.T, store memory.Store, noAutoSave bool, seed uint64, steps int) {
+// applyRandomOperations applies random operations to a session and to its expected state, and compares the two
+// after each operation.
+func applyRandomOperations(t *testing.T, store memory.Store, noAutoSave bool, seed uint64, steps int) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, seed))
 	a := obedientAgent(t)
@@ -283,7 +284,7 @@ func converse(t *testing.T, store memory.Store, noAutoSave bool, seed uint64, st
 				require.Equal(t, "session_closed", last.ErrorType)
 				break
 			}
-			w.turn(in, breaks)
+			w.addTurn(in, breaks)
 		case n < 11:
 			op, err = "pause", s.Pause(t.Context())
 			if !closed {
@@ -311,7 +312,7 @@ func converse(t *testing.T, store memory.Store, noAutoSave bool, seed uint64, st
 		case n < 18:
 			op, err = "clear", s.Clear(t.Context())
 			if !closed {
-				w.all, w.saved, w.turns, w.waits = nil, nil, w.savedTurns, false
+				w.all, w.saved, w.turns, w.isWaiting = nil, nil, w.savedTurns, false
 			}
 		default:
 			op, err = "save", s.Save(t.Context())
@@ -336,8 +337,8 @@ func (e *expectedSession) requireEqual(t *testing.T, s *local.Session, store mem
 	messages, err := s.Messages(t.Context(), 0)
 	require.NoError(t, err)
 	require.NoError(t, conversation.CheckRounds(messages))
-	require.Equal(t, outline(e.all), outline(messages), where)
-	require.Equal(t, e.waits, len(s.Pending()) > 0, where)
+	require.Equal(t, withoutReasons(e.all), withoutReasons(messages), where)
+	require.Equal(t, e.isWaiting, len(s.Pending()) > 0, where)
 	require.Equal(t, e.turns, s.Info().Turns, where)
 	require.EqualValues(t, len(e.all), s.Info().Size.Messages, where)
 	ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
@@ -353,26 +354,26 @@ func (e *expectedSession) requireEqual(t *testing.T, s *local.Session, store mem
 }
 
 // Req: LP-6, LP-7a, LP-8, LP-9, LP-10, LP-11, LP-12, LP-17, LP-23, LP-32
-func TestSession_EqualsItsReference(t *testing.T) {
+func TestSession_MatchesTheExpectedSession(t *testing.T) {
 	for _, noAutoSave := range []bool{false, true} {
 		for seed := range uint64(100) {
-			converse(t, inmem.New(inmem.Config{}), noAutoSave, seed, 60)
+			applyRandomOperations(t, inmem.New(inmem.Config{}), noAutoSave, seed, 60)
 		}
 	}
 }
 
-func TestSession_EqualsItsReferenceOverTheMemoryService(t *testing.T) {
+func TestSession_MatchesTheExpectedSessionOverTheMemoryService(t *testing.T) {
 	store := memoryService(t)
 	for _, noAutoSave := range []bool{false, true} {
 		for seed := range uint64(5) {
-			converse(t, store, noAutoSave, 1000+seed, 60)
+			applyRandomOperations(t, store, noAutoSave, 1000+seed, 60)
 		}
 	}
 }
 
-// If every fifth call of the store, or its response, is lost, nothing changes: every write is repeated and takes
-// effect once.
-func TestSession_EqualsItsReferenceOverABadConnection(t *testing.T) {
+// The result is the same if every fifth call of the store, or its response, is lost. Each write is retried and
+// takes effect once.
+func TestSession_MatchesTheExpectedSessionOverABadConnection(t *testing.T) {
 	for _, noAutoSave := range []bool{false, true} {
 		for seed := range uint64(30) {
 			synctest.Test(t, func(t *testing.T) {
@@ -384,7 +385,7 @@ func TestSession_EqualsItsReferenceOverABadConnection(t *testing.T) {
 					n := r.IntN(10)
 					return n == 0, n == 1
 				}
-				converse(t, &connection{inmem.New(inmem.Config{}), lost}, noAutoSave, seed, 40)
+				applyRandomOperations(t, &lossyStore{inmem.New(inmem.Config{}), lost}, noAutoSave, seed, 40)
 			})
 		}
 	}

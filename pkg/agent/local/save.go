@@ -18,17 +18,17 @@ import (
 // lost: call Save again. Modes: session_busy while a turn runs, here or elsewhere; session_closed; session_full; the
 // modes of a store that does not respond.
 func (s *Session) Save(ctx context.Context) error {
-	return s.operate("local.Save", func() (session.State, error) { return "", s.flush(ctx) })
+	return s.runOperation("local.Save", func() (session.State, error) { return "", s.flush(ctx) })
 }
 
-// Pause saves the session and sets it aside. The next turn, here or elsewhere, resumes it (LP-9, C-4). What is loaded
-// stays in RAM. Modes: as for Save.
+// Pause saves the session and pauses it. The next turn resumes it, here or in another process (LP-9, C-4). The
+// loaded data stays in RAM. Modes: as for Save.
 func (s *Session) Pause(ctx context.Context) error {
-	return s.operate("local.Pause", func() (session.State, error) {
+	return s.runOperation("local.Pause", func() (session.State, error) {
 		if err := s.flush(ctx); err != nil {
 			return "", err
 		}
-		if s.status.StoredState() == session.Closed { // it was opened here without a write
+		if s.status.StoredState() == session.Closed { // this process opened it without writing it
 			if err := s.opener.Update(ctx, session.Resume); err != nil {
 				return "", err
 			}
@@ -44,7 +44,7 @@ func (s *Session) Close(ctx context.Context) error {
 	if !s.status.IsOpen() {
 		return nil
 	}
-	return s.operate("local.Close", func() (session.State, error) {
+	return s.runOperation("local.Close", func() (session.State, error) {
 		if err := s.flush(ctx); err != nil {
 			return "", err
 		}
@@ -61,25 +61,25 @@ func (s *Session) Close(ctx context.Context) error {
 // Clear removes the messages, the state and the artifacts at once, the unsaved ones too (LP-11). The session stays
 // usable, and its turns keep their count: a conversation from turn 1 needs another ID (CO-19). Modes: as for Save.
 func (s *Session) Clear(ctx context.Context) error {
-	return s.operate("local.Clear", func() (session.State, error) {
+	return s.runOperation("local.Clear", func() (session.State, error) {
 		if err := s.opener.CloseUnclosed(ctx); err != nil {
 			return "", err
 		}
-		_, err := opening.WithoutOpenTurn(ctx, s.opener, func(ctx context.Context) (struct{}, error) {
+		_, err := opening.CallWithoutLostTurn(ctx, s.opener, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, s.cfg.Store.ClearSession(ctx, s.storage.Ref)
 		})
-		if err != nil && !failure.Is(err, failure.NotFound) { // it may not be saved yet
+		if err != nil && !failure.Is(err, failure.NotFound) { // the session may not be in the store yet
 			return "", err
 		}
-		s.recent.messages, s.recent.source = nil, ""
+		s.recent.messages, s.recent.untrustedSource = nil, ""
 		s.opener.SetUndelivered("")
 		s.status.RecordClear()
 		return "", nil
 	})
 }
 
-// operate runs an operation that is not a turn.
-func (s *Session) operate(op string, do func() (session.State, error)) error {
+// runOperation runs an operation other than a turn while it holds the claim of the session.
+func (s *Session) runOperation(op string, do func() (session.State, error)) error {
 	s.operations.Lock()
 	defer s.operations.Unlock()
 	if err := s.status.Claim(op, nil); err != nil {
@@ -94,14 +94,14 @@ func (s *Session) operate(op string, do func() (session.State, error)) error {
 	return err
 }
 
-// flush stores all unsaved turns.
+// flush closes a turn that was left open and stores all unsaved turns.
 func (s *Session) flush(ctx context.Context) error {
 	if err := s.opener.CloseUnclosed(ctx); err != nil || !s.cfg.NoAutoSave {
 		return err
 	}
 	verb := session.Verb("")
 	if len(s.status.Unsaved()) > 0 {
-		verb = session.Resume // a closed session takes no turn
+		verb = session.Resume // a closed session accepts no turn, so resume it
 	}
 	if err := s.opener.Update(ctx, verb); err != nil {
 		return err
@@ -130,21 +130,21 @@ func (s *Session) flush(ctx context.Context) error {
 	return rejected
 }
 
-// storeUnsaved stores one unsaved turn. It reports false if the turn must still be stored.
+// storeUnsaved stores one unsaved turn. It reports false if the turn is still unsaved.
 func (s *Session) storeUnsaved(ctx context.Context, t *storage.Turn) (bool, error) {
-	opened, err := s.storage.Begin(ctx, s.storage.Request(t))
+	opened, err := s.storage.Begin(ctx, s.storage.BeginRequest(t))
 	switch {
 	case failure.Is(err, failure.SessionBusy):
-		return false, s.opener.BusyElsewhere(ctx, err)
+		return false, s.opener.ExplainBusy(ctx, err)
 	case err != nil:
 		return false, err
-	case opened.Status == memory.StatusClosed: // it was stored, and the response was lost
+	case opened.Status == memory.StatusClosed: // the turn was stored, but the response was lost
 		return true, nil
 	case opened.Status == memory.StatusOpen:
-		return false, s.opener.Busy(t.ID, opened.LeaseLeft)
+		return false, s.opener.NewBusyError(t.ID, opened.LeaseLeft)
 	}
-	w := s.storage.Writer(t, opened, s.agent.Name())
-	if err = s.upload(ctx, w); err == nil {
+	w := s.storage.NewWriter(t, opened, s.agent.Name())
+	if err = s.uploadArtifacts(ctx, w); err == nil {
 		if _, err = w.Write(ctx); err == nil {
 			return true, nil
 		}
@@ -152,15 +152,15 @@ func (s *Session) storeUnsaved(ctx context.Context, t *storage.Turn) (bool, erro
 	if storage.InDoubt(err) || !t.HasAnswer() {
 		return false, err
 	}
-	t.Fail(session.OutcomeFailed, storage.AsFailure(err))
+	t.MarkFailed(session.OutcomeFailed, storage.FailureFromError(err))
 	if _, again := w.Write(ctx); again != nil {
 		return false, again
 	}
 	return true, err
 }
 
-// upload stores the artifacts of a turn, and renews its lease meanwhile.
-func (s *Session) upload(ctx context.Context, w *storage.Writer) error {
+// uploadArtifacts stores the artifacts of a turn. It renews the turn's lease meanwhile.
+func (s *Session) uploadArtifacts(ctx context.Context, w *storage.Writer) error {
 	if len(w.Turn.Files) == 0 {
 		return nil
 	}

@@ -20,24 +20,24 @@ import (
 
 func saveTests() sessionTests {
 	return sessionTests{
-		"Save_WritesNothingByItself":        saveWritesNothingByItself,
+		"Save_IsTheOnlyWriteWithNoAutoSave": saveIsTheOnlyWriteWithNoAutoSave,
 		"Save_WritesTurnsInOrder":           saveWritesTurnsInOrder,
 		"Save_PauseAndCloseSaveToo":         savePauseAndCloseSaveToo,
 		"Save_KeepsTurnsThatCannotBeStored": saveKeepsTurnsThatCannotBeStored,
-		"Save_ComesAfterOtherProcesses":     saveComesAfterOtherProcesses,
+		"Save_AppendsAfterOtherProcesses":   saveAppendsAfterOtherProcesses,
 	}
 }
 
 // Req: LP-23, C-19
-func saveWritesNothingByItself(t *testing.T, store memory.Store) {
-	a, model := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{artifactMaker()}, Instructions: "Last: {last?}. Note: {artifact.note?}"},
+func saveIsTheOnlyWriteWithNoAutoSave(t *testing.T, store memory.Store) {
+	a, model := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{artifactSavingHandler()}, Instructions: "Last: {last?}. Note: {artifact.note?}"},
 		scripted.Say("1"), scripted.Say("2"))
 	s := openSession(t, a, local.Config{Store: store, NoAutoSave: true})
 	ask(t, s, "a")
 	ask(t, s, "b")
 	_, err := store.GetSession(t.Context(), session.Ref{Tenant: local.DefaultTenant, Session: s.ID()})
 	require.Equal(t, failure.NotFound, failure.ModeOf(err))
-	// The turns see each other before they are saved.
+	// Each turn sees the turns before it, although they are not saved yet.
 	require.Equal(t, "Last: b. Note: b", model.Requests()[1].System)
 	require.Equal(t, []string{"user: a", "ai: 1", "user: b"}, transcript(model.Requests()[1].Messages))
 	messages, err := s.Messages(t.Context(), 3)
@@ -50,7 +50,7 @@ func saveWritesNothingByItself(t *testing.T, store memory.Store) {
 // Req: LP-12, LP-23, C-19
 func saveWritesTurnsInOrder(t *testing.T, store memory.Store) {
 	down := failure.New(failure.ResourceAPI, "test", "down")
-	a, _ := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{artifactMaker()}, Tools: []tool.Tool{lookup(t)}},
+	a, _ := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{artifactSavingHandler()}, Tools: []tool.Tool{lookup(t)}},
 		lookupReply("x"), scripted.Say("1"), lookupReply("y"), scripted.Fail(down), scripted.Say("3"))
 	s := openSession(t, a, local.Config{Store: store, NoAutoSave: true})
 	require.NoError(t, s.Save(t.Context()), "with nothing to save")
@@ -71,7 +71,7 @@ func saveWritesTurnsInOrder(t *testing.T, store memory.Store) {
 	}, said)
 	require.Equal(t, session.Ready, info.State)
 	require.Equal(t, 3, info.Turns)
-	require.Equal(t, info, withTimesOf(s.Info(), info))
+	require.Equal(t, info, copyTimes(s.Info(), info))
 	require.NoError(t, s.Save(t.Context()), "a second Save does nothing")
 	again, _ := storedMessages(t, store, s)
 	require.Equal(t, said, again)
@@ -84,8 +84,8 @@ func saveWritesTurnsInOrder(t *testing.T, store memory.Store) {
 	require.Equal(t, "b", string(content))
 }
 
-// withTimesOf returns a session with the times of another.
-func withTimesOf(s, other session.Session) session.Session {
+// copyTimes returns session s with the times of other.
+func copyTimes(s, other session.Session) session.Session {
 	s.Created, s.LastActivity = other.Created, other.LastActivity
 	return s
 }
@@ -128,8 +128,8 @@ func saveKeepsTurnsThatCannotBeStored(t *testing.T, store memory.Store) {
 	require.NoError(t, s.Save(t.Context()))
 }
 
-// Another process wrote meanwhile, and has an open turn.
-func saveComesAfterOtherProcesses(t *testing.T, store memory.Store) {
+// Another process has written to the conversation and has an open turn. Save comes after its turns.
+func saveAppendsAfterOtherProcesses(t *testing.T, store memory.Store) {
 	wait := make(chan struct{})
 	a, _ := scriptedAgent(t, agent.Config{}, scripted.Say("1"), scripted.Say("2"), scripted.Reply{Deltas: []string{"3"}, Wait: wait})
 	s := openSession(t, a, local.Config{Store: store, NoAutoSave: true})

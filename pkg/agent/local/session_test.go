@@ -27,7 +27,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// sessionTests run on each store.
+// sessionTests are tests that run on each kind of store.
 type sessionTests map[string]func(*testing.T, memory.Store)
 
 func (s sessionTests) run(t *testing.T, store memory.Store) {
@@ -50,7 +50,7 @@ func allSessionTests() sessionTests {
 
 func TestSession_InRAM(t *testing.T) { allSessionTests().run(t, inmem.New(inmem.Config{})) }
 
-// A memory service, and behind it a Redis that has everything on disk.
+// The same tests run against a memory service on a Redis that persists each write.
 func TestSession_OverTheMemoryService(t *testing.T) {
 	allSessionTests().run(t, memoryService(t))
 }
@@ -61,7 +61,7 @@ func memoryService(t *testing.T) memory.Store {
 	return store
 }
 
-// servedMemory starts a memory service, and returns its address and its store.
+// servedMemory starts a memory service and returns its address and the store behind it.
 func servedMemory(t *testing.T) (address string, store memory.Store) {
 	t.Helper()
 	app, err := service.New(telemetry.Discard(), service.Config{
@@ -91,7 +91,7 @@ func openSession(t *testing.T, a *agent.Agent, c local.Config) *local.Session {
 	return s
 }
 
-// scriptedAgent returns an agent whose model gives the replies, and the model.
+// scriptedAgent returns an agent and its model, which gives the replies in order.
 func scriptedAgent(t *testing.T, c agent.Config, replies ...scripted.Reply) (*agent.Agent, *scripted.Model) {
 	t.Helper()
 	model := scripted.New(replies...)
@@ -99,7 +99,7 @@ func scriptedAgent(t *testing.T, c agent.Config, replies ...scripted.Reply) (*ag
 	return build(t, c), model
 }
 
-// runTurn runs a turn and returns its events without text deltas. An error must come last.
+// runTurn runs a turn and returns its events without text deltas. It fails the test if an event follows an error.
 func runTurn(t *testing.T, s *local.Session, in local.Input) ([]event.Event, error) {
 	t.Helper()
 	return runTurnUnder(t.Context(), t, s, in)
@@ -134,7 +134,7 @@ func resultOf(all []event.Event) event.TurnResult {
 	return done
 }
 
-// ask runs a turn to its answer.
+// ask runs a turn that must succeed, and returns its result.
 func ask(t *testing.T, s *local.Session, text string) event.TurnResult {
 	t.Helper()
 	all, err := runTurn(t, s, local.Input{Text: text})
@@ -143,7 +143,7 @@ func ask(t *testing.T, s *local.Session, text string) event.TurnResult {
 	return resultOf(all)
 }
 
-// requireRejected runs a turn that must be rejected: with one event, and no error.
+// requireRejected runs a turn that must be rejected: its only event is the result, and no error follows.
 func requireRejected(t *testing.T, s *local.Session, mode failure.Mode) event.TurnResult {
 	t.Helper()
 	all, err := runTurn(t, s, local.Input{Text: "and me"})
@@ -156,7 +156,7 @@ func requireRejected(t *testing.T, s *local.Session, mode failure.Mode) event.Tu
 	return done
 }
 
-// transcript returns a conversation in short: "user: hello", "ai: hi", "call: lookup", "tool: found".
+// transcript returns a short form of a conversation: "user: hello", "ai: hi", "call: lookup", "tool: found".
 func transcript(messages []conversation.Message) []string {
 	var all []string
 	for _, m := range messages {
@@ -181,7 +181,7 @@ func transcript(messages []conversation.Message) []string {
 	return all
 }
 
-// storedMessages returns the conversation as another process reads it.
+// storedMessages returns the conversation and the session as another process reads them.
 func storedMessages(t *testing.T, store memory.Store, s *local.Session) ([]string, session.Session) {
 	t.Helper()
 	ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
@@ -200,7 +200,7 @@ func kindsOf(all []event.Event) []string {
 	return kinds
 }
 
-// topic is the argument of the tools in these tests.
+// topic holds the arguments of the tools in these tests.
 type topic struct {
 	Query string `json:"query"`
 }

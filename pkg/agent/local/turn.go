@@ -34,7 +34,7 @@ import (
 // A caller that stops reading cancels the turn.
 func (s *Session) Turn(ctx context.Context, in Input) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
-		t := &turn{s: s, yield: yield}
+		t := &turn{session: s, yield: yield}
 		if err := in.check(); err != nil {
 			t.reject(err, err)
 			return
@@ -45,7 +45,7 @@ func (s *Session) Turn(ctx context.Context, in Input) iter.Seq2[event.Event, err
 			t.reject(err, nil)
 			return
 		}
-		defer t.close()
+		defer t.closeAborted()
 		t.run(ctx, stop, in)
 	}
 }
@@ -75,18 +75,18 @@ func (s *Session) Execute(ctx context.Context, in Input, emit func(event.Event) 
 	return done, nil
 }
 
-// turn is one run of a Turn. It begins, then the agent runs, then its end is stored and emitted. It holds the
-// claim of the session until it is released.
+// turn is one execution of Session.Turn. It begins, runs the agent, stores the outcome and emits it. It holds the
+// claim of the session until release.
 type turn struct {
-	s        *Session
-	yield    func(event.Event, error) bool
-	open     *openTurn   // (nil until it began)
-	unread   bool        // the reader stopped
-	last     event.Event // the agent's TurnResult
-	released bool
+	session       *Session
+	yield         func(event.Event, error) bool
+	open          *openTurn   // (nil until the turn has begun)
+	readerStopped bool        // the reader of the events has stopped
+	agentResult   event.Event // event with the agent's TurnResult
+	released      bool
 }
 
-// run carries the turn from its beginning to its last event.
+// run runs the turn from its beginning to its last event.
 func (t *turn) run(ctx, stop context.Context, in Input) {
 	running, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -101,35 +101,35 @@ func (t *turn) run(ctx, stop context.Context, in Input) {
 		t.reject(err, follows)
 		return
 	case found != nil:
-		t.deliver(ctx, *found)
+		t.deliverStored(ctx, *found)
 		return
 	}
 	t.open = open
 	inv := agent.Invocation{Step: open.step, Store: open.store, Stop: stop, MaxIterations: in.MaxIterations}
-	for e, failed := range t.s.agent.Run(execution.WithAuth(running, in.Auth), inv) {
+	for e, failed := range t.session.agent.Run(execution.WithAuth(running, in.Auth), inv) {
 		if failed != nil {
 			err = failure.FromCause(running, failed)
 			break
 		}
-		if t.unread = !t.emit(e); t.unread {
+		if t.readerStopped = !t.emit(e); t.readerStopped {
 			break
 		}
 	}
 	t.finish(ctx, err)
 }
 
-// emit passes an event of the agent on, and collects what must be stored. It reports false when the reader
-// stopped.
+// emit forwards an event of the agent to the reader and collects what must be stored. It reports false if the
+// reader has stopped.
 func (t *turn) emit(e event.Event) bool {
-	if e.Branch == "" { // the results and messages of agents inside this one are not the session's
+	if e.Branch == "" { // results and messages of child agents do not belong to the session
 		switch p := e.Payload.(type) {
 		case event.TurnResult:
-			t.last = e
+			t.agentResult = e
 			return true
 		case event.MessageAppended:
 			m := p.Message
 			m.Text = conversation.Truncate(m.Text, conversation.MaxMessageBytes)
-			if m.Text != "" || len(m.ToolCalls) > 0 { // an empty message says nothing
+			if m.Text != "" || len(m.ToolCalls) > 0 { // an empty message is not stored
 				t.open.record.Messages = append(t.open.record.Messages, m)
 			}
 		}
@@ -140,27 +140,27 @@ func (t *turn) emit(e event.Event) bool {
 	return t.yield(e, nil)
 }
 
-// finish stores the turn and emits its end.
+// finish stores the turn and emits its last event.
 func (t *turn) finish(ctx context.Context, err error) {
-	done, _ := t.last.Payload.(event.TurnResult)
-	if t.unread {
+	done, _ := t.agentResult.Payload.(event.TurnResult)
+	if t.readerStopped {
 		err = failure.New(failure.UserCancelled, "local.Turn", "the turn was cancelled: its events were not read to the end")
 	}
 	t.open.conclude(done, err)
-	ctx, before := context.WithoutCancel(ctx), t.s.Info().Size.Messages
+	ctx, before := context.WithoutCancel(ctx), t.session.Info().Size.Messages
 	state, unstored := t.store(ctx)
 	if err == nil {
 		err = unstored
 	}
 	var warnings []event.Payload
 	if unstored == nil {
-		warnings = t.s.checkLength(ctx, before)
+		warnings = t.session.checkLength(ctx, before)
 	}
 	t.release(state)
-	if t.unread {
+	if t.readerStopped {
 		return
 	}
-	last := t.last
+	last := t.agentResult
 	for _, w := range warnings {
 		e := last
 		e.Payload, e.Time = w, time.Now()
@@ -171,42 +171,42 @@ func (t *turn) finish(ctx context.Context, err error) {
 	}
 	done.Turn, done.Messages, done.State = t.open.record.Number, t.open.record.Messages, t.open.record.State
 	last.Payload = done
-	if err != nil && done.ErrorType != string(failure.ModeOf(err)) { // the agent did not know of it
-		last = t.failedResult(t.open.record.ID, last.Sequence, done, err)
+	if err != nil && done.ErrorType != string(failure.ModeOf(err)) { // the agent did not know about it
+		last = t.newFailedEvent(t.open.record.ID, last.Sequence, done, err)
 	}
 	if t.yield(last, nil) && err != nil {
 		t.yield(event.Event{}, err)
 	}
 }
 
-// conclude completes the turn with the agent's result.
+// conclude copies the agent's result, or its error, into the record of the turn.
 func (ot *openTurn) conclude(done event.TurnResult, err error) {
 	t := ot.record
-	for _, m := range done.Messages { // of an agent that emits no event for its message
+	for _, m := range done.Messages { // messages for which the agent emitted no event
 		isSame := func(o conversation.Message) bool { return o.Role == m.Role && o.Text == m.Text }
 		if !slices.ContainsFunc(t.Messages, isSame) {
 			t.Messages = append(t.Messages, m)
 		}
 	}
-	t.Messages = storage.Repair(t.Messages)
+	t.Messages = storage.RepairToolCalls(t.Messages)
 	switch {
 	case failure.Is(err, failure.UserCancelled):
-		t.Fail(session.OutcomeCancelled, storage.AsFailure(err))
+		t.MarkFailed(session.OutcomeCancelled, storage.FailureFromError(err))
 	case err != nil:
-		t.Fail(session.OutcomeFailed, storage.AsFailure(err))
+		t.MarkFailed(session.OutcomeFailed, storage.FailureFromError(err))
 	default:
 		t.State, t.Result, t.Outcome = done.State, done.Result, session.OutcomeCompleted
 		if done.Result.InputRequired {
 			t.Outcome = session.InputOutcome(done.Result)
 		}
-		if len(done.Result.Pending) > 0 { // the journal has the rest, and the turn that continues has it again
+		if len(done.Result.Pending) > 0 { // the journal has the rest; the turn that continues produces it again
 			t.Messages, t.State = done.Messages, nil
 		}
 	}
 }
 
-// close ends a turn whose reader panicked or ended its goroutine.
-func (t *turn) close() {
+// closeAborted ends a turn whose reader panicked or ended its goroutine.
+func (t *turn) closeAborted() {
 	if t.released {
 		return
 	}
@@ -219,34 +219,34 @@ func (t *turn) close() {
 	t.release(state)
 }
 
-// release ends the claim.
+// release ends the claim and sets the session's state (empty keeps it).
 func (t *turn) release(state session.State) {
 	t.released = true
-	t.s.status.Release(state)
+	t.session.status.Release(state)
 }
 
-// reject emits the end of a turn that does not begin, and the error if one follows.
+// reject emits the last event of a turn that did not begin, and then the error follows if it is not nil.
 func (t *turn) reject(why, follows error) {
-	last := t.failedResult(rand.Text(), 1, event.TurnResult{Turn: t.s.Info().Turns + 1}, why)
+	last := t.newFailedEvent(rand.Text(), 1, event.TurnResult{Turn: t.session.Info().Turns + 1}, why)
 	if t.yield(last, nil) && follows != nil {
 		t.yield(event.Event{}, follows)
 	}
 }
 
-// failedResult returns the last event of a turn that failed without one from the agent.
-func (t *turn) failedResult(id string, sequence int, done event.TurnResult, why error) event.Event {
+// newFailedEvent returns the last event of a turn that failed, for turns without one from the agent.
+func (t *turn) newFailedEvent(id string, sequence int, done event.TurnResult, why error) event.Event {
 	done.Reason, done.ErrorType = event.Failed, string(failure.ModeOf(why))
 	if failure.Is(why, failure.UserCancelled, failure.AgentTimeout) {
 		done.Reason = event.Interrupted
 	}
-	name := t.s.agent.Name()
-	done.Result = execution.Result{Agent: name, Failure: storage.AsFailure(why), Usage: done.Result.Usage}
+	name := t.session.agent.Name()
+	done.Result = execution.Result{Agent: name, Failure: storage.FailureFromError(why), Usage: done.Result.Usage}
 	return event.Event{Invocation: id, Sequence: sequence, Time: time.Now(), Author: name, Payload: done}
 }
 
-// deliver emits the result of a turn that was stored with its answer, which was never delivered.
-func (t *turn) deliver(ctx context.Context, found session.Turn) {
-	messages, err := t.s.storage.MessagesAfter(ctx, max(0, found.Sequence-memory.MaxWindow))
+// deliverStored emits the result of a stored turn whose answer was never delivered.
+func (t *turn) deliverStored(ctx context.Context, found session.Turn) {
+	messages, err := t.session.storage.MessagesAfter(ctx, max(0, found.Sequence-memory.MaxWindow))
 	if err != nil {
 		t.release("")
 		t.reject(err, err)
@@ -260,7 +260,7 @@ func (t *turn) deliver(ctx context.Context, found session.Turn) {
 	}
 	if n := len(found.Steps); n > 0 {
 		done.Result = found.Steps[n-1]
-		done.Result.Step = 1 // a turn that exceeds one commit is stored in several
+		done.Result.Step = 1 // a long turn is stored in several commits, each with a step number
 	}
 	if u := done.Result.Usage; u != (execution.Usage{}) {
 		done.Usage = &u
@@ -273,7 +273,7 @@ func (t *turn) deliver(ctx context.Context, found session.Turn) {
 	case result.Stopped:
 		done.Reason = event.Stopped
 	}
-	t.s.opener.SetUndelivered("")
+	t.session.opener.SetUndelivered("")
 	t.release("")
-	t.yield(event.Event{Invocation: found.ID, Sequence: 1, Time: time.Now(), Author: t.s.agent.Name(), Payload: done}, nil)
+	t.yield(event.Event{Invocation: found.ID, Sequence: 1, Time: time.Now(), Author: t.session.agent.Name(), Payload: done}, nil)
 }

@@ -25,7 +25,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// stateSetter returns a handler that sets keys of all scopes in the first turn, and reports later which it finds.
+// stateSetter returns a handler that sets keys in all scopes in the first turn. In later turns it records which of
+// them it finds.
 func stateSetter(found map[string]string) hook.Handler {
 	return hook.BeforeAgent(func(ctx context.Context, turn *hook.Turn) (string, error) {
 		m := turn.Memory()
@@ -43,7 +44,7 @@ func stateSetter(found map[string]string) hook.Handler {
 	})
 }
 
-// Keys of the session, the user and the app come back in the next turn; keys of one turn do not.
+// Keys of the session, the user and the app are still set in the next turn. Keys under temp: are not.
 // Req: CO-20, AD-19, LP-10
 func turnKeepsState(t *testing.T, store memory.Store) {
 	for _, noAutoSave := range []bool{false, true} {
@@ -102,7 +103,7 @@ func turnAuthEndsWithTheTurn(t *testing.T, store memory.Store) {
 	}
 }
 
-// A stop between two turns affects neither.
+// A stop between two turns affects neither of them.
 // Req: CO-63
 func turnStopAffectsOnlyTheRunningTurn(t *testing.T, store memory.Store) {
 	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, lookupReply("oslo"), scripted.Say("Fine."))
@@ -147,7 +148,7 @@ func turnIsCancelledByAReaderThatStops(t *testing.T, store memory.Store) {
 		require.Equal(t, 1, info.Turns)
 		_, err := runTurn(t, s, local.Input{Continue: true})
 		require.NoError(t, err, "the model takes the conversation")
-		// A reader that panics or ends its goroutine leaves a usable session too.
+		// The session stays usable after a reader panics or ends its goroutine.
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -189,7 +190,7 @@ func turnIsCancelledByItsContext(t *testing.T, store memory.Store) {
 	require.Equal(t, session.Ready, info.State)
 }
 
-// The turn exceeds one commit: many messages, and a round that is longer than a commit.
+// The turn needs several commits: it has many messages, and one round is longer than a commit.
 func turnLongTurnIsStoredInParts(t *testing.T, store memory.Store) {
 	var queries []string
 	for i := range 64 {
@@ -217,8 +218,7 @@ func turnLongTurnIsStoredInParts(t *testing.T, store memory.Store) {
 	require.NoError(t, conversation.CheckRounds(messages))
 }
 
-// State that the store rejects fails the turn; the messages stay.
-//
+// If the store rejects the state, the turn fails and its messages are kept.
 // Req: LP-17
 func turnStateThatCannotBeStoredIsAnError(t *testing.T, store memory.Store) {
 	long := hook.AfterAgent(func(_ context.Context, turn *hook.Turn) (string, error) {
@@ -242,8 +242,7 @@ func turnStateThatCannotBeStoredIsAnError(t *testing.T, store memory.Store) {
 	require.True(t, slices.Contains(kindsOf(all), "turn_result"))
 }
 
-// The agents of a flow have conversations of their own; the session has what the flow says.
-//
+// The session stores only what the flow answers, not what its agents say to each other.
 // Req: C-26
 func turnAFlowKeepsItsAnswer(t *testing.T, store memory.Store) {
 	finder, _ := scriptedAgent(t, agent.Config{Name: "finder", Tools: []tool.Tool{lookup(t)}}, lookupReply("oslo"), scripted.Say("Rain."),

@@ -28,23 +28,23 @@ func turnTests() sessionTests {
 		"Turn_IsStoredBeforeItsEndIsSeen":       turnIsStoredBeforeItsEndIsSeen,
 		"Turn_ContinuesWithoutAMessage":         turnContinuesWithoutAMessage,
 		"Turn_KeepsToolRounds":                  turnKeepsToolRounds,
-		"Turn_OneAtATime":                       turnOneAtATime,
-		"Turn_InputIsChecked":                   turnInputIsChecked,
+		"Turn_IsRejectedWhileAnotherRuns":       turnIsRejectedWhileAnotherRuns,
+		"Turn_InvalidInputIsRejected":           turnInvalidInputIsRejected,
 		"Turn_AnErrorKeepsTheMessages":          turnAnErrorKeepsTheMessages,
-		"Turn_MaxIterationsIsAnAnswer":          turnMaxIterationsIsAnAnswer,
-		"Turn_AQuestionWaitsForTheNext":         turnAQuestionWaitsForTheNext,
+		"Turn_AtMaxIterationsHasAnAnswer":       turnAtMaxIterationsHasAnAnswer,
+		"Turn_QuestionIsAnsweredByTheNextTurn":  turnQuestionIsAnsweredByTheNextTurn,
 		"Turn_KeepsState":                       turnKeepsState,
 		"Turn_AuthEndsWithTheTurn":              turnAuthEndsWithTheTurn,
 		"Turn_StopAffectsOnlyTheRunningTurn":    turnStopAffectsOnlyTheRunningTurn,
 		"Turn_IsCancelledByAReaderThatStops":    turnIsCancelledByAReaderThatStops,
 		"Turn_IsCancelledByItsContext":          turnIsCancelledByItsContext,
-		"Turn_SeesTheWindow":                    turnSeesTheWindow,
+		"Turn_GetsOnlyTheWindow":                turnGetsOnlyTheWindow,
 		"Turn_OneAgentServesManySessions":       turnOneAgentServesManySessions,
 		"Turn_LongTurnIsStoredInParts":          turnLongTurnIsStoredInParts,
 		"Turn_AFlowKeepsItsAnswer":              turnAFlowKeepsItsAnswer,
 		"Turn_HandlersSeeTheSession":            turnHandlersSeeTheSession,
 		"Turn_StateThatCannotBeStoredIsAnError": turnStateThatCannotBeStoredIsAnError,
-		"Turn_AnEmptyAnswerKeepsTheRest":        turnAnEmptyAnswerKeepsWhatWasFound,
+		"Turn_AnEmptyAnswerKeepsWhatWasFound":   turnAnEmptyAnswerKeepsWhatWasFound,
 	}
 }
 
@@ -88,8 +88,8 @@ func turnTwoTurnsShareTheConversation(t *testing.T, store memory.Store) {
 	require.WithinDuration(t, time.Now(), s.Info().LastActivity, time.Minute)
 }
 
-// The user's message is durable before the first event is seen, and the turn when its end is seen. The next turn
-// may begin at once.
+// The user's message is durable before the first event, and the turn before its last event. The next turn may
+// begin at once.
 // Req: C-19, C-37, LP-7, LP-19
 func turnIsStoredBeforeItsEndIsSeen(t *testing.T, store memory.Store) {
 	a, _ := scriptedAgent(t, agent.Config{}, scripted.Say("Hi."), scripted.Say("Fine."))
@@ -144,7 +144,7 @@ func turnKeepsToolRounds(t *testing.T, store memory.Store) {
 }
 
 // Req: LP-7, C-10, C-21
-func turnOneAtATime(t *testing.T, store memory.Store) {
+func turnIsRejectedWhileAnotherRuns(t *testing.T, store memory.Store) {
 	wait := make(chan struct{})
 	a, _ := scriptedAgent(t, agent.Config{}, scripted.Reply{Deltas: []string{"Hi."}, Wait: wait}, scripted.Say("Fine."))
 	s := openSession(t, a, local.Config{Store: store})
@@ -176,7 +176,7 @@ func turnOneAtATime(t *testing.T, store memory.Store) {
 }
 
 // Req: C-10, CO-49
-func turnInputIsChecked(t *testing.T, store memory.Store) {
+func turnInvalidInputIsRejected(t *testing.T, store memory.Store) {
 	a, _ := scriptedAgent(t, agent.Config{}, scripted.Say("Hi."))
 	s := openSession(t, a, local.Config{Store: store})
 	for name, in := range map[string]local.Input{
@@ -218,7 +218,7 @@ func turnAnErrorKeepsTheMessages(t *testing.T, store memory.Store) {
 	require.Equal(t, []string{"user: Weather?", "ai: → lookup (partial)", "tool: found oslo (partial)"}, said)
 	require.Equal(t, session.Failed, info.State)
 
-	// Another Session finds the failed turn, and tries again.
+	// Another Session loads the failed turn and can try again.
 	again := openSession(t, a, local.Config{Store: store, ID: s.ID()})
 	require.Equal(t, session.Failed, again.State())
 	all, err = runTurn(t, again, local.Input{Continue: true})
@@ -228,7 +228,7 @@ func turnAnErrorKeepsTheMessages(t *testing.T, store memory.Store) {
 	require.Equal(t, session.Ready, again.State())
 }
 
-// An empty answer of the model does not drop earlier findings.
+// If the model answers with an empty text, earlier tool results are kept.
 // Req: LP-17
 func turnAnEmptyAnswerKeepsWhatWasFound(t *testing.T, store memory.Store) {
 	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, lookupReply("oslo"), scripted.Reply{}, scripted.Say("Sunny."))
@@ -242,7 +242,7 @@ func turnAnEmptyAnswerKeepsWhatWasFound(t *testing.T, store memory.Store) {
 }
 
 // Req: LP-15, C-8
-func turnMaxIterationsIsAnAnswer(t *testing.T, store memory.Store) {
+func turnAtMaxIterationsHasAnAnswer(t *testing.T, store memory.Store) {
 	a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{lookup(t)}}, lookupReply("oslo"), scripted.Say("Sunny."))
 	s := openSession(t, a, local.Config{Store: store})
 	all, err := runTurn(t, s, local.Input{Text: "Weather?", MaxIterations: 1})
@@ -251,7 +251,7 @@ func turnMaxIterationsIsAnAnswer(t *testing.T, store memory.Store) {
 	require.Equal(t, 1, resultOf(all).Result.Iterations)
 	require.Contains(t, kindsOf(all), "warning")
 	require.Equal(t, session.Ready, s.State())
-	// The next turn continues where the failed turn stopped.
+	// The next turn continues at the point where the failed turn stopped.
 	_, err = runTurn(t, s, local.Input{Continue: true})
 	require.NoError(t, err)
 	require.Equal(t, []string{
@@ -260,7 +260,7 @@ func turnMaxIterationsIsAnAnswer(t *testing.T, store memory.Store) {
 }
 
 // Req: LP-16, LP-32
-func turnAQuestionWaitsForTheNext(t *testing.T, store memory.Store) {
+func turnQuestionIsAnsweredByTheNextTurn(t *testing.T, store memory.Store) {
 	asks, err := tool.Func("lookup", "Asks.", func(context.Context, topic) (string, error) { return "", tool.AskUser("Which town?") })
 	require.NoError(t, err)
 	a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{asks}}, lookupReply("?"), scripted.Say("Sunny."))
@@ -278,7 +278,7 @@ func turnAQuestionWaitsForTheNext(t *testing.T, store memory.Store) {
 }
 
 // Req: LP-20
-func turnSeesTheWindow(t *testing.T, store memory.Store) {
+func turnGetsOnlyTheWindow(t *testing.T, store memory.Store) {
 	for _, noAutoSave := range []bool{false, true} {
 		a, model := scriptedAgent(t, agent.Config{}, scripted.Say("1"), scripted.Say("2"), scripted.Say("3"), scripted.Say("4"))
 		s := openSession(t, a, local.Config{Store: store, Window: 3, NoAutoSave: noAutoSave})

@@ -15,14 +15,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// The turn was stored, but the response of the store was lost. Continue returns the stored answer without asking
-// the model again. A new text gets a new answer.
+// The turn was stored, but the store's response was lost. Continue returns the stored answer without another model
+// call. A new text gets a new answer.
 // Req: LP-8, LP-17
 func TestSession_FindsAnUndeliveredAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, saves := range []bool{false, true} {
 			c := agent.Config{Tools: []tool.Tool{lookup(t)}}
-			s, model, wires, store := outage(t, c, local.Config{}, lookupReply("x"), scripted.Say("1"), scripted.Say("2"))
+			s, model, wires, store := openWithOutages(t, c, local.Config{}, lookupReply("x"), scripted.Say("1"), scripted.Say("2"))
 			*wires = lostMethods{answers: []string{"CommitStep"}, calls: []string{"FailTurn"}}
 			runToError(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
 			require.Equal(t, session.Failed, s.State())
@@ -59,7 +59,7 @@ func TestSession_FindsAnUndeliveredAnswer(t *testing.T) {
 
 func TestSession_StoresAnUndeliveredAnswerOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, model, wires, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
+		s, model, wires, store := openWithOutages(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
 		*wires = lostMethods{answers: []string{"CommitStep"}, calls: []string{"FailTurn"}}
 		runToError(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
 		wires.heal()
@@ -71,12 +71,12 @@ func TestSession_StoresAnUndeliveredAnswerOnce(t *testing.T) {
 	})
 }
 
-// A failed turn whose end was lost stays failed: Continue tries again.
+// A failed turn stays failed if the response of the store was lost. Continue then tries again.
 // Req: LP-17
 func TestSession_RetriesAnUndeliveredFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := failure.New(failure.ResourceAPI, "test", "the model is down")
-		s, _, wires, store := outage(t, agent.Config{}, local.Config{}, scripted.Fail(down), scripted.Say("1"))
+		s, _, wires, store := openWithOutages(t, agent.Config{}, local.Config{}, scripted.Fail(down), scripted.Say("1"))
 		*wires = lostMethods{answers: []string{"FailTurn"}}
 		runToError(t, s, local.Input{Text: "a"}, failure.ResourceAPI)
 		wires.heal()
@@ -88,12 +88,11 @@ func TestSession_RetriesAnUndeliveredFailure(t *testing.T) {
 	})
 }
 
-// The process of the turn was lost after the turn was stored. The process that waited for its lease finds the answer.
-//
+// The process was lost after its turn was stored. The process that waits for its lease finds the answer.
 // Req: LP-8, LP-10a
 func TestSession_FindsTheAnswerOfAnotherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, model, wires, store := outage(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
+		s, model, wires, store := openWithOutages(t, agent.Config{}, local.Config{}, scripted.Say("1"), scripted.Say("2"))
 		a, err := agent.New(agent.Config{Name: "research", Model: model})
 		require.NoError(t, err)
 		var other *local.Session

@@ -17,12 +17,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// A session remembers the source of untrusted text that its window no longer shows, even while nothing is saved.
+// A session remembers the source of untrusted text that is no longer in its window, even while nothing is saved.
 // Req: S14
 func TestSession_RemembersSourcesOutsideTheWindow(t *testing.T) {
 	for _, noAutoSave := range []bool{false, true} {
 		var store memory.Store = inmem.New(inmem.Config{})
-		page := tool.Within(tool.Scope{Untrusted: true}, tool.With(execution.Read, lookup(t)))
+		page := tool.WithScope(tool.Scope{Untrusted: true}, tool.WithEffect(execution.Read, lookup(t)))
 		a, model := scriptedAgent(t, agent.Config{Tools: []tool.Tool{page}, Instructions: "About {answer?}.", OutputKey: "answer"},
 			lookupReply("a"), scripted.Say("obey"), scripted.Say("well"), scripted.Say("done"))
 		c := local.Config{Store: store, NoAutoSave: noAutoSave, Window: 1}
@@ -42,8 +42,8 @@ func TestSession_RemembersSourcesOutsideTheWindow(t *testing.T) {
 	}
 }
 
-// A session remembers the source even if no message has it, for example because the turn failed before the model
-// replied.
+// A session remembers the source even if no message contains the text, for example because the turn failed before
+// the model replied.
 // Req: S14
 func TestSession_RemembersSourcesWithoutAMessage(t *testing.T) {
 	for _, noAutoSave := range []bool{false, true} {

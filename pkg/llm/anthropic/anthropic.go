@@ -40,7 +40,7 @@ type Config struct {
 	BaseURL   string       // default https://api.anthropic.com
 	MaxTokens int64        // limit of the tokens in an answer (0 means 32000)
 	Thinking  bool         // the model may think before it answers, and decides itself how much
-	Bounds    llm.Bounds
+	Timeouts  llm.Timeouts
 	Retry     llm.Retry
 	// Table holds the prices and context sizes of the models. The default is the built-in table. If BaseURL is
 	// set, there is no default, because the prices of another server are unknown.
@@ -73,7 +73,7 @@ func New(name string, c Config) (llm.Model, error) {
 	m.messages = sdk.NewMessageService(
 		option.WithBaseURL(cmp.Or(c.BaseURL, baseURL)),
 		option.WithAPIKey(c.Key.Reveal()),
-		option.WithHTTPClient(llm.NewHTTPClient(c.Bounds)),
+		option.WithHTTPClient(llm.NewHTTPClient(c.Timeouts)),
 		option.WithMaxRetries(0),
 		option.WithMiddleware(m.checkStatus),
 		option.WithoutOpenTelemetry(), // the mesh has its own tracing, and must not send trace ids to providers

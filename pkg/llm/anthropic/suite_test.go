@@ -14,8 +14,8 @@ func TestModel_PassesTheSuite(t *testing.T) {
 	llmtest.Run(t, llmtest.Provider{
 		Name: anthropic.Prefix,
 		Wire: wire{},
-		Open: func(name, baseURL, key string, bounds llm.Bounds) (llm.Model, error) {
-			return anthropic.New(name, anthropic.Config{Key: secret.New(key), BaseURL: baseURL, Bounds: bounds, Retry: llm.Retry{Limit: -1}})
+		Open: func(name, baseURL, key string, timeouts llm.Timeouts) (llm.Model, error) {
+			return anthropic.New(name, anthropic.Config{Key: secret.New(key), BaseURL: baseURL, Timeouts: timeouts, Retry: llm.Retry{Limit: -1}})
 		},
 	})
 }

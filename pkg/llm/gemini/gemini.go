@@ -38,7 +38,7 @@ type Config struct {
 	Key       secret.Value // required
 	BaseURL   string       // default https://generativelanguage.googleapis.com
 	MaxTokens int32        // limit of the tokens in an answer, thoughts included (0 means the model's own limit)
-	Bounds    llm.Bounds
+	Timeouts  llm.Timeouts
 	Retry     llm.Retry
 	// Table holds the prices and context sizes of the models. The default is the built-in table. If BaseURL is
 	// set, there is no default, because the prices of another server are unknown.
@@ -67,7 +67,7 @@ func New(name string, c Config) (llm.Model, error) {
 	if c.Key.Reveal() == "" {
 		return nil, m.source.NewMissingKeyError()
 	}
-	web := llm.NewHTTPClient(c.Bounds)
+	web := llm.NewHTTPClient(c.Timeouts)
 	web.Transport = transport{web.Transport, m.source}
 	client, err := genai.NewClient(context.Background(), &genai.ClientConfig{ // NewClient sends no request
 		Backend:     genai.BackendGeminiAPI,

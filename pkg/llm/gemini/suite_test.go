@@ -17,8 +17,8 @@ func TestModel_PassesTheSuite(t *testing.T) {
 		// The provider may send calls without ids.
 		NoCallIDs:     true,
 		NoCacheWrites: true,
-		Open: func(name, baseURL, key string, bounds llm.Bounds) (llm.Model, error) {
-			return gemini.New(name, gemini.Config{Key: secret.New(key), BaseURL: baseURL, Bounds: bounds, Retry: llm.Retry{Limit: -1}})
+		Open: func(name, baseURL, key string, timeouts llm.Timeouts) (llm.Model, error) {
+			return gemini.New(name, gemini.Config{Key: secret.New(key), BaseURL: baseURL, Timeouts: timeouts, Retry: llm.Retry{Limit: -1}})
 		},
 	})
 }

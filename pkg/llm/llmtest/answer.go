@@ -27,7 +27,7 @@ var answerTests = []suiteTest{
 
 func testTextOrder(rig *testbed) {
 	say := []string{"Hel", "lo ", "wörld", " 🎭", "\n\n", "\"quoted\" \\ </b>", " ", "end"}
-	all := rig.askHello(rig.open(llm.Bounds{}, respond(Reply{Texts: say})))
+	all := rig.askHello(rig.open(llm.Timeouts{}, respond(Reply{Texts: say})))
 	require.NoError(rig, all.Err)
 	require.Equal(rig, say, all.Texts)
 	require.Empty(rig, all.Calls)
@@ -38,7 +38,7 @@ func testTextOrder(rig *testbed) {
 // test has received the text.
 func testTextArrivesAtOnce(rig *testbed) {
 	heard := make(chan struct{}, 1)
-	m := rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+	m := rig.open(llm.Timeouts{}, func(rig *testbed, w *writer, _ *http.Request) {
 		s := rig.Wire.Stream(Reply{Texts: []string{"a", "b", "c"}})
 		w.sendEvents(s.Begin...)
 		for _, e := range s.Body {
@@ -63,20 +63,20 @@ func testTextArrivesAtOnce(rig *testbed) {
 
 func testLongText(rig *testbed) {
 	say := []string{strings.Repeat("ä long delta ", 20_000), "end"}
-	all := rig.askHello(rig.open(llm.Bounds{}, respond(Reply{Texts: say})))
+	all := rig.askHello(rig.open(llm.Timeouts{}, respond(Reply{Texts: say})))
 	require.NoError(rig, all.Err)
 	require.Equal(rig, strings.Join(say, ""), all.Text())
 }
 
 func testEmptyAnswer(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{}, respond(Reply{})))
+	all := rig.askHello(rig.open(llm.Timeouts{}, respond(Reply{})))
 	require.NoError(rig, all.Err)
 	require.Empty(rig, all.Texts)
 	require.Equal(rig, llm.FinishStop, all.Finish)
 }
 
 func testCompleteCalls(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{}, respond(Reply{
+	all := rig.askHello(rig.open(llm.Timeouts{}, respond(Reply{
 		Texts: []string{"I look ", "twice."},
 		Calls: []Call{
 			{ID: "call_1", Name: "look", ArgumentParts: []string{`{"at"`, `:"gr`, `ün 🎭`, ` \"q\"","n":`, `1}`}},
@@ -95,7 +95,7 @@ func testCompleteCalls(rig *testbed) {
 }
 
 func testCallsWithoutText(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{}, respond(Reply{Calls: []Call{{ID: "a", Name: "look", ArgumentParts: []string{`{"n":12345678901234567890}`}}}})))
+	all := rig.askHello(rig.open(llm.Timeouts{}, respond(Reply{Calls: []Call{{ID: "a", Name: "look", ArgumentParts: []string{`{"n":12345678901234567890}`}}}})))
 	require.NoError(rig, all.Err)
 	require.Empty(rig, all.Texts)
 	require.Len(rig, all.Calls, 1)
@@ -103,7 +103,7 @@ func testCallsWithoutText(rig *testbed) {
 }
 
 func testCallsWithoutArguments(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{}, respond(Reply{Calls: []Call{
+	all := rig.askHello(rig.open(llm.Timeouts{}, respond(Reply{Calls: []Call{
 		{ID: "a", Name: "now"}, {ID: "b", Name: "now", ArgumentParts: []string{""}}, {ID: "c", Name: "now", ArgumentParts: []string{"{}"}},
 	}})))
 	require.NoError(rig, all.Err)
@@ -121,13 +121,13 @@ func testUsageReportedOnce(rig *testbed) {
 	if rig.NoCacheWrites {
 		told.CacheWriteTokens = 0
 	}
-	all := rig.askHello(rig.open(llm.Bounds{}, respond(Reply{Texts: []string{"a", "b"}, Usage: told})))
+	all := rig.askHello(rig.open(llm.Timeouts{}, respond(Reply{Texts: []string{"a", "b"}, Usage: told})))
 	require.NoError(rig, all.Err)
 	require.Equal(rig, told, all.Usage)
 }
 
 func testFinishReasons(rig *testbed) {
-	m := rig.open(llm.Bounds{},
+	m := rig.open(llm.Timeouts{},
 		respond(Reply{Texts: []string{"a"}, Truncated: true}),
 		respond(Reply{Calls: []Call{{ID: "a", Name: "look", ArgumentParts: []string{`{}`}}}}),
 		respond(Reply{Texts: []string{"a"}}),
@@ -141,7 +141,7 @@ func testFinishReasons(rig *testbed) {
 
 func testContentFilter(rig *testbed) {
 	spent := execution.Usage{InputTokens: 7, OutputTokens: 3}
-	m := rig.open(llm.Bounds{},
+	m := rig.open(llm.Timeouts{},
 		respond(Reply{Filtered: true}),
 		respond(Reply{Texts: []string{"I would"}, Filtered: true}),
 		respond(Reply{Calls: []Call{{ID: "a", Name: "pay", ArgumentParts: []string{`{}`}}}, Usage: spent, Filtered: true}),

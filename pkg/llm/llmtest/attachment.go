@@ -12,7 +12,7 @@ import (
 // testAttachments checks how files are sent: images and documents in the provider's format, text files as text,
 // and for others a note that they exist.
 func testAttachments(rig *testbed) {
-	m := rig.open(llm.Bounds{}, respond(Reply{Texts: []string{"hi"}}))
+	m := rig.open(llm.Timeouts{}, respond(Reply{Texts: []string{"hi"}}))
 	earlier := conversation.User("look")
 	earlier.Attachments = []conversation.Attachment{{Name: "old.png", MediaType: "image/png", Size: 3 << 19, Version: 1}}
 	now := conversation.User("compare these")

@@ -24,7 +24,7 @@ var boundTests = []suiteTest{
 }
 
 func testFirstByteTimeout(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{Connect: shortTimeout, FirstByte: shortTimeout}, func(rig *testbed, _ *writer,
+	all := rig.askHello(rig.open(llm.Timeouts{Connect: shortTimeout, FirstByte: shortTimeout}, func(rig *testbed, _ *writer,
 		r *http.Request,
 	) {
 		rig.hangUntilDisconnect(r)
@@ -35,7 +35,7 @@ func testFirstByteTimeout(rig *testbed) {
 }
 
 func testIdleTimeout(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{Idle: shortTimeout}, hangAfterText))
+	all := rig.askHello(rig.open(llm.Timeouts{Idle: shortTimeout}, hangAfterText))
 	rig.requireFailure(all.Err, llm.Connection)
 	require.ErrorContains(rig, all.Err, "next piece")
 	require.Equal(rig, "firstsecond", all.Text())
@@ -43,7 +43,7 @@ func testIdleTimeout(rig *testbed) {
 }
 
 func testReadTimeout(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{Read: 3 * shortTimeout}, func(rig *testbed, w *writer, r *http.Request) {
+	all := rig.askHello(rig.open(llm.Timeouts{Read: 3 * shortTimeout}, func(rig *testbed, w *writer, r *http.Request) {
 		s := rig.Wire.Stream(twoTexts)
 		w.sendEvents(slices.Concat(s.Begin, s.Body)...)
 		ticker := time.NewTicker(shortTimeout / 10)
@@ -62,14 +62,14 @@ func testReadTimeout(rig *testbed) {
 func testCallerDeadline(rig *testbed) {
 	ctx, cancel := context.WithTimeout(rig.Context(), shortTimeout)
 	defer cancel()
-	all := rig.ask(ctx, rig.open(llm.Bounds{}, hangAfterText), hello, nil)
+	all := rig.ask(ctx, rig.open(llm.Timeouts{}, hangAfterText), hello, nil)
 	require.ErrorIs(rig, all.Err, context.DeadlineExceeded)
 	rig.awaitDisconnect()
 }
 
 // testSlowConsumer checks that the adapter does not mistake a slow consumer for an unresponsive provider.
 func testSlowConsumer(rig *testbed) {
-	m := rig.open(llm.Bounds{Idle: shortTimeout}, respond(Reply{Texts: []string{"a", "b", "c"}}))
+	m := rig.open(llm.Timeouts{Idle: shortTimeout}, respond(Reply{Texts: []string{"a", "b", "c"}}))
 	all := rig.ask(rig.Context(), m, hello, func(llm.Delta) bool {
 		timer := time.NewTimer(2 * shortTimeout)
 		defer timer.Stop()

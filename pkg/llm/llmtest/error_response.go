@@ -55,7 +55,7 @@ func testErrorKinds(rig *testbed) {
 		{504, llm.Unavailable},
 		{529, llm.Unavailable},
 	} {
-		all := rig.askHello(rig.open(llm.Bounds{}, respondWithError(c.status, c.kind)))
+		all := rig.askHello(rig.open(llm.Timeouts{}, respondWithError(c.status, c.kind)))
 		e := rig.requireFailure(all.Err, c.kind)
 		require.Equal(rig, c.status, e.Status)
 		require.Zero(rig, e.RetryAfter)
@@ -70,7 +70,7 @@ func testUnknownErrorBody(rig *testbed) {
 			401: llm.Authentication, 403: llm.Permission, 429: llm.RateLimit, 400: llm.BadRequest,
 			502: llm.Unavailable,
 		} {
-			all := rig.askHello(rig.open(llm.Bounds{}, func(_ *testbed, w *writer, _ *http.Request) {
+			all := rig.askHello(rig.open(llm.Timeouts{}, func(_ *testbed, w *writer, _ *http.Request) {
 				w.WriteHeader(status)
 				_, _ = w.Write([]byte(body))
 			}))
@@ -81,7 +81,7 @@ func testUnknownErrorBody(rig *testbed) {
 
 // testHugeErrorBody checks that a huge error response fills neither the memory nor the log of the worker.
 func testHugeErrorBody(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, r *http.Request) {
+	all := rig.askHello(rig.open(llm.Timeouts{}, func(rig *testbed, w *writer, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		for line := []byte(strings.Repeat("x", 1<<16)); r.Context().Err() == nil && rig.Context().Err() == nil; {
 			if _, err := w.Write(line); err != nil {
@@ -95,7 +95,7 @@ func testHugeErrorBody(rig *testbed) {
 
 func testRetryAfter(rig *testbed) {
 	after := func(value string) time.Duration {
-		all := rig.askHello(rig.open(llm.Bounds{}, respondWithError(http.StatusTooManyRequests, llm.RateLimit, "Retry-After", value)))
+		all := rig.askHello(rig.open(llm.Timeouts{}, respondWithError(http.StatusTooManyRequests, llm.RateLimit, "Retry-After", value)))
 		return rig.requireFailure(all.Err, llm.RateLimit).RetryAfter
 	}
 	require.Equal(rig, 7*time.Second, after("7"))
@@ -110,7 +110,7 @@ func testRetryAfter(rig *testbed) {
 // testNoRetries checks that neither the adapter nor its SDK retries, because only llm.Retried may.
 func testNoRetries(rig *testbed) {
 	for n, status := range []int{429, 500, 503, 408, 409} {
-		all := rig.askHello(rig.open(llm.Bounds{}, respondWithError(status, llm.Unavailable)))
+		all := rig.askHello(rig.open(llm.Timeouts{}, respondWithError(status, llm.Unavailable)))
 		require.Error(rig, all.Err)
 		asked, _ := rig.requests()
 		require.Len(rig, asked, n+1)
@@ -119,7 +119,7 @@ func testNoRetries(rig *testbed) {
 
 func testWebPage(rig *testbed) {
 	for _, kind := range []string{"text/html", "application/json", "text/event-stream"} {
-		all := rig.askHello(rig.open(llm.Bounds{}, func(_ *testbed, w *writer, _ *http.Request) {
+		all := rig.askHello(rig.open(llm.Timeouts{}, func(_ *testbed, w *writer, _ *http.Request) {
 			w.Header().Set("Content-Type", kind)
 			_, _ = w.Write([]byte("<html><body>Please log in</body></html>"))
 		}))
@@ -130,7 +130,7 @@ func testWebPage(rig *testbed) {
 func testNoConnection(rig *testbed) {
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
-	m, err := rig.Open(rig.Name+"/"+modelName, closed.URL, key, llm.Bounds{})
+	m, err := rig.Open(rig.Name+"/"+modelName, closed.URL, key, llm.Timeouts{})
 	require.NoError(rig, err, "nothing is sent before the model is asked")
 	all := rig.askHello(m)
 	require.Zero(rig, rig.requireFailure(all.Err, llm.Connection).Status)

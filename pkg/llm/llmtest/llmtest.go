@@ -17,7 +17,7 @@ type Provider struct {
 	Name string // name of the provider in its errors, and the prefix of its models
 	// Open returns the adapter's model with the given name, which includes its prefix. The model sends its
 	// requests to the server at baseURL with the key, and does not retry. Tests may call Open more than once.
-	Open func(name, baseURL, key string, bounds llm.Bounds) (llm.Model, error)
+	Open func(name, baseURL, key string, timeouts llm.Timeouts) (llm.Model, error)
 	Wire Wire
 
 	// These fields say what the provider's format cannot express.

@@ -33,7 +33,7 @@ var requestTests = []suiteTest{
 }
 
 func testModelAndKey(rig *testbed) {
-	m := rig.open(llm.Bounds{}, respond(Reply{Texts: []string{"hi"}}))
+	m := rig.open(llm.Timeouts{}, respond(Reply{Texts: []string{"hi"}}))
 	require.Equal(rig, rig.Name+"/"+modelName, m.Name())
 	require.NoError(rig, rig.askHello(m).Err)
 	asked, _ := rig.requests()
@@ -43,7 +43,7 @@ func testModelAndKey(rig *testbed) {
 }
 
 func testMessages(rig *testbed) {
-	m := rig.open(llm.Bounds{}, respond(Reply{Texts: []string{"hi"}}))
+	m := rig.open(llm.Timeouts{}, respond(Reply{Texts: []string{"hi"}}))
 	const quoted = "Zürich \"1\" <b> & \u2028 🎭\n\ttwo"
 	messages := []conversation.Message{
 		conversation.User("one"), conversation.Assistant("helper", quoted), conversation.User("three"),
@@ -57,7 +57,7 @@ func testMessages(rig *testbed) {
 }
 
 func testTools(rig *testbed) {
-	m := rig.open(llm.Bounds{}, respond(Reply{Texts: []string{"hi"}}))
+	m := rig.open(llm.Timeouts{}, respond(Reply{Texts: []string{"hi"}}))
 	tools := []llm.ToolSpec{
 		{
 			Name: "search_documents", Description: "Searches.",
@@ -79,7 +79,7 @@ func testTools(rig *testbed) {
 }
 
 func testToolResults(rig *testbed) {
-	m := rig.open(llm.Bounds{}, respond(Reply{Texts: []string{"hi"}}))
+	m := rig.open(llm.Timeouts{}, respond(Reply{Texts: []string{"hi"}}))
 	messages := []conversation.Message{
 		conversation.User("compare"),
 		{Role: conversation.RoleAssistant, Text: "I look.", ToolCalls: []conversation.ToolCall{
@@ -127,7 +127,7 @@ func testExtra(rig *testbed) {
 		return
 	}
 	const extra = "c2lnbmVkIHRob3VnaHQ="
-	m := rig.open(llm.Bounds{},
+	m := rig.open(llm.Timeouts{},
 		respond(Reply{Calls: []Call{{ID: "a", Name: "look", ArgumentParts: []string{`{"at":1}`}, Extra: extra}}}), respond(Reply{Texts: []string{"hi"}}))
 	first := rig.askHello(m)
 	require.NoError(rig, first.Err)
@@ -144,7 +144,7 @@ func testExtra(rig *testbed) {
 }
 
 func testEmptyMessages(rig *testbed) {
-	m := rig.open(llm.Bounds{}, respond(Reply{Texts: []string{"hi"}}))
+	m := rig.open(llm.Timeouts{}, respond(Reply{Texts: []string{"hi"}}))
 	req := llm.Request{Messages: []conversation.Message{
 		conversation.User("one"), conversation.Assistant("helper", ""), conversation.User("two"),
 	}}
@@ -160,7 +160,7 @@ func testEmptyMessages(rig *testbed) {
 }
 
 func testSummariesAndNotes(rig *testbed) {
-	m := rig.open(llm.Bounds{}, respond(Reply{Texts: []string{"hi"}}))
+	m := rig.open(llm.Timeouts{}, respond(Reply{Texts: []string{"hi"}}))
 	req := llm.Request{System: "Be kind.", Messages: []conversation.Message{
 		{Role: conversation.RoleSummary, Text: "the gist of before"},
 		conversation.User("go on"),
@@ -175,7 +175,7 @@ func testSummariesAndNotes(rig *testbed) {
 }
 
 func testChoices(rig *testbed) {
-	m := rig.open(llm.Bounds{}, respond(Reply{Texts: []string{"rese", "arch"}}))
+	m := rig.open(llm.Timeouts{}, respond(Reply{Texts: []string{"rese", "arch"}}))
 	req := hello
 	req.System, req.Choices = "Decide.", []string{"research", "critical-review", "ask-user"}
 	all := rig.ask(rig.Context(), m, req, nil)
@@ -189,7 +189,7 @@ func testChoices(rig *testbed) {
 }
 
 func testTemperature(rig *testbed) {
-	m := rig.open(llm.Bounds{}, respond(Reply{Texts: []string{"hi"}}))
+	m := rig.open(llm.Timeouts{}, respond(Reply{Texts: []string{"hi"}}))
 	require.NoError(rig, rig.askHello(m).Err)
 	req, exact := hello, 0.25
 	req.Temperature = &exact
@@ -202,7 +202,7 @@ func testTemperature(rig *testbed) {
 // testConcurrentRequests checks that a model keeps no state between calls: many goroutines use it at once, and
 // each gets its own answer.
 func testConcurrentRequests(rig *testbed) {
-	m := rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+	m := rig.open(llm.Timeouts{}, func(rig *testbed, w *writer, _ *http.Request) {
 		asked, _ := rig.requests() // includes this request; every answer contains the texts of all requests
 		var all []string
 		for _, a := range asked {
@@ -234,7 +234,7 @@ func testRedirect(rig *testbed) {
 	var reached atomic.Bool
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Store(true) }))
 	defer other.Close()
-	m := rig.open(llm.Bounds{}, func(_ *testbed, w *writer, r *http.Request) {
+	m := rig.open(llm.Timeouts{}, func(_ *testbed, w *writer, r *http.Request) {
 		w.Header().Set("Location", other.URL+r.URL.Path)
 		w.WriteHeader(http.StatusTemporaryRedirect)
 	})

@@ -29,7 +29,7 @@ var streamTests = []suiteTest{
 var twoTexts = Reply{Texts: []string{"first", "second"}}
 
 func testCutBeforeText(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+	all := rig.askHello(rig.open(llm.Timeouts{}, func(rig *testbed, w *writer, _ *http.Request) {
 		w.sendEvents(rig.Wire.Stream(twoTexts).Begin...)
 		w.closeConnection()
 	}))
@@ -38,7 +38,7 @@ func testCutBeforeText(rig *testbed) {
 }
 
 func testCutAfterText(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+	all := rig.askHello(rig.open(llm.Timeouts{}, func(rig *testbed, w *writer, _ *http.Request) {
 		s := rig.Wire.Stream(twoTexts)
 		w.sendEvents(slices.Concat(s.Begin, s.Body)...)
 		w.closeConnection()
@@ -50,7 +50,7 @@ func testCutAfterText(rig *testbed) {
 
 // testCutCall checks that the adapter never yields an incomplete call.
 func testCutCall(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+	all := rig.askHello(rig.open(llm.Timeouts{}, func(rig *testbed, w *writer, _ *http.Request) {
 		s := rig.Wire.Stream(Reply{Calls: []Call{{ID: "a", Name: "pay", ArgumentParts: []string{`{"amount":1`, `00}`}}, {
 			ID: "b", Name: "pay",
 			ArgumentParts: []string{`{}`},
@@ -64,7 +64,7 @@ func testCutCall(rig *testbed) {
 
 // testMissingEnd checks a stream that a proxy has cut off: it ends without a connection error, but is incomplete.
 func testMissingEnd(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+	all := rig.askHello(rig.open(llm.Timeouts{}, func(rig *testbed, w *writer, _ *http.Request) {
 		s := rig.Wire.Stream(twoTexts)
 		w.sendEvents(slices.Concat(s.Begin, s.Body)...)
 	}))
@@ -74,14 +74,14 @@ func testMissingEnd(rig *testbed) {
 }
 
 func testEmptyStream(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{}, func(_ *testbed, w *writer, _ *http.Request) { w.sendEvents() }))
+	all := rig.askHello(rig.open(llm.Timeouts{}, func(_ *testbed, w *writer, _ *http.Request) { w.sendEvents() }))
 	rig.requireFailure(all.Err, llm.Connection)
 }
 
 // testSingleBytes sends every byte separately, so that characters and line ends are split.
 func testSingleBytes(rig *testbed) {
 	r := Reply{Texts: []string{"ä", "🎭 grün"}, Calls: []Call{{ID: "a", Name: "look", ArgumentParts: []string{`{"at":"ö`, `🎭"}`}}}}
-	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+	all := rig.askHello(rig.open(llm.Timeouts{}, func(rig *testbed, w *writer, _ *http.Request) {
 		for _, b := range bytes.Join(rig.Wire.Stream(r).allEvents(), nil) {
 			w.sendEvents([]byte{b})
 		}
@@ -93,7 +93,7 @@ func testSingleBytes(rig *testbed) {
 }
 
 func testComments(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+	all := rig.askHello(rig.open(llm.Timeouts{}, func(rig *testbed, w *writer, _ *http.Request) {
 		for _, e := range rig.Wire.Stream(twoTexts).allEvents() {
 			w.sendEvents([]byte(": keep-alive\r\n\r\n"), bytes.ReplaceAll(e, []byte("\n"), []byte("\r\n")))
 		}
@@ -104,7 +104,7 @@ func testComments(rig *testbed) {
 
 func testInvalidJSON(rig *testbed) {
 	for _, after := range []bool{false, true} {
-		all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+		all := rig.askHello(rig.open(llm.Timeouts{}, func(rig *testbed, w *writer, _ *http.Request) {
 			s := rig.Wire.Stream(twoTexts)
 			w.sendEvents(s.Begin...)
 			if after {
@@ -127,7 +127,7 @@ func testErrorEvent(rig *testbed) {
 		if event == nil {
 			continue
 		}
-		all := rig.askHello(rig.open(llm.Bounds{}, func(rig *testbed, w *writer, _ *http.Request) {
+		all := rig.askHello(rig.open(llm.Timeouts{}, func(rig *testbed, w *writer, _ *http.Request) {
 			s := rig.Wire.Stream(twoTexts)
 			w.sendEvents(slices.Concat(s.Begin, s.Body, [][]byte{event})...)
 		}))
@@ -145,7 +145,7 @@ func hangAfterText(rig *testbed, w *writer, r *http.Request) {
 }
 
 func testConsumerStops(rig *testbed) {
-	all := rig.ask(rig.Context(), rig.open(llm.Bounds{}, hangAfterText), hello, func(d llm.Delta) bool { return d.Text == "" })
+	all := rig.ask(rig.Context(), rig.open(llm.Timeouts{}, hangAfterText), hello, func(d llm.Delta) bool { return d.Text == "" })
 	require.NoError(rig, all.Err)
 	require.Equal(rig, "first", all.Text())
 	rig.awaitDisconnect()
@@ -153,7 +153,7 @@ func testConsumerStops(rig *testbed) {
 
 func testContextEnds(rig *testbed) {
 	ctx, cancel := context.WithCancel(rig.Context())
-	all := rig.ask(ctx, rig.open(llm.Bounds{}, hangAfterText), hello, func(d llm.Delta) bool {
+	all := rig.ask(ctx, rig.open(llm.Timeouts{}, hangAfterText), hello, func(d llm.Delta) bool {
 		if d.Text == "second" {
 			cancel()
 		}
@@ -162,11 +162,11 @@ func testContextEnds(rig *testbed) {
 	require.ErrorIs(rig, all.Err, context.Canceled)
 	rig.awaitDisconnect()
 
-	all = rig.ask(ctx, rig.open(llm.Bounds{}, hangAfterText), hello, nil) // ctx has already ended
+	all = rig.ask(ctx, rig.open(llm.Timeouts{}, hangAfterText), hello, nil) // ctx has already ended
 	require.ErrorIs(rig, all.Err, context.Canceled)
 
 	ctx, cancel = context.WithCancel(rig.Context())
-	all = rig.ask(ctx, rig.open(llm.Bounds{}, func(rig *testbed, _ *writer, r *http.Request) {
+	all = rig.ask(ctx, rig.open(llm.Timeouts{}, func(rig *testbed, _ *writer, r *http.Request) {
 		cancel() // while the adapter waits for the header
 		rig.hangUntilDisconnect(r)
 	}), hello, nil)

@@ -78,10 +78,10 @@ func (t *testbed) requests() ([]DecodedRequest, []string) {
 }
 
 // open returns the adapter's model, connected to a server with these responders.
-func (t *testbed) open(bounds llm.Bounds, answers ...responder) llm.Model {
+func (t *testbed) open(timeouts llm.Timeouts, answers ...responder) llm.Model {
 	t.Helper()
 	t.responders = answers
-	m, err := t.Open(t.Name+"/"+modelName, t.url, key, bounds)
+	m, err := t.Open(t.Name+"/"+modelName, t.url, key, timeouts)
 	require.NoError(t, err)
 	return m
 }

@@ -106,15 +106,15 @@ func (c content) texts() []json.RawMessage {
 
 func isString(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '"' }
 
-// textJoiner decodes JSON strings that together form one text. A character outside of the basic plane is written
+// surrogateJoiner decodes JSON strings that together form one text. A character outside of the basic plane is written
 // as two escapes, and some servers split the string between them. Each half alone would decode to a replacement
 // character.
-type textJoiner struct {
+type surrogateJoiner struct {
 	pendingEscape string // escape of the first half of a character, until the second half arrives
 }
 
-// add returns the text of the next string ("" if raw is not a JSON string).
-func (j *textJoiner) add(raw json.RawMessage) string {
+// decode returns the text of the next string ("" if raw is not a JSON string).
+func (j *surrogateJoiner) decode(raw json.RawMessage) string {
 	if !isString(raw) {
 		return ""
 	}
@@ -146,10 +146,10 @@ func endsWithHighSurrogate(body string) bool {
 }
 
 // argumentsText returns the text of a piece of a call's arguments.
-func argumentsText(j *textJoiner, raw json.RawMessage) string {
+func argumentsText(j *surrogateJoiner, raw json.RawMessage) string {
 	switch {
 	case isString(raw):
-		return j.add(raw)
+		return j.decode(raw)
 	case len(raw) == 0 || string(raw) == "null":
 		return ""
 	default:

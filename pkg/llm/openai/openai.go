@@ -28,10 +28,10 @@ const (
 
 // Config holds the settings of a model. Zero values mean the defaults.
 type Config struct {
-	Key     secret.Value // may be empty if BaseURL is set, because local servers need no key
-	BaseURL string       // of any compatible server, with the API version, such as http://localhost:11434/v1 (empty means OpenAI's own)
-	Bounds  llm.Bounds
-	Retry   llm.Retry
+	Key      secret.Value // may be empty if BaseURL is set, because local servers need no key
+	BaseURL  string       // of any compatible server, with the API version, such as http://localhost:11434/v1 (empty means OpenAI's own)
+	Timeouts llm.Timeouts
+	Retry    llm.Retry
 	// Table holds the prices and context sizes of the models. The default is the built-in table. If BaseURL is
 	// set, there is no default, because the prices of another server are unknown.
 	Table llm.Table
@@ -125,7 +125,7 @@ func (s server) open(name string, c Config) (llm.Model, error) {
 		return nil, failure.Newf(failure.UserInvalidInput, "openai.New",
 			"model %s: %q is no base URL; want one such as http://localhost:11434/v1", m.source.Model, c.BaseURL)
 	}
-	m.url, m.client = base.JoinPath("chat", "completions").String(), llm.NewHTTPClient(c.Bounds)
+	m.url, m.client = base.JoinPath("chat", "completions").String(), llm.NewHTTPClient(c.Timeouts)
 	table := c.Table.ForBaseURL(c.BaseURL)
 	known, _ := table.Find(m.source.Model)
 	m.fixedTemperature = known.FixedTemperature

@@ -21,8 +21,8 @@ var noRetries = llm.Retry{Limit: -1}
 func TestModel_PassesTheSuite(t *testing.T) {
 	llmtest.Run(t, llmtest.Provider{
 		Name: openai.Prefix,
-		Open: func(name, baseURL, key string, bounds llm.Bounds) (llm.Model, error) {
-			return openai.New(name, openai.Config{Key: secret.New(key), BaseURL: baseURL + "/v1", Bounds: bounds, Retry: noRetries})
+		Open: func(name, baseURL, key string, timeouts llm.Timeouts) (llm.Model, error) {
+			return openai.New(name, openai.Config{Key: secret.New(key), BaseURL: baseURL + "/v1", Timeouts: timeouts, Retry: noRetries})
 		},
 		Wire: openaitest.Wire{},
 	})

@@ -25,15 +25,15 @@ type reply struct {
 	usage      usage
 	finish     string
 	hasRefusal bool // the model declined in a refusal text
-	text       textJoiner
-	thought    textJoiner
+	text       surrogateJoiner
+	thought    surrogateJoiner
 	think      thinkSplitter
 }
 
 // call is a tool call whose arguments are still arriving.
 type call struct {
 	callPiece
-	joiner    textJoiner
+	joiner    surrogateJoiner
 	arguments strings.Builder
 }
 
@@ -152,15 +152,15 @@ func (r *reply) addChunk(c chunk) (d textDelta) {
 	}
 	for _, choice := range c.Choices {
 		o := choice.Delta
-		d.thought += r.thought.add(o.reasoningText())
+		d.thought += r.thought.decode(o.reasoningText())
 		for _, raw := range o.Content.thoughts {
-			d.thought += r.thought.add(raw)
+			d.thought += r.thought.decode(raw)
 		}
 		for _, raw := range o.Content.texts() {
-			thought, answer := r.think.add(r.text.add(raw))
+			thought, answer := r.think.add(r.text.decode(raw))
 			d.thought, d.text = d.thought+thought, d.text+answer
 		}
-		refusal := r.text.add(o.Refusal)
+		refusal := r.text.decode(o.Refusal)
 		d.text += refusal
 		r.hasRefusal = r.hasRefusal || refusal != ""
 		for _, p := range o.ToolCalls {

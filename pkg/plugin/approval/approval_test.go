@@ -45,7 +45,7 @@ func (a *approvalTest) open(c approval.Config, replies ...scripted.Reply) error 
 			return err
 		}
 		if effect != "" {
-			made = tool.With(effect, made)
+			made = tool.WithEffect(effect, made)
 		}
 		tools = append(tools, made)
 	}

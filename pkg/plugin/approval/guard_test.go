@@ -37,7 +37,7 @@ func TestAsker_IsAskedAgainAfterUntrustedText(t *testing.T) {
 		call := func(name string) scripted.Reply { return scripted.Call(conversation.ToolCall{Name: name}) }
 		clerk, err := agent.New(agent.Config{
 			Name: "clerk", Model: scripted.New(call("send"), call("inbox"), call("send"), scripted.Say("done")),
-			Tools:   []tool.Tool{send, tool.Within(tool.Scope{Untrusted: true}, tool.With(execution.Read, inbox))},
+			Tools:   []tool.Tool{send, tool.WithScope(tool.Scope{Untrusted: true}, tool.WithEffect(execution.Read, inbox))},
 			Plugins: []hook.Plugin{plugin},
 		})
 		require.NoError(t, err)

@@ -126,9 +126,9 @@ func (p *plugin) beforeTool(ctx context.Context, c *hook.Call) error {
 	case Allow:
 		c.Allow()
 	case Skip:
-		c.Skip("Not run: " + c.Denied(answer.Reason))
+		c.Skip("Not run: " + c.DenialText(answer.Reason))
 	case Stop:
-		c.Stop(c.Denied(answer.Reason))
+		c.Stop(c.DenialText(answer.Reason))
 		return nil
 	default:
 		p.reject(c)
@@ -171,7 +171,7 @@ func (p *plugin) ask(ctx context.Context, c *hook.Call) (Answer, error) {
 
 // reject rejects a call about which no person can decide, because without a decision the tool must not run.
 func (p *plugin) reject(c *hook.Call) {
-	c.Refuse(fmt.Sprintf("Not run: %s needs an approval, and no person can be asked.", c.Name))
+	c.Reject(fmt.Sprintf("Not run: %s needs an approval, and no person can be asked.", c.Name))
 	c.Err = failure.Newf(failure.UserPermission, "approval", "%s needs an approval, and no person can be asked", c.Name)
 	c.Warn(ReasonNotPossible, fmt.Sprintf("the tool %s did not run, because no person could be asked to approve it", c.Name))
 }

@@ -46,8 +46,8 @@ func (g *Gate) Demote(ctx context.Context, by, client string, to State) (State, 
 	})
 }
 
-// Block makes every level reject a client. An admin cannot be blocked.
-func (g *Gate) Block(ctx context.Context, by, client string) (State, error) {
+// BlockClient makes every level reject a client. An admin cannot be blocked.
+func (g *Gate) BlockClient(ctx context.Context, by, client string) (State, error) {
 	return g.moveClient(ctx, "trust.Block", by, client, func(from State) (State, string) {
 		if from == Admin {
 			return "", adminProblem

@@ -42,7 +42,7 @@ func TestGate_ActionsMoveClients(t *testing.T) {
 		"demote to stranger":     {demote(trust.Stranger), [5]trust.State{trust.Stranger, trust.Stranger, trust.Stranger, wrong, wrong}},
 		"demote to whitelisted":  {demote(trust.Whitelisted), [5]trust.State{}},
 		"demote to nothing":      {demote(""), [5]trust.State{}},
-		"block":                  {(*trust.Gate).Block, [5]trust.State{trust.Blocked, trust.Blocked, trust.Blocked, trust.Blocked, wrong}},
+		"block":                  {(*trust.Gate).BlockClient, [5]trust.State{trust.Blocked, trust.Blocked, trust.Blocked, trust.Blocked, wrong}},
 		"unblock":                {(*trust.Gate).Unblock, [5]trust.State{trust.Stranger, trust.Contact, trust.Whitelisted, trust.Stranger, trust.Admin}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestGate_ActionsAreForAdmins(t *testing.T) {
 	for _, state := range []trust.State{trust.Stranger, trust.Contact, trust.Whitelisted, trust.Blocked} {
 		g := noonGate(t, trust.GateConfig{Store: storeWithState(t, "a", state)})
 		for _, by := range []string{"a", ""} {
-			for _, act := range []action{promote(trust.Contact), demote(trust.Stranger), (*trust.Gate).Block, (*trust.Gate).Unblock} {
+			for _, act := range []action{promote(trust.Contact), demote(trust.Stranger), (*trust.Gate).BlockClient, (*trust.Gate).Unblock} {
 				_, err := act(g, t.Context(), by, "b")
 				require.Equal(t, failure.UserPermission, failure.ModeOf(err))
 			}
@@ -85,14 +85,14 @@ func TestGate_ActionsAreForAdmins(t *testing.T) {
 func TestGate_ActionsRejectInvalidNames(t *testing.T) {
 	g := noonGate(t, trust.GateConfig{})
 	for _, name := range []string{"", "a b", "a\n", "ED25519:ab", "ed25519:ab", "é"} {
-		_, err := g.Block(t.Context(), clientName(root), name)
+		_, err := g.BlockClient(t.Context(), clientName(root), name)
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err), name)
 	}
 }
 
 func TestGate_ConfiguredAdminsStay(t *testing.T) {
 	g := noonGate(t, trust.GateConfig{Admins: []string{"boss"}})
-	for _, act := range []action{demote(trust.Stranger), (*trust.Gate).Block} {
+	for _, act := range []action{demote(trust.Stranger), (*trust.Gate).BlockClient} {
 		_, err := act(g, t.Context(), clientName(root), "boss")
 		require.Equal(t, failure.UserInvalidInput, failure.ModeOf(err))
 	}

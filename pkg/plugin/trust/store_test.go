@@ -124,7 +124,7 @@ func TestFileStore_ReadsManualEdits(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, []byte("# ours\nclients: {build-server: admin}\n"), 0o600))
 	g := noonGate(t, trust.GateConfig{Store: store})
-	_, err = g.Block(t.Context(), "build-server", clientName(alice))
+	_, err = g.BlockClient(t.Context(), "build-server", clientName(alice))
 	require.NoError(t, err)
 }
 
@@ -162,7 +162,7 @@ func TestFileStore_FailsClosed(t *testing.T) {
 				require.False(t, decision.Allowed)
 				require.NotContains(t, failure.PlainMessage(err), path)
 			}
-			_, err = g.Block(t.Context(), clientName(root), "a")
+			_, err = g.BlockClient(t.Context(), clientName(root), "a")
 			require.Equal(t, tc.mode, failure.ModeOf(err))
 			if tc.text != "" {
 				_, err = trust.OpenFile(path)

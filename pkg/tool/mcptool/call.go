@@ -18,16 +18,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// IdempotencyKey is the name under which a call carries its key, in _meta. The key is the same when the successor
-// of a lost worker repeats the call, and different for every other call.
+// IdempotencyKey is the field of _meta in which a call sends its idempotency key. The key is the same if the
+// successor of a lost worker repeats the call, and different for every other call.
 const IdempotencyKey = "troupe.dev/idempotency-key"
 
 // Call implements tool.Tool. An error of the server is resource_tool, with its text and a hint of what the schema
 // wants (CO-37). If the server is lost during the call, a tool that may run only once is unknown_outcome, and any
 // other resource_tool.
-func (r *remote) Call(ctx context.Context, args json.RawMessage) (tool.Result, error) {
+func (r *remoteTool) Call(ctx context.Context, args json.RawMessage) (tool.Result, error) {
 	known := r.definition.Load()
-	args, err := known.check(args)
+	args, err := known.checkArguments(args)
 	if err != nil {
 		return tool.Result{}, err
 	}
@@ -35,22 +35,22 @@ func (r *remote) Call(ctx context.Context, args json.RawMessage) (tool.Result, e
 	if key := tool.IdempotencyKey(ctx); key != "" {
 		params.Meta = mcp.Meta{IdempotencyKey: key}
 	}
-	result, status, err := r.ask(ctx, params)
-	if status == http.StatusNotFound && errors.Is(err, mcp.ErrSessionMissing) { // it forgot us, and ran nothing
-		result, status, err = r.ask(ctx, params)
+	result, status, err := r.sendCall(ctx, params)
+	if status == http.StatusNotFound && errors.Is(err, mcp.ErrSessionMissing) { // the server lost the session and did not run the tool
+		result, status, err = r.sendCall(ctx, params)
 	}
 	if err != nil {
-		return tool.Result{}, r.explain(ctx, known, status, err, args)
+		return tool.Result{}, r.newNoResultError(ctx, known, status, err, args)
 	}
-	text := textOf(result)
+	text := resultText(result)
 	if result.IsError {
-		return tool.Result{}, r.callError(failure.ResourceTool, "says: %s %s", tool.Bounded(text), known.hint(args))
+		return tool.Result{}, r.newCallError(failure.ResourceTool, "says: %s %s", tool.TruncateResult(text), known.argumentsHint(args))
 	}
-	return tool.Result{Text: tool.Bounded(text)}, nil
+	return tool.Result{Text: tool.TruncateResult(text)}, nil
 }
 
-// check returns the arguments as the object that is sent.
-func (d *definition) check(args json.RawMessage) (json.RawMessage, error) {
+// checkArguments returns the arguments as the JSON object to send, or an error if they do not match the schema.
+func (d *definition) checkArguments(args json.RawMessage) (json.RawMessage, error) {
 	if d.schema != nil {
 		return d.schema.Check(d.spec.Name, args)
 	}
@@ -58,26 +58,26 @@ func (d *definition) check(args json.RawMessage) (json.RawMessage, error) {
 		return json.RawMessage("{}"), nil
 	}
 	if !json.Valid(args) {
-		return nil, failure.Newf(failure.AgentValidation, "mcptool.Call", "the arguments of %s are no JSON object", d.spec.Name)
+		return nil, failure.Newf(failure.AgentValidation, "mcptool.Call", "the arguments of %s are not a JSON object", d.spec.Name)
 	}
 	return args, nil
 }
 
-func (d *definition) hint(args json.RawMessage) string {
+func (d *definition) argumentsHint(args json.RawMessage) string {
 	if d.schema == nil {
 		return ""
 	}
 	return d.schema.Hint(args)
 }
 
-// ask sends the call. The status is the HTTP status of the response, or 0 without a response.
-func (r *remote) ask(ctx context.Context, params *mcp.CallToolParams) (_ *mcp.CallToolResult, status int, _ error) {
+// sendCall sends the call to the server. status is the HTTP status of the response (0 if there was none).
+func (r *remoteTool) sendCall(ctx context.Context, params *mcp.CallToolParams) (_ *mcp.CallToolResult, status int, _ error) {
 	l, err := r.server.getLink(ctx)
 	if err != nil {
 		return nil, 0, &unsentError{err}
 	}
-	if find(l.findTools(), r.name) == nil {
-		return nil, 0, &unsentError{r.callError(failure.NotFound, "is not offered by its server any more; use another one")}
+	if findTool(l.cachedTools(), r.name) == nil {
+		return nil, 0, &unsentError{r.newCallError(failure.NotFound, "is not offered by its server any more; use another one")}
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.server.config.CallTimeout)
 	defer cancel()
@@ -86,52 +86,53 @@ func (r *remote) ask(ctx context.Context, params *mcp.CallToolParams) (_ *mcp.Ca
 	defer forget()
 	params.SetProgressToken(token)
 	result, err := l.session.CallTool(ctx, params)
-	if err != nil && rejectionOf(err) == nil {
+	if err != nil && rejectionFromError(err) == nil {
 		l.needsPing.Store(true)
 	}
 	return result, int(answered.Load()), err
 }
 
-// unsentError is an error that occurred before the request was sent.
+// unsentError wraps an error that occurred before the request was sent, so the tool has not run.
 type unsentError struct{ error }
 
 func (u *unsentError) Unwrap() error { return u.error }
 
-// Codes that the SDK gives to its own errors, in addition to the codes of servers.
+// Error codes that the SDK uses for its own errors. They do not come from a server.
 const (
-	codeClosingHere  = -32003
-	codeClosingThere = -32004
-	codeNotSent      = -32005
+	codeClientClosing = -32003
+	codeServerClosing = -32004
+	codeNotSent       = -32005
 )
 
-// rejectionOf returns the response of a server that did not run the tool, or nil for any other error.
-func rejectionOf(err error) *jsonrpc.Error {
+// rejectionFromError returns the server's error response to a call that it did not run. It returns nil for any
+// other error.
+func rejectionFromError(err error) *jsonrpc.Error {
 	e, ok := errors.AsType[*jsonrpc.Error](err)
-	if !ok || e.Code == codeClosingHere || e.Code == codeClosingThere || e.Code == codeNotSent {
+	if !ok || e.Code == codeClientClosing || e.Code == codeServerClosing || e.Code == codeNotSent {
 		return nil
 	}
 	return e
 }
 
-// explain returns the error of a call without a result.
-func (r *remote) explain(ctx context.Context, known *definition, status int, err error, args json.RawMessage) error {
+// newNoResultError returns the tool error for a call that got no result. It says whether the tool may have run.
+func (r *remoteTool) newNoResultError(ctx context.Context, known *definition, status int, err error, args json.RawMessage) error {
 	if u, ok := errors.AsType[*unsentError](err); ok {
 		return u.error
 	}
 	if e, ok := errors.AsType[*failure.Error](err); ok {
-		return e // of egress: the request did not leave
+		return e // from package egress: the request was not sent
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if e := rejectionOf(err); e != nil {
-		return r.callError(failure.ResourceTool, "was refused by its server: %s %s", e.Message, known.hint(args)).Because(err)
+	if e := rejectionFromError(err); e != nil {
+		return r.newCallError(failure.ResourceTool, "was rejected by its server: %s %s", e.Message, known.argumentsHint(args)).Because(err)
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
-		return r.callError(failure.ResourceTool, "was not called: its server cannot be reached; try again later").Because(err)
+		return r.newCallError(failure.ResourceTool, "was not called: its server cannot be reached; try again later").Because(err)
 	}
 	if status >= 400 && status < 500 {
-		return r.callError(failure.ResourceTool, "was refused by its server: %d %s", status, http.StatusText(status)).Because(err)
+		return r.newCallError(failure.ResourceTool, "was rejected by its server: %d %s", status, http.StatusText(status)).Because(err)
 	}
 	var what string
 	switch {
@@ -143,18 +144,18 @@ func (r *remote) explain(ctx context.Context, known *definition, status int, err
 		what = "got no proper answer from its server"
 	}
 	if known.effect == execution.AtMostOnce {
-		return r.callError(failure.UnknownOutcome,
+		return r.newCallError(failure.UnknownOutcome,
 			"%s: whether it took effect is unknown. Find out in another way before you call it again, or ask the user", what).Because(err)
 	}
-	return r.callError(failure.ResourceTool, "%s; it does no harm to call it again", what).Because(err)
+	return r.newCallError(failure.ResourceTool, "%s; it does no harm to call it again", what).Because(err)
 }
 
-func (r *remote) callError(mode failure.Mode, format string, args ...any) *failure.Error {
+func (r *remoteTool) newCallError(mode failure.Mode, format string, args ...any) *failure.Error {
 	return failure.Newf(mode, "mcptool.Call", "the tool "+r.publicName+" "+format, args...)
 }
 
-// textOf returns the part of a result that a model can read.
-func textOf(result *mcp.CallToolResult) string {
+// resultText returns the text of a result. It describes images and sounds in words.
+func resultText(result *mcp.CallToolResult) string {
 	var parts []string
 	for _, c := range result.Content {
 		switch c := c.(type) {
@@ -167,7 +168,7 @@ func textOf(result *mcp.CallToolResult) string {
 		case *mcp.ResourceLink:
 			parts = append(parts, strings.TrimSpace(c.Name+" "+c.URI))
 		case *mcp.EmbeddedResource:
-			parts = append(parts, textOfResource(c.Resource))
+			parts = append(parts, resourceText(c.Resource))
 		}
 	}
 	if len(parts) == 0 && result.StructuredContent != nil {
@@ -178,7 +179,7 @@ func textOf(result *mcp.CallToolResult) string {
 	return strings.Join(parts, "\n")
 }
 
-func textOfResource(r *mcp.ResourceContents) string {
+func resourceText(r *mcp.ResourceContents) string {
 	switch {
 	case r == nil:
 		return ""

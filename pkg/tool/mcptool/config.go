@@ -23,7 +23,7 @@ const (
 	DefaultCallTimeout  = time.Minute
 )
 
-// Config describes a server, and which of its tools are used. It needs Command or URL.
+// Config describes an MCP server and selects the tools that the agent uses. Either Command or URL is required.
 type Config struct {
 	// Command is the program and its arguments. It speaks MCP on stdin and stdout. It runs in a process group of
 	// its own, which ends with it. Its stderr goes to Log.
@@ -41,23 +41,23 @@ type Config struct {
 	// AllowInnerAddresses opens networks for a URL whose host is a name, such as the service network of a cluster.
 	AllowInnerAddresses []netip.Prefix
 
-	Prefix string   // of the names that the model sees, such as fs_
-	Tools  []string // that are used, by their names at the server; New needs at least one
+	Prefix string   // prefix of the tool names that the model sees, such as fs_
+	Tools  []string // tools to use, by their names at the server; at least one
 
-	StartTimeout time.Duration // until tools can be called (0 means DefaultStartTimeout)
-	CallTimeout  time.Duration // of one call (0 means DefaultCallTimeout)
+	StartTimeout time.Duration // bounds the start of the server (0 means DefaultStartTimeout)
+	CallTimeout  time.Duration // bounds one call (0 means DefaultCallTimeout)
 
 	Log *zap.Logger // (nil logs nothing)
 }
 
-func invalid(format string, args ...any) error {
+func newConfigError(format string, args ...any) error {
 	return failure.Newf(failure.UserInvalidInput, "mcptool.New", format, args...)
 }
 
 var prefixPattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{0,32}$`)
 
-// fill sets the defaults and rejects invalid settings.
-func (c *Config) fill() error {
+// setDefaultsAndValidate sets the defaults and returns an error for invalid settings.
+func (c *Config) setDefaultsAndValidate() error {
 	c.StartTimeout = cmp.Or(c.StartTimeout, DefaultStartTimeout)
 	c.CallTimeout = cmp.Or(c.CallTimeout, DefaultCallTimeout)
 	if c.Log == nil {
@@ -65,31 +65,31 @@ func (c *Config) fill() error {
 	}
 	switch {
 	case len(c.Command) == 0 && c.URL == "":
-		return invalid("command is missing: give the program and its arguments, or the url of a server")
+		return newConfigError("command is missing: give the program and its arguments, or the url of a server")
 	case len(c.Command) > 0 && c.URL != "":
-		return invalid("url: there is a command as well; leave one out")
+		return newConfigError("url: there is a command as well; leave one out")
 	case len(c.Command) > 0 && c.Command[0] == "":
-		return invalid("command[0] is empty; name the program")
+		return newConfigError("command[0] is empty; name the program")
 	case c.URL != "" && (len(c.Env) > 0 || c.Dir != ""):
-		return invalid("env and dir are for a command; leave them out with a url")
+		return newConfigError("env and dir are for a command; leave them out with a url")
 	case c.URL == "" && (c.Token.Reveal() != "" || len(c.AllowInnerAddresses) > 0):
-		return invalid("a token and allowInnerAddresses are for a url; leave them out with a command")
+		return newConfigError("a token and allowInnerAddresses are for a url; leave them out with a command")
 	case !prefixPattern.MatchString(c.Prefix):
-		return invalid("prefix is %q; use at most 32 letters, digits, underscores and hyphens", c.Prefix)
+		return newConfigError("prefix is %q; use at most 32 letters, digits, underscores and hyphens", c.Prefix)
 	case c.StartTimeout < 0 || c.CallTimeout < 0:
-		return invalid("startTimeout and callTimeout: use positive durations, or leave them out")
+		return newConfigError("startTimeout and callTimeout: use positive durations, or leave them out")
 	}
 	if c.URL != "" {
 		u, err := url.Parse(c.URL)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
-			return invalid("url is %q; write it as https://host/path, without a user", redactURL(c.URL))
+			return newConfigError("url is %q; write it as https://host/path, without a user", redactURL(c.URL))
 		}
 	}
 	_, err := c.environment()
 	return err
 }
 
-// redactURL returns a URL that may be shown.
+// redactURL returns a URL without its secrets, for messages and logs.
 func redactURL(text string) string {
 	if u, err := url.Parse(text); err == nil {
 		return u.Redacted()
@@ -97,10 +97,11 @@ func redactURL(text string) string {
 	return secret.Redacted
 }
 
-// passedVariables lists the environment variables that programs need in order to run. None of them is secret.
+// passedVariables lists the environment variables that every program gets because it needs them to run. None of
+// them is secret.
 var passedVariables = []string{"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LANG", "LC_ALL", "LC_CTYPE"}
 
-// environment returns the environment of the program.
+// environment returns the environment of the program, or an error for an unset variable.
 func (c *Config) environment() ([]string, error) {
 	var all []string
 	for _, name := range passedVariables {
@@ -113,21 +114,21 @@ func (c *Config) environment() ([]string, error) {
 		value, set := os.LookupEnv(name)
 		switch {
 		case name == "":
-			return nil, invalid("env[%d] has no name; use NAME, or NAME=value", i)
+			return nil, newConfigError("env[%d] has no name; use NAME, or NAME=value", i)
 		case given:
 			all = append(all, entry)
 		case set:
 			all = append(all, name+"="+value)
 		default:
-			return nil, invalid("env[%d]: %s is not set in the environment; set it, or leave it out", i, name)
+			return nil, newConfigError("env[%d]: %s is not set in the environment; set it, or leave it out", i, name)
 		}
 	}
 	return all, nil
 }
 
-// name returns what messages and the log call the server: its host, or its program with the first argument that is
-// not a flag, which is what a package runner runs.
-func (c *Config) name() string {
+// displayName names the server in messages and logs. It is the host of the URL, or the program with its first
+// argument that is not a flag. For a package runner, that argument is the package.
+func (c *Config) displayName() string {
 	if c.URL != "" {
 		if u, err := url.Parse(c.URL); err == nil {
 			return u.Host

@@ -14,28 +14,28 @@ import (
 )
 
 func TestServer_RestartsForTheNextCall(t *testing.T) {
-	a := start(t, config(t, "good", "die", "die.reading", "pid"))
+	a := startTools(t, testConfig(t, "good", "die", "die.reading", "pid"))
 	for range 2 {
-		pid := a.must("pid", ``)
+		pid := a.mustCall("pid", ``)
 		_, err := a.call("die", ``)
 		require.True(t, failure.Is(err, failure.UnknownOutcome), "%v", err)
 		require.ErrorContains(t, err, "the tool die lost its server while it ran: whether it took effect is unknown")
-		again := a.must("pid", ``)
+		again := a.mustCall("pid", ``)
 		require.NotEqual(t, pid, again)
 	}
 	_, err := a.call("die_reading", ``)
 	require.True(t, failure.Is(err, failure.ResourceTool), "%v", err)
 	require.ErrorContains(t, err, "it does no harm to call it again")
-	require.NotEmpty(t, a.must("pid", ``))
+	require.NotEmpty(t, a.mustCall("pid", ``))
 }
 
 func TestServer_BacksOffWhileItDoesNotStart(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	c := config(t, "good", "die", "pid")
+	c := testConfig(t, "good", "die", "pid")
 	c.Dir = folder + "/gone"
 	require.NoError(t, os.Mkdir(c.Dir, 0o700))
-	a := start(t, c)
+	a := startTools(t, c)
 	require.NoError(t, os.Remove(c.Dir))
 	_, err := a.call("die", ``)
 	require.Error(t, err)
@@ -48,45 +48,45 @@ func TestServer_BacksOffWhileItDoesNotStart(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := a.call("pid", ``)
 		return err == nil
-	}, patience, 50*time.Millisecond)
+	}, waitTimeout, 50*time.Millisecond)
 }
 
 func TestCall_EndsAtItsTimeout(t *testing.T) {
-	c := config(t, "good", "hang", "pid")
+	c := testConfig(t, "good", "hang", "pid")
 	c.CallTimeout = 300 * time.Millisecond
-	a := start(t, c)
-	pid := a.must("pid", ``)
+	a := startTools(t, c)
+	pid := a.mustCall("pid", ``)
 	_, err := a.call("hang", ``)
 	require.True(t, failure.Is(err, failure.UnknownOutcome), "%v", err)
 	require.ErrorContains(t, err, "did not answer within 300ms and was cancelled")
 	a.awaitLog("hang was cancelled")
-	require.Equal(t, pid, a.must("pid", ``), "a server that still answers goes on")
+	require.Equal(t, pid, a.mustCall("pid", ``), "a server that still answers goes on")
 
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err = a.callIn(ctx, "hang", ``)
+	_, err = a.callWithContext(ctx, "hang", ``)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-// A stopped process does not answer, and only SIGKILL ends it.
+// A process under SIGSTOP does not answer, and only SIGKILL ends it. The server must still be replaced.
 func TestServer_IsReplacedWhenItHangs(t *testing.T) {
 	t.Parallel()
-	c := config(t, "good", "stop", "pid")
+	c := testConfig(t, "good", "stop", "pid")
 	c.CallTimeout = 300 * time.Millisecond
-	a := start(t, c)
-	pid := a.must("pid", ``)
+	a := startTools(t, c)
+	pid := a.mustCall("pid", ``)
 	_, err := a.call("stop", ``)
 	require.ErrorContains(t, err, "did not answer within 300ms")
-	require.NotEqual(t, pid, a.must("pid", ``))
+	require.NotEqual(t, pid, a.mustCall("pid", ``))
 	awaitProcessEnd(t, pid)
 }
 
-func TestServer_EndsWithItsAgent(t *testing.T) {
+func TestServer_StopsWhenItsAgentCloses(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"good", "deaf"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			server, err := mcptool.New(config(t, mode, "pid", "child"))
+			server, err := mcptool.New(testConfig(t, mode, "pid", "child"))
 			require.NoError(t, err)
 			set, err := tool.NewSet(server.Tools()...)
 			require.NoError(t, err)
@@ -94,9 +94,9 @@ func TestServer_EndsWithItsAgent(t *testing.T) {
 			for _, tl := range set.Tools() {
 				require.NoError(t, tl.(tool.Starter).Start(t.Context()))
 			}
-			pid, child := a.must("pid", ``), a.must("child", ``)
+			pid, child := a.mustCall("pid", ``), a.mustCall("child", ``)
 			require.NoError(t, set.Tools()[0].(tool.Starter).Close())
-			require.Equal(t, pid, a.must("pid", ``), "another tool still needs it")
+			require.Equal(t, pid, a.mustCall("pid", ``), "another tool still needs it")
 			require.NoError(t, set.Tools()[1].(tool.Starter).Close())
 			awaitProcessEnd(t, pid)
 			awaitProcessEnd(t, child)
@@ -104,7 +104,7 @@ func TestServer_EndsWithItsAgent(t *testing.T) {
 			for _, tl := range set.Tools() { // and it can be started again
 				require.NoError(t, tl.(tool.Starter).Start(t.Context()))
 			}
-			require.NotEqual(t, pid, a.must("pid", ``))
+			require.NotEqual(t, pid, a.mustCall("pid", ``))
 			for _, tl := range set.Tools() {
 				require.NoError(t, tl.(tool.Starter).Close())
 			}
@@ -112,21 +112,21 @@ func TestServer_EndsWithItsAgent(t *testing.T) {
 	}
 }
 
-func TestServer_MayBeSlowNoisyOrOld(t *testing.T) {
+func TestServer_ToleratesSlowNoisyAndOldServers(t *testing.T) {
 	for mode, says := range map[string]string{
 		"lazy":   "hello from lazy",
 		"greets": "Server is listening on stdio {not JSON}",
 		"old":    "expected initialize",
 	} {
 		t.Run(mode, func(t *testing.T) {
-			a := start(t, config(t, mode, "add"))
-			require.Equal(t, "3", a.must("add", `{"a": 1, "b": 2}`))
+			a := startTools(t, testConfig(t, mode, "add"))
+			require.Equal(t, "3", a.mustCall("add", `{"a": 1, "b": 2}`))
 			a.awaitLog(says)
 		})
 	}
 }
 
-func TestStart_FailsWithTheReason(t *testing.T) {
+func TestStart_ErrorContainsTheReason(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[string]string{
 		"broken":  "did not start: it ended; it said: hello from broken / no such database",
@@ -136,7 +136,7 @@ func TestStart_FailsWithTheReason(t *testing.T) {
 	} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			c := config(t, mode, "add")
+			c := testConfig(t, mode, "add")
 			c.StartTimeout = 2 * time.Second
 			server, err := mcptool.New(c)
 			require.NoError(t, err)
@@ -148,7 +148,7 @@ func TestStart_FailsWithTheReason(t *testing.T) {
 		})
 	}
 
-	c := config(t, "good", "ad")
+	c := testConfig(t, "good", "ad")
 	server, err := mcptool.New(c)
 	require.NoError(t, err)
 	require.ErrorContains(t, server.Tools()[0].(tool.Starter).Start(t.Context()), `has no tool "ad"; did you mean "add"?`)
@@ -159,16 +159,16 @@ func TestStart_FailsWithTheReason(t *testing.T) {
 }
 
 func TestServer_CannotChangeItsToolsWhileAnAgentRuns(t *testing.T) {
-	a := start(t, config(t, "good", "add", "change"))
+	a := startTools(t, testConfig(t, "good", "add", "change"))
 	add, _ := a.Find("add")
 	was := add.Spec()
-	a.must("change", `{"a": 0}`)
-	a.awaitLog("the server does not offer a tool any more")
+	a.mustCall("change", `{"a": 0}`)
+	a.awaitLog("the server no longer offers a tool")
 	_, err := a.call("add", `{"a": 1}`)
 	require.ErrorContains(t, err, "the tool add is not offered by its server any more")
 
-	a.must("change", `{"a": 1}`)
-	a.awaitLog("the server describes a tool in another way")
-	require.Equal(t, "2", a.must("add", `{"a": 0, "b": 1}`))
+	a.mustCall("change", `{"a": 1}`)
+	a.awaitLog("the server has changed the description of a tool")
+	require.Equal(t, "2", a.mustCall("add", `{"a": 0, "b": 1}`))
 	require.Equal(t, was, add.Spec())
 }

@@ -17,35 +17,36 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// link is one connection to a server, from the moment its tools are known until it is closed.
+// link is one connection to a server. It exists once the server's tools are known, and until it is closed.
 type link struct {
-	server    *Server
-	session   *mcp.ClientSession
-	end       func() // of what is below the session; may be called twice
-	tools     atomic.Pointer[[]*mcp.Tool]
-	calls     runningCalls
-	needsPing atomic.Bool // a call got no proper response: check before the next one
-	changed   chan struct{}
-	ended     chan struct{} // closed when the session is over
-	cancel    context.CancelFunc
-	working   sync.WaitGroup
+	server         *Server
+	session        *mcp.ClientSession
+	closeTransport func() // ends the transport below the session; may be called twice
+	tools          atomic.Pointer[[]*mcp.Tool]
+	calls          runningCalls
+	needsPing      atomic.Bool // the last call got no proper response: ping before the next one
+	toolsChanged   chan struct{}
+	done           chan struct{} // closed when the session has ended
+	cancel         context.CancelFunc
+	background     sync.WaitGroup
 
-	mu   sync.Mutex
-	lost error // why it can no longer be used
+	mu      sync.Mutex
+	lostErr error // why the link can no longer be used (nil while it can)
 }
 
-// protocols are the versions to begin with. The SDK tries the newest way and falls back to the one before; some
-// servers end at the first request that they do not know.
+// protocols lists the protocol versions to try, in order. The SDK tries the newest version first and falls back to
+// the one before. Some servers exit at the first request that they do not know, so the older version is tried on a
+// new connection.
 var protocols = []string{"", "2025-11-25"}
 
 // Limits of what a server may send.
 const (
-	maxTools   = 1000
-	maxMessage = 16 << 20 // bytes
-	pingTime   = 2 * time.Second
+	maxTools    = 1000
+	maxMessage  = 16 << 20 // bytes
+	pingTimeout = 2 * time.Second
 )
 
-// dial connects with the server, starting it if it is a program, and asks for its tools.
+// dial connects to the server and lists its tools. It starts the server if it is a program.
 func (s *Server) dial(ctx context.Context) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.StartTimeout)
 	defer cancel()
@@ -53,8 +54,8 @@ func (s *Server) dial(ctx context.Context) (*link, error) {
 	var err error
 	for _, protocol := range protocols {
 		var l *link
-		if l, said, err = s.open(ctx, protocol); err == nil {
-			l.begin()
+		if l, said, err = s.openLink(ctx, protocol); err == nil {
+			l.startWatching()
 			return l, nil
 		}
 		if ctx.Err() != nil || failure.Is(err, failure.UserInvalidInput) {
@@ -71,18 +72,18 @@ func (s *Server) dial(ctx context.Context) (*link, error) {
 	if said != "" {
 		reason += "; it said: " + said
 	}
-	return nil, s.serverError(failure.ResourceTool, "did not start%s", reason).Because(err)
+	return nil, s.newServerError(failure.ResourceTool, "did not start%s", reason).Because(err)
 }
 
-// open connects with one protocol version. An error contains the last lines of a program's stderr.
-func (s *Server) open(ctx context.Context, protocol string) (_ *link, said string, err error) {
-	l := &link{server: s, changed: make(chan struct{}, 1), ended: make(chan struct{})}
+// openLink connects with one protocol version. After an error, said holds the last lines of the program's stderr.
+func (s *Server) openLink(ctx context.Context, protocol string) (_ *link, said string, err error) {
+	l := &link{server: s, toolsChanged: make(chan struct{}, 1), done: make(chan struct{})}
 	transport, end, last, err := s.transport()
 	if err != nil {
 		return nil, "", err
 	}
-	l.end = end
-	// The SDK ignores ctx in some waits. These waits end with the transport.
+	l.closeTransport = end
+	// The SDK ignores ctx in some waits. Closing the transport ends these waits.
 	gone := make(chan struct{})
 	unwatch := context.AfterFunc(ctx, func() {
 		defer close(gone)
@@ -96,9 +97,9 @@ func (s *Server) open(ctx context.Context, protocol string) (_ *link, said strin
 		if err == nil {
 			return
 		}
-		end() // which may be the second time
+		end() // end may have been called before
 		if l.session != nil {
-			_ = l.session.Close() // the error that matters is the first
+			_ = l.session.Close() // only the first error matters
 		}
 		said = last()
 	}()
@@ -106,22 +107,22 @@ func (s *Server) open(ctx context.Context, protocol string) (_ *link, said strin
 		Capabilities: &mcp.ClientCapabilities{},
 		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
 			select {
-			case l.changed <- struct{}{}:
-			default: // another goroutine has reported it
+			case l.toolsChanged <- struct{}{}:
+			default: // a change is already pending
 			}
 		},
-		ProgressNotificationHandler: func(_ context.Context, n *mcp.ProgressNotificationClientRequest) { l.calls.report(n.Params) },
+		ProgressNotificationHandler: func(_ context.Context, n *mcp.ProgressNotificationClientRequest) { l.calls.forwardProgress(n.Params) },
 	})
 	if l.session, err = client.Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: protocol}); err != nil {
 		return nil, "", err
 	}
-	if err := l.list(ctx); err != nil {
+	if err := l.listTools(ctx); err != nil {
 		return nil, "", err
 	}
 	return l, "", nil
 }
 
-// version is the version of this program, for the server's log.
+// version returns the version of this program, which the server may log.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
@@ -129,8 +130,8 @@ func version() string {
 	return "dev"
 }
 
-// list asks for the tools, page by page.
-func (l *link) list(ctx context.Context) error {
+// listTools requests all pages of the tool list and caches the tools.
+func (l *link) listTools(ctx context.Context) error {
 	var all []*mcp.Tool
 	for t, err := range l.session.Tools(ctx, nil) {
 		if err != nil {
@@ -144,89 +145,89 @@ func (l *link) list(ctx context.Context) error {
 	return nil
 }
 
-func (l *link) findTools() []*mcp.Tool { return *l.tools.Load() }
+func (l *link) cachedTools() []*mcp.Tool { return *l.tools.Load() }
 
-// begin starts the background work of a link.
-func (l *link) begin() {
+// startWatching starts the goroutines that notice the end of the session and changes of the tool list.
+func (l *link) startWatching() {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.cancel = cancel
-	l.working.Go(func() {
-		defer close(l.ended)
+	l.background.Go(func() {
+		defer close(l.done)
 		if err := l.session.Wait(); err != nil {
 			l.markLost(err)
 		}
 	})
-	l.working.Go(func() {
+	l.background.Go(func() {
 		for {
 			select {
-			case <-l.ended:
+			case <-l.done:
 				return
 			case <-ctx.Done():
 				return
-			case <-l.changed:
-				l.refresh(ctx)
+			case <-l.toolsChanged:
+				l.refreshTools(ctx)
 			}
 		}
 	})
 }
 
-// refresh follows changes of the list of tools.
-func (l *link) refresh(ctx context.Context) {
+// refreshTools lists the tools again after the server reported a change, and logs what differs.
+func (l *link) refreshTools(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, l.server.config.StartTimeout)
 	defer cancel()
-	if err := l.list(ctx); err != nil {
-		l.server.log.Warn("the server says that its tools changed, and does not list them", zap.Error(err))
+	if err := l.listTools(ctx); err != nil {
+		l.server.log.Warn("cannot list the server's tools after it reported a change", zap.Error(err))
 		return
 	}
-	l.server.compare(l.findTools())
+	l.server.logChangedDefinitions(l.cachedTools())
 }
 
-// markLost marks the link as unusable.
+// markLost records why the link can no longer be used. Only the first reason counts.
 func (l *link) markLost(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lost == nil {
-		l.lost = err
+	if l.lostErr == nil {
+		l.lostErr = err
 	}
 }
 
-func (l *link) cause() error {
+func (l *link) lostCause() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.lost
+	return l.lostErr
 }
 
-// isAlive reports whether the link can be used. If a call got no response, the server is pinged; any response will
-// do, a refusal too.
+// isAlive reports whether the link can be used. If the last call got no response, it pings the server. Any
+// response will do, even an error.
 func (l *link) isAlive(ctx context.Context) bool {
 	select {
-	case <-l.ended:
+	case <-l.done:
 		return false
 	default:
 	}
-	if l.cause() != nil {
+	if l.lostCause() != nil {
 		return false
 	}
 	if !l.needsPing.Load() {
 		return true
 	}
-	asking, cancel := context.WithTimeout(ctx, pingTime)
+	asking, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	err := l.session.Ping(asking, nil)
-	if _, answered := errors.AsType[*jsonrpc.Error](err); err == nil || answered && rejectionOf(err) != nil {
+	if _, answered := errors.AsType[*jsonrpc.Error](err); err == nil || answered && rejectionFromError(err) != nil {
 		l.needsPing.Store(false)
 		return true
 	}
 	if ctx.Err() == nil {
-		l.markLost(fmt.Errorf("it gave no sign of life within %s: %w", pingTime, err))
+		l.markLost(fmt.Errorf("it did not respond to a ping within %s: %w", pingTimeout, err))
 	}
 	return false
 }
 
-// close ends the link and waits for all that belongs to it.
+// close ends the session and waits until all goroutines of the link have ended.
 func (l *link) close() {
 	l.cancel()
-	l.end()
-	_ = l.session.Close() // it has ended
-	l.working.Wait()
+	l.closeTransport()
+	_ = l.session.Close() // the session has ended already
+	l.background.Wait()
 }

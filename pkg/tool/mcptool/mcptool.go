@@ -28,17 +28,17 @@ import (
 type Server struct {
 	config Config
 	log    *zap.Logger
-	tools  []*remote
+	tools  []*remoteTool
 
-	turn     chan struct{} // holds one token; its holder may use the fields below
-	users    int           // tools that are started
-	current  *link         // (nil means none)
-	retry    *backoff.ExponentialBackOff
-	retryAt  time.Time
-	startErr error // why there is no current link (nil if none was tried)
+	lockToken    chan struct{} // holds one token; its holder may use the fields below
+	startedCount int           // number of started tools
+	current      *link         // (nil means none)
+	retry        *backoff.ExponentialBackOff
+	retryAt      time.Time
+	startErr     error // why there is no current link (nil if none was tried)
 }
 
-// How often a server that does not start is tried again.
+// Bounds of the backoff between attempts to start a server that does not start.
 const (
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second
@@ -47,22 +47,22 @@ const (
 // New describes a server without calling it: what its tools do and accept is known once they are started. Invalid
 // settings are user_invalid_input with the name of the field, as in YAML.
 func New(c Config) (*Server, error) {
-	if err := c.fill(); err != nil {
+	if err := c.setDefaultsAndValidate(); err != nil {
 		return nil, err
 	}
 	s := newServer(c)
 	for i, name := range c.Tools {
 		if slices.Contains(c.Tools[:i], name) {
-			return nil, invalid("tools[%d]: %q is there already", i, name)
+			return nil, newConfigError("tools[%d]: %q is there already", i, name)
 		}
 		r := newRemote(s, name)
-		if twin := slices.IndexFunc(s.tools, func(t *remote) bool { return t.publicName == r.publicName }); twin >= 0 {
-			return nil, invalid("tools[%d]: %q and %q are both called %s for the model; leave one out", i, s.tools[twin].name, name, r.publicName)
+		if twin := slices.IndexFunc(s.tools, func(t *remoteTool) bool { return t.publicName == r.publicName }); twin >= 0 {
+			return nil, newConfigError("tools[%d]: %q and %q are both called %s for the model; leave one out", i, s.tools[twin].name, name, r.publicName)
 		}
 		s.tools = append(s.tools, r)
 	}
 	if len(s.tools) == 0 {
-		return nil, invalid("tools is missing: name those that the agent may use")
+		return nil, newConfigError("tools is missing: name those that the agent may use")
 	}
 	return s, nil
 }
@@ -71,17 +71,17 @@ func newServer(c Config) *Server {
 	retry := backoff.NewExponentialBackOff()
 	retry.InitialInterval, retry.MaxInterval = firstRetry, lastRetry
 	return &Server{
-		config: c,
-		log:    c.Log.With(zap.String("mcp_server", c.name())),
-		turn:   make(chan struct{}, 1),
-		retry:  retry,
+		config:    c,
+		log:       c.Log.With(zap.String("mcp_server", c.displayName())),
+		lockToken: make(chan struct{}, 1),
+		retry:     retry,
 	}
 }
 
-// Names starts a server, asks for its tools, and ends it. The names are valid values of Config.Tools, which it
-// ignores. It takes at most the start timeout.
+// Names starts a server, lists its tools and ends it. It returns the names that are valid in Config.Tools, and
+// ignores Config.Tools itself. It takes at most the start timeout.
 func Names(ctx context.Context, c Config) ([]string, error) {
-	if err := c.fill(); err != nil {
+	if err := c.setDefaultsAndValidate(); err != nil {
 		return nil, err
 	}
 	l, err := newServer(c).dial(ctx)
@@ -90,7 +90,7 @@ func Names(ctx context.Context, c Config) ([]string, error) {
 	}
 	defer l.close()
 	var names []string
-	for _, t := range l.findTools() {
+	for _, t := range l.cachedTools() {
 		names = append(names, t.Name)
 	}
 	return names, nil
@@ -105,28 +105,28 @@ func (s *Server) Tools() []tool.Tool {
 	return all
 }
 
-// lock waits for the lock of the server; unlock releases it.
+// lock acquires the server's lock, or returns the error of ctx. unlock releases the lock.
 func (s *Server) lock(ctx context.Context) error {
 	select {
-	case s.turn <- struct{}{}:
+	case s.lockToken <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (s *Server) unlock() { <-s.turn }
+func (s *Server) unlock() { <-s.lockToken }
 
-// start counts a started tool; the first one connects.
+// start counts a started tool. The first one connects to the server.
 func (s *Server) start(ctx context.Context) error {
 	if err := s.lock(ctx); err != nil {
 		return err
 	}
 	defer s.unlock()
-	if s.users == 0 {
+	if s.startedCount == 0 {
 		l, err := s.dial(ctx)
 		if err == nil {
-			if err = s.learn(l.findTools()); err != nil {
+			if err = s.storeDefinitions(l.cachedTools()); err != nil {
 				l.close()
 			}
 		}
@@ -136,37 +136,37 @@ func (s *Server) start(ctx context.Context) error {
 		s.current = l
 		s.retry.Reset()
 	}
-	s.users++
+	s.startedCount++
 	return nil
 }
 
-// stop counts a closed tool; the last one disconnects.
+// stop uncounts a closed tool. The last one disconnects from the server.
 func (s *Server) stop() {
-	s.turn <- struct{}{}
+	s.lockToken <- struct{}{}
 	defer s.unlock()
-	if s.users--; s.users > 0 || s.current == nil {
+	if s.startedCount--; s.startedCount > 0 || s.current == nil {
 		return
 	}
 	s.current.close()
 	s.current, s.startErr, s.retryAt = nil, nil, time.Time{}
 }
 
-// getLink returns the link to the server, or a new one if the last is lost.
+// getLink returns the current link to the server. If that link is lost, getLink connects again.
 func (s *Server) getLink(ctx context.Context) (*link, error) {
 	if err := s.lock(ctx); err != nil {
 		return nil, err
 	}
 	defer s.unlock()
 	switch {
-	case s.users == 0:
-		return nil, s.serverError(failure.AgentState, "is not started; start the agent first")
+	case s.startedCount == 0:
+		return nil, s.newServerError(failure.AgentState, "is not started; start the agent first")
 	case s.current != nil && s.current.isAlive(ctx):
 		return s.current, nil
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	}
 	if s.current != nil {
-		s.log.Warn("the server is lost, and started again", zap.Error(s.current.cause()))
+		s.log.Warn("the server was lost and is started again", zap.Error(s.current.lostCause()))
 		s.current.close()
 		s.current = nil
 	}
@@ -176,7 +176,7 @@ func (s *Server) getLink(ctx context.Context) (*link, error) {
 	}
 	l, err := s.dial(ctx)
 	if ctx.Err() != nil && err != nil {
-		return nil, ctx.Err() // says nothing about the server
+		return nil, ctx.Err() // the caller's context ended; the server may be fine
 	}
 	if err != nil {
 		s.startErr, s.retryAt = err, time.Now().Add(s.retry.NextBackOff())
@@ -184,11 +184,11 @@ func (s *Server) getLink(ctx context.Context) (*link, error) {
 	}
 	s.retry.Reset()
 	s.current = l
-	s.compare(l.findTools())
+	s.logChangedDefinitions(l.cachedTools())
 	return l, nil
 }
 
-// serverError returns an error of the server, with its name.
-func (s *Server) serverError(mode failure.Mode, format string, args ...any) *failure.Error {
-	return failure.Newf(mode, "mcptool.Server", "the MCP server %s %s", s.config.name(), fmt.Sprintf(format, args...))
+// newServerError returns an error whose message names the server.
+func (s *Server) newServerError(mode failure.Mode, format string, args ...any) *failure.Error {
+	return failure.Newf(mode, "mcptool.Server", "the MCP server %s %s", s.config.displayName(), fmt.Sprintf(format, args...))
 }

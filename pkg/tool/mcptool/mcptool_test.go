@@ -22,22 +22,22 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool/mcptool"
 )
 
-// patience bounds every wait of these tests. It is far longer than any wait should take.
-const patience = 30 * time.Second
+// waitTimeout bounds every wait of these tests. It is far longer than any wait should take.
+const waitTimeout = 30 * time.Second
 
-// config runs this test binary as a server.
-func config(t *testing.T, mode string, tools ...string) mcptool.Config {
+// testConfig returns a Config that starts this test binary as an MCP server.
+func testConfig(t *testing.T, mode string, tools ...string) mcptool.Config {
 	t.Helper()
 	program, err := os.Executable()
 	require.NoError(t, err)
 	return mcptool.Config{
 		Command: []string{program}, Tools: tools,
 		Env:          []string{serverMode + "=" + mode, "GORACE=atexit_sleep_ms=0"}, // or each would take a second to end
-		StartTimeout: patience, CallTimeout: patience,
+		StartTimeout: waitTimeout, CallTimeout: waitTimeout,
 	}
 }
 
-// startedTools is a set of tools that are started, as an agent has them.
+// startedTools is a set of started tools, as a running agent has them, with their log.
 type startedTools struct {
 	*tool.Set
 
@@ -45,8 +45,8 @@ type startedTools struct {
 	log *observer.ObservedLogs
 }
 
-// start makes an agent and closes it at the end of the test.
-func start(t *testing.T, c mcptool.Config) *startedTools {
+// startTools starts all tools of a server and closes them at the end of the test.
+func startTools(t *testing.T, c mcptool.Config) *startedTools {
 	t.Helper()
 	a := &startedTools{t: t}
 	core, logs := observer.New(zap.DebugLevel)
@@ -64,12 +64,12 @@ func start(t *testing.T, c mcptool.Config) *startedTools {
 
 func (s *startedTools) call(name, args string) (string, error) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), waitTimeout)
 	defer cancel()
-	return s.callIn(ctx, name, args)
+	return s.callWithContext(ctx, name, args)
 }
 
-func (s *startedTools) callIn(ctx context.Context, name, args string) (string, error) {
+func (s *startedTools) callWithContext(ctx context.Context, name, args string) (string, error) {
 	s.t.Helper()
 	tl, ok := s.Find(name)
 	require.True(s.t, ok, name)
@@ -77,14 +77,14 @@ func (s *startedTools) callIn(ctx context.Context, name, args string) (string, e
 	return result.Text, err
 }
 
-func (s *startedTools) must(name, args string) string {
+func (s *startedTools) mustCall(name, args string) string {
 	s.t.Helper()
 	text, err := s.call(name, args)
 	require.NoError(s.t, err)
 	return text
 }
 
-// awaitLog waits until the log has a line with the text.
+// awaitLog waits until a log line or one of its fields contains the text.
 func (s *startedTools) awaitLog(text string) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
@@ -97,7 +97,7 @@ func (s *startedTools) awaitLog(text string) {
 			}
 		}
 		return false
-	}, patience, 10*time.Millisecond, text)
+	}, waitTimeout, 10*time.Millisecond, text)
 }
 
 // awaitProcessEnd waits until a process has ended.
@@ -111,11 +111,11 @@ func awaitProcessEnd(t *testing.T, pid string) {
 		}
 		status, err := os.ReadFile("/proc/" + pid + "/stat") // orphans may wait for an init that reaps them
 		return err == nil && strings.Contains(string(status), ") Z ")
-	}, patience, 10*time.Millisecond)
+	}, waitTimeout, 10*time.Millisecond)
 }
 
 func TestServer_DescribesItsToolsOnceStarted(t *testing.T) {
-	c := config(t, "good", "add", "key", "fail", "die.reading")
+	c := testConfig(t, "good", "add", "key", "fail", "die.reading")
 	c.Prefix = "my_"
 	server, err := mcptool.New(c)
 	require.NoError(t, err)
@@ -126,9 +126,9 @@ func TestServer_DescribesItsToolsOnceStarted(t *testing.T) {
 	_, err = add.Call(t.Context(), json.RawMessage(`{"a": 1}`))
 	require.ErrorContains(t, err, "is not started; start the agent first")
 
-	a := start(t, c)
+	a := startTools(t, c)
 	require.Equal(t, []string{"my_add", "my_key", "my_fail", "my_die_reading"}, a.Names())
-	require.Equal(t, "3", a.must("my_add", `{"a": 1, "b": 2}`))
+	require.Equal(t, "3", a.mustCall("my_add", `{"a": 1, "b": 2}`))
 	effects := map[string]execution.Effect{}
 	for _, tl := range a.Tools() {
 		effects[tl.Spec().Name] = tool.EffectOf(tl)
@@ -143,7 +143,7 @@ func TestServer_DescribesItsToolsOnceStarted(t *testing.T) {
 }
 
 func TestNames_ReturnsAllPagesInOrder(t *testing.T) {
-	names, err := mcptool.Names(t.Context(), config(t, "good"))
+	names, err := mcptool.Names(t.Context(), testConfig(t, "good"))
 	require.NoError(t, err)
 	require.Equal(t, []string{
 		"add", "change", "child", "die", "die.reading", "env", "fail", "hang", "key", "kinds", "long", "pid", "stop", "structure", "tells", "tree",
@@ -152,13 +152,13 @@ func TestNames_ReturnsAllPagesInOrder(t *testing.T) {
 
 // Req: CO-37
 func TestCall_ErrorContainsAHint(t *testing.T) {
-	a := start(t, config(t, "good", "add", "fail", "tree"))
+	a := startTools(t, testConfig(t, "good", "add", "fail", "tree"))
 	for name, tc := range map[string]struct{ tool, args, want string }{
 		"missing":        {"add", `{"b": 1}`, "(required: a; all: a, b; provided: b)"},
 		"wrong type":     {"add", `{"a": "one"}`, "the arguments of add do not fit"},
 		"no JSON":        {"add", `{"a": `, "they are not a JSON object"},
 		"of the server":  {"fail", `{"a": 1}`, "the tool fail says: there is no such file (required: a; all: a, b; provided: a)"},
-		"without schema": {"tree", `{`, "the arguments of tree are no JSON object"},
+		"without schema": {"tree", `{`, "the arguments of tree are not a JSON object"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := a.call(tc.tool, tc.args)
@@ -166,39 +166,39 @@ func TestCall_ErrorContainsAHint(t *testing.T) {
 			require.True(t, failure.Is(err, failure.AgentValidation, failure.ResourceTool))
 		})
 	}
-	require.Equal(t, `{"child":{"child":{}}}`, a.must("tree", `{"child": {"child": {}}}`), "a schema that holds itself is left to the server")
+	require.Equal(t, `{"child":{"child":{}}}`, a.mustCall("tree", `{"child": {"child": {}}}`), "a schema that holds itself is left to the server")
 	a.awaitLog("the schema holds itself")
 }
 
 func TestCall_SendsTheIdempotencyKey(t *testing.T) {
-	a := start(t, config(t, "good", "key"))
-	text, err := a.callIn(tool.Keyed(t.Context(), "step-1/2"), "key", ``)
+	a := startTools(t, testConfig(t, "good", "key"))
+	text, err := a.callWithContext(tool.ContextWithIdempotencyKey(t.Context(), "step-1/2"), "key", ``)
 	require.NoError(t, err)
 	require.Equal(t, "step-1/2", text)
-	require.Equal(t, "<nil>", a.must("key", `{}`))
+	require.Equal(t, "<nil>", a.mustCall("key", `{}`))
 }
 
 // Req: CO-39
 func TestCall_BoundsItsResult(t *testing.T) {
-	a := start(t, config(t, "good", "long", "kinds", "structure"))
-	require.Len(t, a.must("long", `{"a": 10}`), 20)
-	text := a.must("long", `{"a": 200000}`)
+	a := startTools(t, testConfig(t, "good", "long", "kinds", "structure"))
+	require.Len(t, a.mustCall("long", `{"a": 10}`), 20)
+	text := a.mustCall("long", `{"a": 200000}`)
 	require.LessOrEqual(t, len(text), tool.MaxResult)
 	require.Contains(t, text, "… (cut: it has 400000 bytes)")
 	require.Equal(t, strings.Join([]string{
 		"words", "(an image, image/png, of 4 bytes, which is not shown)", "(a sound, audio/wav, of 5 bytes, which is not shown)",
 		"a page file:///page", "file:///note", "noted", "file:///blob (image/png, of 3 bytes, which is not shown)",
-	}, "\n"), a.must("kinds", ``))
-	require.Equal(t, `{"answer":42}`, a.must("structure", ``))
+	}, "\n"), a.mustCall("kinds", ``))
+	require.Equal(t, `{"answer":42}`, a.mustCall("structure", ``))
 }
 
-func TestServer_GetsOnlyTheListedVariables(t *testing.T) {
+func TestServer_GetsOnlyTheListedEnvironment(t *testing.T) {
 	t.Setenv("GIVEN", "yes")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
-	c := config(t, "good", "env")
+	c := testConfig(t, "good", "env")
 	c.Env = append(c.Env, "GIVEN")
 	c.Dir = t.TempDir()
-	text := start(t, c).must("env", ``)
+	text := startTools(t, c).mustCall("env", ``)
 	require.True(t, strings.HasPrefix(text, c.Dir+"\n"), text)
 	require.Contains(t, text, "\nGIVEN=yes")
 	require.Contains(t, text, "\nPATH=")

@@ -23,8 +23,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool/mcptool"
 )
 
-// npm is the command of a server that `npm ci` has put into testdata/servers; see the Makefile.
-func npm(t *testing.T, name string, args ...string) []string {
+// npmServerCommand returns the command of a server that `npm ci` has installed into testdata/servers (see the
+// Makefile).
+func npmServerCommand(t *testing.T, name string, args ...string) []string {
 	t.Helper()
 	program, err := filepath.Abs("testdata/servers/node_modules/.bin/" + name)
 	require.NoError(t, err)
@@ -32,28 +33,28 @@ func npm(t *testing.T, name string, args ...string) []string {
 }
 
 func TestNode_Everything(t *testing.T) {
-	c := mcptool.Config{Command: npm(t, "mcp-server-everything"), Prefix: "every_"}
+	c := mcptool.Config{Command: npmServerCommand(t, "mcp-server-everything"), Prefix: "every_"}
 	names, err := mcptool.Names(t.Context(), c)
 	require.NoError(t, err)
 	require.Subset(t, names, []string{"echo", "get-sum", "get-tiny-image", "get-env", "trigger-long-running-operation"})
 	c.Tools = []string{"echo", "get-sum", "get-tiny-image", "get-env", "trigger-long-running-operation", "get-structured-content", "get-resource-reference"}
-	a := start(t, c)
+	a := startTools(t, c)
 
-	require.Equal(t, "Echo: hello", a.must("every_echo", `{"message": "hello"}`))
-	require.Contains(t, a.must("every_get-sum", `{"a": 2, "b": 40}`), "42")
-	require.Contains(t, a.must("every_get-tiny-image", ``), "(an image, image/png, of ")
-	require.Contains(t, a.must("every_get-structured-content", `{"location": "Chicago"}`), "temperature")
-	require.Contains(t, a.must("every_get-resource-reference", `{"resourceType": "Text", "resourceId": 1}`), "demo://resource")
-	require.NotContains(t, a.must("every_get-env", ``), "GOPATH")
-	require.Contains(t, a.must("every_trigger-long-running-operation", `{"duration": 0.2, "steps": 2}`), "completed")
+	require.Equal(t, "Echo: hello", a.mustCall("every_echo", `{"message": "hello"}`))
+	require.Contains(t, a.mustCall("every_get-sum", `{"a": 2, "b": 40}`), "42")
+	require.Contains(t, a.mustCall("every_get-tiny-image", ``), "(an image, image/png, of ")
+	require.Contains(t, a.mustCall("every_get-structured-content", `{"location": "Chicago"}`), "temperature")
+	require.Contains(t, a.mustCall("every_get-resource-reference", `{"resourceType": "Text", "resourceId": 1}`), "demo://resource")
+	require.NotContains(t, a.mustCall("every_get-env", ``), "GOPATH")
+	require.Contains(t, a.mustCall("every_trigger-long-running-operation", `{"duration": 0.2, "steps": 2}`), "completed")
 	_, err = a.call("every_get-sum", `{"a": "two"}`)
 	require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	_, err = a.callIn(ctx, "every_trigger-long-running-operation", `{"duration": 100, "steps": 2}`)
+	_, err = a.callWithContext(ctx, "every_trigger-long-running-operation", `{"duration": 100, "steps": 2}`)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Equal(t, "Echo: still here", a.must("every_echo", `{"message": "still here"}`))
+	require.Equal(t, "Echo: still here", a.mustCall("every_echo", `{"message": "still here"}`))
 }
 
 func TestNode_EverythingOverHTTP(t *testing.T) {
@@ -62,7 +63,7 @@ func TestNode_EverythingOverHTTP(t *testing.T) {
 	port := lis.Addr().(*net.TCPAddr).Port
 	require.NoError(t, lis.Close())
 	run := func() (kill func()) {
-		cmd := exec.Command(npm(t, "mcp-server-everything")[0], "streamableHttp")
+		cmd := exec.Command(npmServerCommand(t, "mcp-server-everything")[0], "streamableHttp")
 		cmd.Env = append(os.Environ(), "PORT="+strconv.Itoa(port))
 		require.NoError(t, cmd.Start())
 		kill = func() { _, _ = cmd.Process.Kill(), cmd.Wait() }
@@ -72,15 +73,15 @@ func TestNode_EverythingOverHTTP(t *testing.T) {
 				_ = conn.Close()
 			}
 			return err == nil
-		}, patience, 20*time.Millisecond)
+		}, waitTimeout, 20*time.Millisecond)
 		return kill
 	}
 	kill := run()
-	a := start(t, mcptool.Config{
+	a := startTools(t, mcptool.Config{
 		URL:   "http://localhost:" + strconv.Itoa(port) + "/mcp",
 		Tools: []string{"echo", "trigger-long-running-operation"},
 	})
-	require.Equal(t, "Echo: hello", a.must("echo", `{"message": "hello"}`))
+	require.Equal(t, "Echo: hello", a.mustCall("echo", `{"message": "hello"}`))
 
 	called := make(chan error, 1)
 	go func() {
@@ -102,21 +103,21 @@ func TestNode_EverythingOverHTTP(t *testing.T) {
 	require.Eventually(t, func() bool {
 		text, err := a.call("echo", `{"message": "again"}`)
 		return err == nil && text == "Echo: again"
-	}, patience, 100*time.Millisecond)
+	}, waitTimeout, 100*time.Millisecond)
 }
 
 func TestNode_Filesystem(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(folder+"/a.txt", []byte("the text"), 0o600))
-	c := mcptool.Config{Command: npm(t, "mcp-server-filesystem", folder)}
+	c := mcptool.Config{Command: npmServerCommand(t, "mcp-server-filesystem", folder)}
 	names, err := mcptool.Names(t.Context(), c)
 	require.NoError(t, err)
 	c.Tools = names
-	a := start(t, c)
+	a := startTools(t, c)
 
-	require.Equal(t, "the text", a.must("read_text_file", `{"path": "`+folder+`/a.txt"}`))
-	require.Contains(t, a.must("list_directory", `{"path": "`+folder+`"}`), "a.txt")
-	a.must("write_file", `{"path": "`+folder+`/b.txt", "content": "written"}`)
+	require.Equal(t, "the text", a.mustCall("read_text_file", `{"path": "`+folder+`/a.txt"}`))
+	require.Contains(t, a.mustCall("list_directory", `{"path": "`+folder+`"}`), "a.txt")
+	a.mustCall("write_file", `{"path": "`+folder+`/b.txt", "content": "written"}`)
 	text, err := os.ReadFile(folder + "/b.txt")
 	require.NoError(t, err)
 	require.Equal(t, "written", string(text))
@@ -152,7 +153,7 @@ func TestNode_KilledMidCall(t *testing.T) {
 		require.NoError(t, tl.(tool.Starter).Start(t.Context()))
 	}
 	a := &startedTools{Set: set, t: t}
-	pids := processTree(t)
+	pids := listDescendants(t)
 	require.NotEmpty(t, pids)
 
 	called := make(chan error, 1)
@@ -170,8 +171,8 @@ func TestNode_KilledMidCall(t *testing.T) {
 	require.NoError(t, syscall.Kill(last, syscall.SIGKILL))
 	err = <-called
 	require.ErrorContains(t, err, "lost its server while it ran")
-	require.Equal(t, "Echo: again", a.must("echo", `{"message": "again"}`))
-	pids = append(pids, processTree(t)...)
+	require.Equal(t, "Echo: again", a.mustCall("echo", `{"message": "again"}`))
+	pids = append(pids, listDescendants(t)...)
 	for _, tl := range set.Tools() {
 		require.NoError(t, tl.(tool.Starter).Close())
 	}
@@ -180,8 +181,8 @@ func TestNode_KilledMidCall(t *testing.T) {
 	}
 }
 
-// processTree lists the children of this process and all below them, the oldest first.
-func processTree(t *testing.T) []string {
+// listDescendants lists the processes that descend from this one, oldest first.
+func listDescendants(t *testing.T) []string {
 	t.Helper()
 	var all []string
 	below := []string{strconv.Itoa(os.Getpid())}

@@ -11,25 +11,27 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// runningCalls are the running calls of a link, by the token with which their server reports progress (LP-29).
+// runningCalls holds the contexts of the running calls of a link. The key is the token with which the server
+// reports the progress of a call (LP-29).
 type runningCalls struct {
-	last    atomic.Int64
-	waiting sync.Map // token to context.Context
+	lastToken atomic.Int64
+	contexts  sync.Map // token to context.Context
 }
 
-// register returns the token of a call, and a function that forgets it.
+// register adds a call. It returns the token of the call and a function that removes the call.
 func (c *runningCalls) register(ctx context.Context) (token string, forget func()) {
-	token = fmt.Sprintf("call-%d", c.last.Add(1))
-	c.waiting.Store(token, ctx)
-	return token, func() { c.waiting.Delete(token) }
+	token = fmt.Sprintf("call-%d", c.lastToken.Add(1))
+	c.contexts.Store(token, ctx)
+	return token, func() { c.contexts.Delete(token) }
 }
 
-// report passes on the progress of a call. It drops reports for unknown or ended calls.
-func (c *runningCalls) report(p *mcp.ProgressNotificationParams) {
+// forwardProgress reports the progress of the call that the notification names. It drops notifications for unknown
+// or ended calls.
+func (c *runningCalls) forwardProgress(p *mcp.ProgressNotificationParams) {
 	if p == nil {
 		return
 	}
-	if ctx, ok := c.waiting.Load(p.ProgressToken); ok {
+	if ctx, ok := c.contexts.Load(p.ProgressToken); ok {
 		tool.Progress(ctx.(context.Context), p.Progress, p.Total, p.Message)
 	}
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Progress that a server reports is passed on for the call that it names, and for no other.
+// Progress from a server reaches the call that it names, and no other call.
 func TestServer_ReportsTheProgressOfACall(t *testing.T) {
-	a := start(t, config(t, "good", "tells"))
+	a := startTools(t, testConfig(t, "good", "tells"))
 	var mu sync.Mutex
 	var told []tool.Report
-	ctx := tool.Reporting(t.Context(), func(r tool.Report) {
+	ctx := tool.ContextWithReporter(t.Context(), func(r tool.Report) {
 		mu.Lock()
 		defer mu.Unlock()
 		told = append(told, r)
 	})
-	text, err := a.callIn(ctx, "tells", "{}")
+	text, err := a.callWithContext(ctx, "tells", "{}")
 	require.NoError(t, err)
 	require.Equal(t, "done", text)
 	mu.Lock()

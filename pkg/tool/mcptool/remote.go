@@ -22,15 +22,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// remote is a tool of a server.
-type remote struct {
+// remoteTool is a tool of an MCP server.
+type remoteTool struct {
 	server     *Server
-	name       string // at the server
-	publicName string // for the model
+	name       string // name at the server
+	publicName string // name that the model sees
 	definition atomic.Pointer[definition]
 }
 
-// definition is what a server says about a tool.
+// definition is the server's description of a tool.
 type definition struct {
 	spec   llm.ToolSpec
 	effect execution.Effect
@@ -38,42 +38,42 @@ type definition struct {
 }
 
 var (
-	_ tool.Tool     = (*remote)(nil)
-	_ tool.Effector = (*remote)(nil)
-	_ tool.Starter  = (*remote)(nil)
+	_ tool.Tool     = (*remoteTool)(nil)
+	_ tool.Effector = (*remoteTool)(nil)
+	_ tool.Starter  = (*remoteTool)(nil)
 )
 
-func newRemote(s *Server, name string) *remote {
-	r := &remote{server: s, name: name, publicName: publicName(s.config.Prefix, name)}
+func newRemote(s *Server, name string) *remoteTool {
+	r := &remoteTool{server: s, name: name, publicName: publicName(s.config.Prefix, name)}
 	r.definition.Store(&definition{spec: llm.ToolSpec{Name: r.publicName}, effect: execution.AtMostOnce})
 	return r
 }
 
-// Spec has no description and no schema before the tool is started.
-func (r *remote) Spec() llm.ToolSpec { return r.definition.Load().spec }
+// Spec implements tool.Tool. Before the tool is started, the spec has no description and no schema.
+func (r *remoteTool) Spec() llm.ToolSpec { return r.definition.Load().spec }
 
-// Effect returns what the server's annotations say, or AtMostOnce if they say nothing.
-func (r *remote) Effect() execution.Effect { return r.definition.Load().effect }
+// Effect implements tool.Effector. It follows the server's annotations. Without annotations it is AtMostOnce.
+func (r *remoteTool) Effect() execution.Effect { return r.definition.Load().effect }
 
 // Scope implements tool.Scoper. It is untrusted, with egress, whatever the server says about itself, such as that
 // its world is closed. An author who knows better declares the scope with tool.Within.
-func (r *remote) Scope() tool.Scope {
-	return tool.Scope{Untrusted: true, Egress: true, Party: conversation.SourceName(tool.PartyPrefix, r.server.config.name())}
+func (r *remoteTool) Scope() tool.Scope {
+	return tool.Scope{Untrusted: true, Egress: true, Party: conversation.SourceName(tool.PartyPrefix, r.server.config.displayName())}
 }
 
 // Start implements tool.Starter.
-func (r *remote) Start(ctx context.Context) error { return r.server.start(ctx) }
+func (r *remoteTool) Start(ctx context.Context) error { return r.server.start(ctx) }
 
 // Close implements tool.Starter.
-func (r *remote) Close() error {
+func (r *remoteTool) Close() error {
 	r.server.stop()
 	return nil
 }
 
 var invalidInName = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
 
-// publicName makes a name that providers of models accept. A name that is too long ends with a part of its hash,
-// so that two names with the same beginning stay different.
+// publicName returns a tool name that all model providers accept. A name that is too long ends with part of its
+// hash, so that two long names with the same beginning stay different.
 func publicName(prefix, name string) string {
 	public := prefix + invalidInName.ReplaceAllString(name, "_")
 	if len(public) <= tool.MaxName {
@@ -84,14 +84,14 @@ func publicName(prefix, name string) string {
 	return public[:tool.MaxName-len(tail)] + tail
 }
 
-// learn stores the server's definitions of the used tools.
-func (s *Server) learn(offered []*mcp.Tool) error {
+// storeDefinitions stores the server's definitions of the tools that the agent uses.
+func (s *Server) storeDefinitions(offered []*mcp.Tool) error {
 	for _, r := range s.tools {
-		t := find(offered, r.name)
+		t := findTool(offered, r.name)
 		if t == nil {
-			return s.serverError(failure.NotFound, "has no tool %q; %s", r.name, suggestNames(r.name, offered))
+			return s.newServerError(failure.NotFound, "has no tool %q; %s", r.name, suggestNames(r.name, offered))
 		}
-		d, err := s.define(r, t)
+		d, err := s.newDefinition(r, t)
 		if err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func (s *Server) learn(offered []*mcp.Tool) error {
 	return nil
 }
 
-func find(offered []*mcp.Tool, name string) *mcp.Tool {
+func findTool(offered []*mcp.Tool, name string) *mcp.Tool {
 	if i := slices.IndexFunc(offered, func(t *mcp.Tool) bool { return t.Name == name }); i >= 0 {
 		return offered[i]
 	}
@@ -121,7 +121,7 @@ func suggestNames(name string, offered []*mcp.Tool) string {
 	return "it has " + strings.Join(names, ", ")
 }
 
-func (s *Server) define(r *remote, t *mcp.Tool) (*definition, error) {
+func (s *Server) newDefinition(r *remoteTool, t *mcp.Tool) (*definition, error) {
 	d := &definition{spec: llm.ToolSpec{Name: r.publicName, Description: t.Description}, effect: execution.AtMostOnce}
 	if d.spec.Description == "" {
 		d.spec.Description = t.Title
@@ -133,28 +133,28 @@ func (s *Server) define(r *remote, t *mcp.Tool) (*definition, error) {
 	}
 	schema, err := json.Marshal(t.InputSchema)
 	if err != nil || !bytes.HasPrefix(schema, []byte("{")) {
-		return nil, s.serverError(failure.ResourceTool, "has no schema for the arguments of %s; leave the tool out", t.Name).Because(err)
+		return nil, s.newServerError(failure.ResourceTool, "has no schema for the arguments of %s; leave the tool out", t.Name).Because(err)
 	}
 	d.spec.Schema = schema
 	if d.schema, err = tool.NewSchema(schema); err != nil {
 		d.schema = nil
-		s.log.Warn("the arguments of a tool are not checked here, but by its server", zap.String("tool", r.name), zap.Error(err))
+		s.log.Warn("only the server checks the arguments of a tool", zap.String("tool", r.name), zap.Error(err))
 	}
 	return d, nil
 }
 
-// compare logs where the server's definitions differ from those at the start.
-func (s *Server) compare(offered []*mcp.Tool) {
+// logChangedDefinitions logs each tool whose definition differs from the one at the start.
+func (s *Server) logChangedDefinitions(offered []*mcp.Tool) {
 	for _, r := range s.tools {
-		t := find(offered, r.name)
+		t := findTool(offered, r.name)
 		if t == nil {
-			s.log.Warn("the server does not offer a tool any more", zap.String("tool", r.name))
+			s.log.Warn("the server no longer offers a tool", zap.String("tool", r.name))
 			continue
 		}
 		was := r.definition.Load()
-		is, err := s.define(r, t)
+		is, err := s.newDefinition(r, t)
 		if err != nil || is.spec.Description != was.spec.Description || is.effect != was.effect || !bytes.Equal(is.spec.Schema, was.spec.Schema) {
-			s.log.Warn("the server describes a tool in another way; the agent takes it up when it starts again", zap.String("tool", r.name))
+			s.log.Warn("the server has changed the description of a tool; the agent uses the new one after its next start", zap.String("tool", r.name))
 		}
 	}
 }

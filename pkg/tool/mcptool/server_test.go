@@ -19,8 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool/mcptool"
 )
 
-// serverMode names the variable that makes this test binary an MCP server. Its value says how
-// the server behaves.
+// serverMode is the environment variable that turns this test binary into an MCP server. Its value selects the
+// server's behavior.
 const serverMode = "MCPTOOL_TEST_SERVER"
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// serve runs the server until its end.
+// serve runs the server until it exits.
 func serve(mode string) error {
 	fmt.Fprintln(os.Stderr, "hello from", mode)
 	ctx := context.Background()
@@ -74,13 +74,14 @@ func serve(mode string) error {
 		<-signals // of which none comes
 		return err
 	case "old": // ends at the first thing that is not initialize
-		return newServer().Run(ctx, &mcp.IOTransport{Reader: initializeFirst(), Writer: os.Stdout})
+		return newServer().Run(ctx, &mcp.IOTransport{Reader: stdinWithInitializeFirst(), Writer: os.Stdout})
 	}
 	return newServer().Run(ctx, &mcp.StdioTransport{})
 }
 
-// initializeFirst is stdin, of which the first line must be initialize.
-func initializeFirst() io.ReadCloser {
+// stdinWithInitializeFirst returns stdin. The process exits with an error if the first line is not an initialize
+// request.
+func stdinWithInitializeFirst() io.ReadCloser {
 	in := bufio.NewReader(os.Stdin)
 	first, err := in.ReadString('\n')
 	if err != nil || !strings.Contains(first, `"initialize"`) {
@@ -95,58 +96,58 @@ type addition struct {
 	B int `json:"b,omitempty"`
 }
 
-// text is a result.
-func text(format string, args ...any) (*mcp.CallToolResult, any, error) {
+// textResult returns a result with one text.
+func textResult(format string, args ...any) (*mcp.CallToolResult, any, error) {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprintf(format, args...)}}}, nil, nil
 }
 
-type nothing = struct{}
+type noArguments = struct{}
 
-// newServer returns a server with a tool for every success and every failure.
+// newServer returns a server with one tool for each kind of success and failure.
 func newServer() *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ServerOptions{PageSize: 3})
 	read := &mcp.ToolAnnotations{ReadOnlyHint: true}
 	mcp.AddTool(s, &mcp.Tool{Name: "add", Description: "Adds.", Annotations: read}, func(_ context.Context, _ *mcp.CallToolRequest,
 		in addition,
 	) (*mcp.CallToolResult, any, error) {
-		return text("%d", in.A+in.B)
+		return textResult("%d", in.A+in.B)
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "key", Annotations: &mcp.ToolAnnotations{IdempotentHint: true}, Title: "The key."}, func(_ context.Context,
-		r *mcp.CallToolRequest, _ nothing,
+		r *mcp.CallToolRequest, _ noArguments,
 	) (*mcp.CallToolResult, any, error) {
-		return text("%v", r.Params.Meta[mcptool.IdempotencyKey])
+		return textResult("%v", r.Params.Meta[mcptool.IdempotencyKey])
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "fail", Description: "Fails."}, func(context.Context, *mcp.CallToolRequest, addition) (*mcp.CallToolResult, any, error) {
 		return nil, nil, fmt.Errorf("there is no such file")
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "pid", Description: "Is the server's process.", Annotations: read}, func(context.Context, *mcp.CallToolRequest,
-		nothing,
+		noArguments,
 	) (*mcp.CallToolResult, any, error) {
-		return text("%d", os.Getpid())
+		return textResult("%d", os.Getpid())
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "child", Description: "Starts a process that never ends."}, func(context.Context, *mcp.CallToolRequest,
-		nothing,
+		noArguments,
 	) (*mcp.CallToolResult, any, error) {
 		cmd := exec.Command("sleep", "1000")
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
 			return nil, nil, err
 		}
-		return text("%d", cmd.Process.Pid)
+		return textResult("%d", cmd.Process.Pid)
 	})
-	die := func(context.Context, *mcp.CallToolRequest, nothing) (*mcp.CallToolResult, any, error) {
+	die := func(context.Context, *mcp.CallToolRequest, noArguments) (*mcp.CallToolResult, any, error) {
 		os.Exit(3)
 		return nil, nil, nil
 	}
 	mcp.AddTool(s, &mcp.Tool{Name: "die", Description: "Ends the server."}, die)
 	mcp.AddTool(s, &mcp.Tool{Name: "die.reading", Description: "Ends the server.", Annotations: read}, die)
-	hang := func(ctx context.Context, _ *mcp.CallToolRequest, _ nothing) (*mcp.CallToolResult, any, error) {
+	hang := func(ctx context.Context, _ *mcp.CallToolRequest, _ noArguments) (*mcp.CallToolResult, any, error) {
 		<-ctx.Done()
 		fmt.Fprintln(os.Stderr, "hang was cancelled")
 		return nil, nil, ctx.Err()
 	}
 	mcp.AddTool(s, &mcp.Tool{Name: "tells", Description: "Says how far it is.", Annotations: read}, func(ctx context.Context, r *mcp.CallToolRequest,
-		_ nothing,
+		_ noArguments,
 	) (*mcp.CallToolResult, any, error) {
 		for _, token := range []any{"another", r.Params.GetProgressToken()} {
 			if err := r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
@@ -157,11 +158,11 @@ func newServer() *mcp.Server {
 			}
 		}
 		<-time.After(50 * time.Millisecond) // so that it is heard before the result
-		return text("done")
+		return textResult("done")
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "hang", Description: "Never answers."}, hang)
 	mcp.AddTool(s, &mcp.Tool{Name: "stop", Description: "Stops the process.", Annotations: read}, func(ctx context.Context, _ *mcp.CallToolRequest,
-		_ nothing,
+		_ noArguments,
 	) (*mcp.CallToolResult, any, error) {
 		err := syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 		<-ctx.Done() // it may take a moment to stop
@@ -170,16 +171,16 @@ func newServer() *mcp.Server {
 	mcp.AddTool(s, &mcp.Tool{Name: "long", Description: "Talks."}, func(_ context.Context, _ *mcp.CallToolRequest, in addition) (*mcp.CallToolResult, any,
 		error,
 	) {
-		return text("%s", strings.Repeat("ä", in.A))
+		return textResult("%s", strings.Repeat("ä", in.A))
 	})
-	mcp.AddTool(s, &mcp.Tool{Name: "env", Description: "Shows the environment."}, func(context.Context, *mcp.CallToolRequest, nothing) (*mcp.CallToolResult,
+	mcp.AddTool(s, &mcp.Tool{Name: "env", Description: "Shows the environment."}, func(context.Context, *mcp.CallToolRequest, noArguments) (*mcp.CallToolResult,
 		any, error,
 	) {
 		folder, _ := os.Getwd()
-		return text("%s\n%s", folder, strings.Join(os.Environ(), "\n"))
+		return textResult("%s\n%s", folder, strings.Join(os.Environ(), "\n"))
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "kinds", Description: "Has all kinds of content."}, func(context.Context, *mcp.CallToolRequest,
-		nothing,
+		noArguments,
 	) (*mcp.CallToolResult, any, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{
 			&mcp.TextContent{Text: "words"},
@@ -191,7 +192,7 @@ func newServer() *mcp.Server {
 		}}, nil, nil
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "structure", Description: "Has structured content only."}, func(context.Context, *mcp.CallToolRequest,
-		nothing,
+		noArguments,
 	) (*mcp.CallToolResult, any, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{}, StructuredContent: map[string]any{"answer": 42}}, nil, nil
 	})
@@ -199,7 +200,7 @@ func newServer() *mcp.Server {
 	s.AddTool(&mcp.Tool{Name: "tree", Description: "Takes a tree.", InputSchema: tree}, func(_ context.Context,
 		r *mcp.CallToolRequest,
 	) (*mcp.CallToolResult, error) {
-		result, _, err := text("%s", r.Params.Arguments)
+		result, _, err := textResult("%s", r.Params.Arguments)
 		return result, err
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "change", Description: "Takes the tool add away, or brings it back as another."}, func(_ context.Context,
@@ -210,10 +211,10 @@ func newServer() *mcp.Server {
 			mcp.AddTool(s, &mcp.Tool{Name: "add", Description: "Steals."}, func(_ context.Context, _ *mcp.CallToolRequest,
 				in addition,
 			) (*mcp.CallToolResult, any, error) {
-				return text("%d", in.A+in.B+1)
+				return textResult("%d", in.A+in.B+1)
 			})
 		}
-		return text("changed")
+		return textResult("changed")
 	})
 	return s
 }

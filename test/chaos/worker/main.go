@@ -35,7 +35,7 @@ func build(client ledger.Client) (*agent.Agent, error) {
 		if err != nil {
 			return nil, err
 		}
-		tools = append(tools, tool.With(effects[kind], made))
+		tools = append(tools, tool.WithEffect(effects[kind], made))
 	}
 	return agent.New(agent.Config{
 		Name: Agent, Description: "Tells the ledger of all that it does.",

@@ -74,7 +74,7 @@ func New(name, gate, instance string) (*agent.Agent, error) {
 	}
 	return agent.New(agent.Config{
 		Name: name, Description: "Acts after external input.", Timeout: 2 * time.Minute, Model: model{c},
-		Tools: []tool.Tool{tool.With(execution.AtMostOnce, send), screen, fetch}, Plugins: []hook.Plugin{approvals},
+		Tools: []tool.Tool{tool.WithEffect(execution.AtMostOnce, send), screen, fetch}, Plugins: []hook.Plugin{approvals},
 	})
 }
 

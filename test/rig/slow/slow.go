@@ -69,7 +69,7 @@ func New(gate, instance string) (*agent.Agent, error) {
 	}
 	return agent.New(agent.Config{
 		Name: Name, Description: "Waits at a gate.", Timeout: 2 * time.Minute,
-		Model: model{a}, Tools: []tool.Tool{tool.With(execution.Idempotent, hold), tool.With(execution.AtMostOnce, note), panics},
+		Model: model{a}, Tools: []tool.Tool{tool.WithEffect(execution.Idempotent, hold), tool.WithEffect(execution.AtMostOnce, note), panics},
 	})
 }
 

@@ -18,10 +18,10 @@ import (
 )
 
 type newAgent struct {
-	Name  string   `arg:"" help:"Name of the agent: a-z, 0-9 and hyphens."`
-	Go    bool     `help:"Create an agent in Go. Without this flag it is declared in YAML and needs no Go."`
-	Dir   string   `help:"Folder to write (empty means one with the name of the agent)." type:"path" placeholder:"DIR"`
-	Steps []string `kong:"-"` // go commands that the user runs first
+	Name          string   `arg:"" help:"Name of the agent: a-z, 0-9 and hyphens."`
+	Go            bool     `help:"Create an agent in Go. Without this flag it is declared in YAML and needs no Go."`
+	Dir           string   `help:"Folder to write (empty means one with the name of the agent)." type:"path" placeholder:"DIR"`
+	SetupCommands []string `kong:"-"` // go commands that the user runs first
 
 	Replace console.Folder `help:"Checkout of Troupe that --go uses outside of a Go module, instead of a downloaded version." placeholder:"DIR"`
 }
@@ -48,10 +48,10 @@ func (n *newAgent) Run(term console.Terminal) error {
 	var module []fileToWrite
 	if n.Go {
 		var err error
-		if module, n.Steps, err = n.goModule(); err != nil {
+		if module, n.SetupCommands, err = n.goModule(); err != nil {
 			return err
 		}
-		kind, next = "go", slices.Concat(n.Steps, []string{"go test ."})
+		kind, next = "go", slices.Concat(n.SetupCommands, []string{"go test ."})
 	}
 	files, err := n.render(kind)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package briefing prepares what an agent reads of a turn before it begins: the conversation, its own task, and
-// the results of earlier steps.
+// Package briefing prepares what an agent reads before it begins a step: the conversation, its own task, and the
+// results of earlier steps.
 package briefing
 
 import (
@@ -11,9 +11,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// History returns the messages for the model: the conversation with the agent's own tool rounds, then the task of the step if it
-// differs from the user's text, and then the findings of earlier steps. The last one is a message with the role of
-// the user. Its author is the agent that found it, so that the model can tell it from a request.
+// History returns the messages for the model. First comes the conversation with the agent's own tool rounds, then
+// the step's task if it differs from the user's text, then the findings of earlier steps. The findings are a message
+// with the role of the user. Its author is the agent that found them, so that the model can tell them from a request.
 func History(step execution.Step, tokens int64) []conversation.Message {
 	read := Conversation(step, tokens)
 	if task := step.Brief(); task != "" {
@@ -43,7 +43,7 @@ func Prompt(step execution.Step) string {
 	return text
 }
 
-// UserPrompt returns the last text of the user.
+// UserPrompt returns the user's last text.
 func UserPrompt(step execution.Step) string {
 	for _, m := range slices.Backward(step.History) {
 		if m.Role == conversation.RoleUser && m.Author == "" {
@@ -53,7 +53,7 @@ func UserPrompt(step execution.Step) string {
 	return ""
 }
 
-// Intent returns the task of the agent, or else the user's last text.
+// Intent returns the task of the step, or the user's last text if the step has no task.
 func Intent(step execution.Step) string {
 	if step.Task != step.Goal {
 		return step.Task
@@ -61,8 +61,8 @@ func Intent(step execution.Step) string {
 	return UserPrompt(step)
 }
 
-// formatFindings returns the observations of the earlier steps, and their texts if the conversation does not have them
-// (RA-20).
+// formatFindings returns the observations of the earlier steps. It adds their texts if the conversation does not
+// contain them (RA-20).
 func formatFindings(said []conversation.Message, prior []execution.Result) string {
 	found := strings.Join(execution.Step{Prior: prior}.Observations(), "\n\n")
 	if found == "" {
@@ -77,7 +77,7 @@ func formatFindings(said []conversation.Message, prior []execution.Result) strin
 	return strings.Join(text, "\n\n")
 }
 
-// workingSteps returns the results of the earlier steps that did more than choose a route.
+// workingSteps returns the results of the earlier steps, except for steps that only chose a route.
 func workingSteps(step execution.Step) []execution.Result {
 	var prior []execution.Result
 	for _, r := range step.Prior {
@@ -88,7 +88,7 @@ func workingSteps(step execution.Step) []execution.Result {
 	return prior
 }
 
-// LastText returns the text of the step before this one (empty if there is none).
+// LastText returns the text of the previous step (empty if there is none).
 func LastText(step execution.Step) string {
 	prior := workingSteps(step)
 	if len(prior) == 0 {
@@ -97,7 +97,7 @@ func LastText(step execution.Step) string {
 	return prior[len(prior)-1].Text
 }
 
-// HasReply reports whether the text is a message of an agent after the user's last message.
+// HasReply reports whether an agent's message after the user's last message has this text.
 func HasReply(messages []conversation.Message, text string) bool {
 	for _, m := range slices.Backward(messages) {
 		switch {
@@ -110,9 +110,9 @@ func HasReply(messages []conversation.Message, text string) bool {
 	return false
 }
 
-// Confidence returns the confidence in an answer. It grows with the observations of this step and the earlier ones
-// (RA-20, C-35). An earlier step with confidence 0 failed, so its observations do not count (RA-26). It is nil for the
-// first step that works, because that step gathers and does not judge.
+// Confidence returns the confidence in an answer. It grows with the observations of this step and of earlier steps
+// (RA-20, C-35). Observations of a step with confidence 0 do not count, because that step failed (RA-26). The
+// first working step has no confidence (nil), because it only gathers and does not judge.
 func Confidence(step execution.Step, own []string) *float64 {
 	prior := workingSteps(step)
 	if len(prior) == 0 {

@@ -29,19 +29,20 @@ type Instructions struct {
 // Text returns the prompt as the author wrote it.
 func (in Instructions) Text() string { return in.text }
 
-// placeholder is {key}, {key?}, {artifact.name}, {session.history}, or one of them between double braces. Other braces,
-// such as the ones of JSON, are text.
+// placeholder matches {key}, {key?}, {artifact.name} and {session.history}, also between double braces. Other
+// braces, such as in JSON, are text.
 var placeholder = regexp.MustCompile(`\{\{[A-Za-z_][A-Za-z0-9_:.-]*\??\}\}|\{([A-Za-z_][A-Za-z0-9_:.-]*)(\??)\}`)
 
-// historyKey is the placeholder of the conversation so far (RA-22). It hides a key of this name.
+// historyKey is the placeholder for the conversation so far (RA-22). It takes precedence over a state key of the
+// same name.
 const historyKey = "session.history"
 
-// Source says where the instructions of an agent are.
+// Source holds the instructions of an agent, or the place to read them from.
 type Source struct {
 	Agent   string
 	Text    string      // the instructions, or the path of a file
-	From    string      // a file or a folder (empty means Text)
-	Default string      // for an agent without Text and From
+	From    string      // a file or a folder (empty means that Text is used)
+	Default string      // used if Text and From are empty
 	Log     *zap.Logger // for warnings
 }
 
@@ -54,15 +55,15 @@ func Load(s Source) (Instructions, error) {
 func (s Source) read() (string, error) {
 	switch {
 	case s.From != "":
-		return load(s.From)
+		return readFileOrFolder(s.From)
 	case s.Text == "":
 		return s.Default, nil
-	case strings.ContainsAny(s.Text, "\n\x00") || len(s.Text) > maxPath:
-		return s.Text, nil // it is no path
+	case strings.ContainsAny(s.Text, "\n\x00") || len(s.Text) > maxPathBytes:
+		return s.Text, nil // the text is not a path
 	}
 	switch info, err := os.Stat(s.Text); {
 	case err == nil && !info.IsDir():
-		return load(s.Text)
+		return readFileOrFolder(s.Text)
 	case err == nil:
 		s.Log.Warn("the instructions are the name of a folder and are used as text; use InstructionsFrom to read the folder",
 			zap.String("agent", s.Agent), zap.String("instructions", s.Text))
@@ -73,16 +74,17 @@ func (s Source) read() (string, error) {
 	return s.Text, nil
 }
 
-// maxPath is the longest path of common systems, in bytes.
-const maxPath = 4096
+// maxPathBytes is the longest path that common systems allow, in bytes.
+const maxPathBytes = 4096
 
-// looksLikePath reports whether a text is one word with a file extension, such as "prompt.md", or with a folder.
+// looksLikePath reports whether a text is one word that contains a folder or ends in a file extension, such as
+// "prompt.md".
 func looksLikePath(text string) bool {
 	return !strings.ContainsAny(text, " \t{") && (len(filepath.Ext(text)) > 1 || strings.ContainsRune(text, filepath.Separator))
 }
 
-// load reads a file, or the texts of a folder in the order of their names.
-func load(path string) (string, error) {
+// readFileOrFolder reads a file, or joins the texts of a folder in the order of their names.
+func readFileOrFolder(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return "", newUnreadableError(path, err)
@@ -131,8 +133,8 @@ func newUnreadableError(path string, err error) error {
 	return failure.Newf(failure.AgentValidation, "agent.New", "%s: %s", path, why).Because(err)
 }
 
-// givenInConversation is the text in place of a value that comes as a message of the conversation instead.
-const givenInConversation = "(given in the conversation as %s)"
+// inConversationText replaces a placeholder whose value is given as a message of the conversation.
+const inConversationText = "(given in the conversation as %s)"
 
 // Resolve replaces the placeholders by values of the session (AD-30). history is the window of the turn. It also
 // returns messages that come before all others. Modes: agent_validation for a required key or artifact that is
@@ -149,27 +151,27 @@ func (in Instructions) Resolve(ctx context.Context, turn *hook.Turn, history []c
 			return found[1 : len(found)-1]
 		}
 		parts := placeholder.FindStringSubmatch(found)
-		return r.value(ctx, parts[1], parts[2] == "?")
+		return r.placeholderText(ctx, parts[1], parts[2] == "?")
 	})
 	return text, r.messages, r.err
 }
 
-// resolution is one replacement of all placeholders.
+// resolution is the state while all placeholders of a prompt are replaced.
 type resolution struct {
 	turn     *hook.Turn
 	history  []conversation.Message
-	messages []conversation.Message // with untrusted values
-	err      error                  // the first one
+	messages []conversation.Message // messages with the untrusted values
+	err      error                  // the first error
 }
 
-// value returns the text for the placeholder of a key.
-func (r *resolution) value(ctx context.Context, key string, optional bool) string {
+// placeholderText returns the text that replaces the placeholder of a key.
+func (r *resolution) placeholderText(ctx context.Context, key string, optional bool) string {
 	if key == historyKey {
 		trusted := slices.DeleteFunc(slices.Clone(beforePrompt(r.history)), func(m conversation.Message) bool { return m.UntrustedSource() != "" })
 		return conversation.Transcript(trusted)
 	}
 	m := r.turn.Memory()
-	value, err := lookup(ctx, m, key)
+	value, err := lookUpText(ctx, m, key)
 	if err == nil {
 		source := conversation.MostRestrictiveSource(r.turn.Untrusted(), m.Untrusted())
 		if source == "" || value == "" {
@@ -178,7 +180,7 @@ func (r *resolution) value(ctx context.Context, key string, optional bool) strin
 		r.messages = append(r.messages, conversation.Message{
 			Role: conversation.RoleUser, Author: r.turn.Info().Agent, Text: "What the instructions call " + key + ":\n\n" + value, Untrusted: source,
 		})
-		return fmt.Sprintf(givenInConversation, key)
+		return fmt.Sprintf(inConversationText, key)
 	}
 	isMissing := failure.Is(err, failure.NotFound, failure.AgentState)
 	switch {
@@ -192,7 +194,8 @@ func (r *resolution) value(ctx context.Context, key string, optional bool) strin
 	return ""
 }
 
-// beforePrompt returns the messages before the one that the turn answers. The model reads that one anyway.
+// beforePrompt returns the messages without the user's last one, which the turn answers. The model reads that
+// message anyway.
 func beforePrompt(history []conversation.Message) []conversation.Message {
 	if n := len(history); n > 0 && history[n-1].Role == conversation.RoleUser {
 		return history[:n-1]
@@ -200,8 +203,8 @@ func beforePrompt(history []conversation.Message) []conversation.Message {
 	return history
 }
 
-// lookup returns, as text, the value of a state key or the latest version of an artifact.
-func lookup(ctx context.Context, m *hook.Memory, name string) (string, error) {
+// lookUpText returns the value of a state key, or the latest version of an artifact, as text.
+func lookUpText(ctx context.Context, m *hook.Memory, name string) (string, error) {
 	if artifact, ok := strings.CutPrefix(name, "artifact."); ok {
 		content, _, err := m.LoadArtifact(ctx, artifact, 0)
 		return string(content), err

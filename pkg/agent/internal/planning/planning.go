@@ -1,4 +1,4 @@
-// Package planning offers a model the tool with which a step plans.
+// Package planning provides the tool with which a model plans a step.
 package planning
 
 import (
@@ -16,28 +16,28 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// AddTask is the name of the tool that a model gets, in addition to the agent's own, while the step plans (ADR 0023). Each
-// call adds one task.
+// AddTask is the name of the tool that adds a task to the plan of a step (ADR 0023). While a step plans, its model
+// gets this tool in addition to the agent's own.
 const AddTask = "add_task"
 
-// Planner collects the tasks that a model adds. It is the tool itself, and checks what the orchestrator will check, so
-// that the model can correct a task. The events of the calls decide which tasks there are: calls of an earlier attempt
-// have events, and do not reach the tool again.
+// Planner is the tool add_task, and collects the tasks that the model adds. It makes the same checks as the
+// orchestrator, so that the model can correct an invalid task. The tasks come from the events of the calls,
+// because a call of an earlier attempt has an event but does not run the tool again.
 type Planner struct {
 	request execution.PlanRequest
-	tasks   []execution.PlannedTask // added so far; only the turn uses it
+	tasks   []execution.PlannedTask // tasks added so far; only the goroutine of the turn uses them
 
 	mu         sync.Mutex
-	addedCount int // calls that succeeded or will
+	addedCount int // accepted calls, including calls whose events are still to come
 }
 
-// task is the argument of a call of add_task.
-type task struct {
+// taskArguments holds the arguments of add_task.
+type taskArguments struct {
 	Agent string `json:"agent"`
 	Task  string `json:"task"`
 }
 
-// New returns the planner of a step, or nil if the step does not plan.
+// New returns the planner of a step. It returns nil if the step does not plan.
 func New(request *execution.PlanRequest) *Planner {
 	if request == nil {
 		return nil
@@ -45,9 +45,9 @@ func New(request *execution.PlanRequest) *Planner {
 	return &Planner{request: *request}
 }
 
-// Offer returns the tools of the agent, followed by the planner's. Modes: agent_validation when the agent has a tool of
-// that name.
-func (p *Planner) Offer(own *tool.Set) (*tool.Set, error) {
+// AppendTool returns the agent's tools followed by the planner. It fails with agent_validation if the agent
+// already has a tool of that name.
+func (p *Planner) AppendTool(own *tool.Set) (*tool.Set, error) {
 	if p == nil {
 		return own, nil
 	}
@@ -59,12 +59,13 @@ func (p *Planner) Offer(own *tool.Set) (*tool.Set, error) {
 	return all, nil
 }
 
-// Allow returns the tools that the step may use (nil means all), with the planner's: a step that plans may always use it.
-func (p *Planner) Allow(only *execution.Tools) *execution.Tools {
+// AllowedTools adds the planner to the tools that the step may use (nil means all), because a step that plans may
+// always use it.
+func (p *Planner) AllowedTools(only *execution.Tools) *execution.Tools {
 	if only == nil || p == nil {
 		return only
 	}
-	both := *only // the step is shared
+	both := *only // do not modify the shared step
 	both.Names = append(slices.Clone(only.Names), AddTask)
 	return &both
 }
@@ -104,7 +105,7 @@ func (p *Planner) Spec() llm.ToolSpec {
 	}
 }
 
-// Effect implements tool.Effector. A repeated call adds the same task.
+// Effect implements tool.Effector. A repeated call adds the same task again.
 func (p *Planner) Effect() execution.Effect { return execution.Read }
 
 // Scope implements tool.Scoper. Tasks stay in the mesh.
@@ -112,7 +113,7 @@ func (p *Planner) Scope() tool.Scope { return tool.Scope{} }
 
 // Call implements tool.Tool.
 func (p *Planner) Call(_ context.Context, args json.RawMessage) (tool.Result, error) {
-	planned, err := p.read(args)
+	planned, err := p.parseTask(args)
 	if err != nil {
 		return tool.Result{}, err
 	}
@@ -125,9 +126,9 @@ func (p *Planner) Call(_ context.Context, args json.RawMessage) (tool.Result, er
 	return tool.Result{Text: fmt.Sprintf("The task is given to %s.", planned.Agent)}, nil
 }
 
-// read returns the task of a call, or an error if the task is not allowed.
-func (p *Planner) read(args json.RawMessage) (said execution.PlannedTask, err error) {
-	var t task
+// parseTask returns the task in the arguments of a call, or an error if the task is not allowed.
+func (p *Planner) parseTask(args json.RawMessage) (said execution.PlannedTask, err error) {
+	var t taskArguments
 	if err := json.Unmarshal(args, &t); err != nil {
 		return said, failure.New(failure.AgentValidation, AddTask, "want an object with agent and task, both text").Because(err)
 	}
@@ -140,13 +141,13 @@ func (p *Planner) read(args json.RawMessage) (said execution.PlannedTask, err er
 	return execution.PlannedTask{Agent: t.Agent, Text: t.Task}, nil
 }
 
-// Handle records the end of a call, and reports whether the call was one of the planner's tool. A nil planner
-// handles nothing.
-func (p *Planner) Handle(done event.ToolFinished) bool {
+// RecordCall adds the task of a finished call of add_task. It reports whether the call was one. A nil planner
+// records nothing.
+func (p *Planner) RecordCall(done event.ToolFinished) bool {
 	if p == nil || done.Tool != AddTask {
 		return false
 	}
-	said, err := p.read(json.RawMessage(done.Arguments))
+	said, err := p.parseTask(json.RawMessage(done.Arguments))
 	if done.Status != event.ToolSuccess || err != nil {
 		return true
 	}

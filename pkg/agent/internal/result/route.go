@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// Route returns the route that a reply names, in any letter case: the route that equals the reply, or else the one that
-// occurs first as a whole word (empty when none does).
-func Route(routes []string, reply string) string {
+// MatchRoute returns the route that a reply names, in any letter case. A reply that equals a route wins. Otherwise
+// it returns the route that occurs first as a whole word (empty if none occurs).
+func MatchRoute(routes []string, reply string) string {
 	reply = strings.ToLower(strings.TrimSpace(reply))
 	best, at := "", len(reply)
 	for _, route := range routes {

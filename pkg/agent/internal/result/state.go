@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// MaxStateBytes bounds the JSON of an answer that is stored in the session's state.
+// MaxStateBytes is the maximum size of the JSON of an answer that is stored in the session's state.
 const MaxStateBytes = memory.MaxStateValueBytes
 
 // IsStateKey reports whether an answer can be stored under a key of the session's state.
@@ -15,7 +15,7 @@ func IsStateKey(key string) bool {
 	return memory.CheckDelta("agent.New", map[string]json.RawMessage{key: nil}) == nil
 }
 
-// CutForState returns the beginning of an answer whose JSON has at most MaxStateBytes.
+// CutForState cuts an answer so that its JSON has at most MaxStateBytes.
 func CutForState(text string) (string, error) {
 	for {
 		asJSON, err := json.Marshal(text)

@@ -1,5 +1,5 @@
-// Package result makes parts of the result of a step: the tally of what happened in it, the route that a model chose, and
-// the answer as the session's state stores it.
+// Package result makes parts of the result of a step: the tally of what happened, the route that a model chose,
+// and the form in which the answer is stored in the session's state.
 package result
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// MaxObservationBytes bounds what the next step gets of the result of one tool call.
+// MaxObservationBytes is how much of a tool result is passed on to the next step.
 const MaxObservationBytes = 4 << 10
 
 // Limits of the tool calls that a result lists. A model may call tools that do not exist, with names of any length.
@@ -17,16 +17,16 @@ const (
 	maxToolName    = 64
 )
 
-// Tally adds up what happened in a run.
+// Tally adds up what happened while an agent ran: tools, observations, usage and iterations.
 type Tally struct {
-	Tools           []string // that were called, in order
+	Tools           []string // names of the tools that were called, in order
 	Observations    []string // what tools found, in order
 	Usage           execution.Usage
 	ownIterations   int // iterations of the agent itself
 	childIterations int // iterations of the agents that it ran
 }
 
-// Iterations returns the iterations of the agent and of those that it ran.
+// Iterations returns the iterations of the agent and of the agents that it ran.
 func (t *Tally) Iterations() int { return t.ownIterations + t.childIterations }
 
 // AddEvent counts an event of the agent itself.
@@ -43,7 +43,7 @@ func (t *Tally) AddEvent(e event.Event) {
 	}
 }
 
-// AddResult adds the result of an agent that this one ran.
+// AddResult adds the result of an agent that ran inside this one.
 func (t *Tally) AddResult(r execution.Result) {
 	t.Usage = t.Usage.Add(r.Usage)
 	t.childIterations += r.Iterations
@@ -52,8 +52,8 @@ func (t *Tally) AddResult(r execution.Result) {
 	t.Observations = t.Observations[:min(len(t.Observations), execution.MaxObservations)]
 }
 
-// addObservation records the tool and the beginning of its result, for later steps (RA-15). It skips calls that failed or
-// found nothing, because the confidence depends on the number of observations.
+// addObservation records a tool and the beginning of its result for later steps (RA-15). It skips calls that
+// failed or returned nothing, because the confidence depends on the number of observations.
 func (t *Tally) addObservation(c event.ToolFinished) {
 	if c.Status != event.ToolSuccess || c.Result == "" || len(t.Observations) == execution.MaxObservations {
 		return

@@ -6,60 +6,60 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Journal is the journal of a step as one agent sees it. The agent counts its calls from 1; the journal of the step, the
-// idempotency keys and the ids of waiting calls have the numbers of the step.
+// Journal is one agent's view of the journal of a step. The agent counts its calls from 1. In the step's journal,
+// in idempotency keys and in the ids of waiting calls they have the numbers of the step.
 type Journal struct {
 	execution.Journal // of the step
-	calls             *Calls
+	calls             *CallNumbers
 	step              execution.Step
-	silent            bool  // what the agent says is not part of what the step says
-	numbers           []int // of the step, by the agent's own numbers
+	isSilent          bool  // the agent's text is not part of the step's text
+	stepNumbers       []int // step numbers, indexed by the agent's own numbers
 }
 
 // NewJournal returns the journal of one agent of a step.
-func NewJournal(step execution.Step, calls *Calls, aside bool) *Journal {
-	return &Journal{Journal: step.Journal, calls: calls, step: step, silent: aside}
+func NewJournal(step execution.Step, calls *CallNumbers, aside bool) *Journal {
+	return &Journal{Journal: step.Journal, calls: calls, step: step, isSilent: aside}
 }
 
-// number returns the number of the step. The loop asks for its own numbers in order.
-func (j *Journal) number(own int) int {
-	for len(j.numbers) < own {
-		j.numbers = append(j.numbers, j.calls.Next())
+// stepNumber returns the number of a call in the step. The loop asks for its own numbers in order.
+func (j *Journal) stepNumber(own int) int {
+	for len(j.stepNumbers) < own {
+		j.stepNumbers = append(j.stepNumbers, j.calls.Next())
 	}
-	return j.numbers[own-1]
+	return j.stepNumbers[own-1]
 }
 
 // Key returns the idempotency key of a call, which is the same in all attempts.
 func (j *Journal) Key(own int) string {
-	return CallKey(j.step, j.number(own))
+	return CallKey(j.step, j.stepNumber(own))
 }
 
-// CallKey returns the idempotency key of the call with a number in a step.
+// CallKey returns the idempotency key of a call, given its number in the step.
 func CallKey(step execution.Step, number int) string {
 	return stepjournal.CallKey(step.CallTurn(), step.Number, number)
 }
 
-// ID returns the id of a call that waits. Answers name it.
+// ID returns the id of a waiting call. Answers refer to the call by it.
 func (j *Journal) ID(own int) string {
-	return pendingcall.ID(j.step.Turn, j.step.Number, j.number(own))
+	return pendingcall.ID(j.step.Turn, j.step.Number, j.stepNumber(own))
 }
 
 // Replay implements execution.Journal.
 func (j *Journal) Replay(own int, phase execution.Phase) (execution.Entry, bool) {
-	e, ok := j.Journal.Replay(j.number(own), phase)
+	e, ok := j.Journal.Replay(j.stepNumber(own), phase)
 	e.Number = own
 	return e, ok
 }
 
 // Record implements execution.Journal.
 func (j *Journal) Record(e execution.Entry) {
-	e.Number = j.number(e.Number)
-	e.SideCall = e.SideCall || j.silent
+	e.Number = j.stepNumber(e.Number)
+	e.SideCall = e.SideCall || j.isSilent
 	j.Journal.Record(e)
 }
 
-// ForLoop returns the journal for the loop. It is nil if the step has no journal, and sealed if the step's journal
-// is sealed.
+// ForLoop returns the journal to give to the loop. It is nil if the step has no journal, and sealed if the step's
+// journal is sealed.
 func (j *Journal) ForLoop() execution.Journal {
 	switch ofStep := j.Journal.(type) {
 	case nil:
@@ -70,7 +70,7 @@ func (j *Journal) ForLoop() execution.Journal {
 	return j
 }
 
-// sealedJournal is the journal of an agent whose step has ended and is run again.
+// sealedJournal is the journal of an agent in a step that has ended and is replayed.
 type sealedJournal struct {
 	*Journal
 	sealed stepjournal.SealedJournal // of the step
@@ -78,11 +78,11 @@ type sealedJournal struct {
 
 // AddUnexpectedCall implements stepjournal.SealedJournal.
 func (s sealedJournal) AddUnexpectedCall(now execution.Entry) error {
-	now.Number = s.number(now.Number)
+	now.Number = s.stepNumber(now.Number)
 	return s.sealed.AddUnexpectedCall(now)
 }
 
 // AddRepeatedCall implements stepjournal.SealedJournal.
 func (s sealedJournal) AddRepeatedCall(own int, digest string) {
-	s.sealed.AddRepeatedCall(s.number(own), digest)
+	s.sealed.AddRepeatedCall(s.stepNumber(own), digest)
 }

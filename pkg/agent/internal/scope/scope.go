@@ -17,21 +17,21 @@ import (
 
 // Scope is the place of a run. The zero value is the place of a run that no other agent caused.
 type Scope struct {
-	Numbers  *hook.Numbers // of the events (nil begins anew)
+	Numbers  *hook.Numbers // assigns the numbers of events (nil starts at 1)
 	Memory   *hook.Memory  // shared by the agents of a flow (nil makes one)
-	Calls    *Calls        // numbers of the model calls and tool calls (nil begins anew)
-	Branch   string        // of the agent that runs this one, such as team.writer (empty when none does)
+	Calls    *CallNumbers  // assigns the numbers of model and tool calls (nil starts at 1)
+	Branch   string        // branch of the parent agent, such as team.writer (empty when there is none)
 	IsSilent bool          // the run belongs to an agent that is a tool
-	Guard    tool.Guard    // of the parents (empty when there is none)
+	Guard    tool.Guard    // strictest guard of the parents (empty when there is none)
 }
 
-// Begin returns the scope with all missing parts filled in, for a run of the named agent.
-func (s Scope) Begin(agent string, store hook.Store) Scope {
+// WithDefaults fills in all missing parts of the scope for a run of the named agent.
+func (s Scope) WithDefaults(agent string, store hook.Store) Scope {
 	if s.Numbers == nil {
 		s.Numbers = &hook.Numbers{}
 	}
 	if s.Calls == nil {
-		s.Calls = &Calls{}
+		s.Calls = &CallNumbers{}
 	}
 	if s.Memory == nil {
 		s.Memory = hook.NewMemory(store, agent)
@@ -39,48 +39,49 @@ func (s Scope) Begin(agent string, store hook.Store) Scope {
 	return s
 }
 
-// Path returns the branch of an agent that runs in the scope.
-func (s Scope) Path(agent string) string {
+// BranchOf returns the branch of an agent that runs in the scope.
+func (s Scope) BranchOf(agent string) string {
 	if s.Branch == "" {
 		return agent
 	}
 	return s.Branch + "." + agent
 }
 
-// Inside returns the scope of the runs inside the named agent.
-func (s Scope) Inside(agent string, mode tool.Guard) Scope {
-	s.Branch = s.Path(agent)
+// ForChildren returns the scope for the agents that run inside the named agent.
+func (s Scope) ForChildren(agent string, mode tool.Guard) Scope {
+	s.Branch = s.BranchOf(agent)
 	s.Guard = mode.Stricter(s.Guard)
 	return s
 }
 
-// Fork returns the scope of an agent that runs at the same time as others. The agent gets lane number lane (from
-// 0) of lanes.
+// Fork returns the scope of an agent that runs at the same time as others. It gets lane number lane (from 0) of
+// lanes.
 func (s Scope) Fork(agent string, lane, lanes int) Scope {
-	s.Memory, s.Calls = s.Memory.Fork(agent), s.Calls.Split(lane, lanes)
+	s.Memory, s.Calls = s.Memory.Fork(agent), s.Calls.NewLane(lane, lanes)
 	return s
 }
 
-// Run describes the running agent to the agents inside it: to flows and to agents that are tools.
+// Run describes the running agent to the flows and agent tools inside it.
 type Run struct {
-	Scope Scope // of what the agent runs
+	Scope Scope // scope for the agents that this agent runs
 	Step  execution.Step
 	Store hook.Store
 	Trace ownership.TraceView
 	Stop  context.Context //nolint:containedctx // a second signal: ctx ends the run
 
 	mu    sync.Mutex
-	usage execution.Usage // of agents that are tools of this one, not counted yet
+	usage execution.Usage // usage of agents called as tools that was not taken yet
 }
 
-// AddUsage adds the usage of an agent that is a tool of this one. Tools may run concurrently.
+// AddUsage adds the usage of an agent that this agent called as a tool. It is safe for concurrent use, because
+// tools may run concurrently.
 func (r *Run) AddUsage(u execution.Usage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.usage = r.usage.Add(u)
 }
 
-// TakeUsage returns the usage that was added since the last call.
+// TakeUsage returns the usage added since its last call.
 func (r *Run) TakeUsage() execution.Usage {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,38 +90,39 @@ func (r *Run) TakeUsage() execution.Usage {
 	return u
 }
 
-// runKey finds the *Run of the running agent.
+// runKey is the context key of the *Run of the running agent.
 type runKey struct{}
 
-// WithRun returns ctx with the running agent (nil outside of a turn).
+// WithRun returns a context that contains the running agent (nil outside of a turn).
 func WithRun(ctx context.Context, r *Run) context.Context { return context.WithValue(ctx, runKey{}, r) }
 
-// RunFrom returns the running agent (nil outside of a turn).
-func RunFrom(ctx context.Context) *Run {
+// RunFromContext returns the running agent (nil outside of a turn).
+func RunFromContext(ctx context.Context) *Run {
 	r, _ := ctx.Value(runKey{}).(*Run)
 	return r
 }
 
-// placeKey finds the *Scope of the agent that runs next.
-type placeKey struct{}
+// scopeKey is the context key of the *Scope for the next agent.
+type scopeKey struct{}
 
-// Place returns ctx with the scope of the agent that runs next with it.
-func Place(ctx context.Context, s Scope) context.Context {
-	return context.WithValue(ctx, placeKey{}, &s)
+// ContextWithScope returns a context whose next agent runs in the scope s.
+func ContextWithScope(ctx context.Context, s Scope) context.Context {
+	return context.WithValue(ctx, scopeKey{}, &s)
 }
 
-// TakePlace returns the scope that Place set, and ctx without it. It returns nil if there is none.
-func TakePlace(ctx context.Context) (context.Context, *Scope) {
-	s, _ := ctx.Value(placeKey{}).(*Scope)
+// TakeScope returns the scope that ContextWithScope set (nil if there is none) and a context without it.
+func TakeScope(ctx context.Context) (context.Context, *Scope) {
+	s, _ := ctx.Value(scopeKey{}).(*Scope)
 	if s == nil {
 		return ctx, nil
 	}
-	return context.WithValue(ctx, placeKey{}, (*Scope)(nil)), s
+	return context.WithValue(ctx, scopeKey{}, (*Scope)(nil)), s
 }
 
-// JoinCalls ends the numbering of branches that Fork returned. The scope numbers its calls after theirs.
+// JoinCalls joins the lanes of the branches that Fork returned. The next call of the scope gets a number after
+// theirs.
 func (s Scope) JoinCalls(branches []Scope) {
-	lanes := make([]*Calls, len(branches))
+	lanes := make([]*CallNumbers, len(branches))
 	for i, b := range branches {
 		lanes[i] = b.Calls
 	}

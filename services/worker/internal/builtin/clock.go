@@ -43,7 +43,7 @@ func newClock(s clockSettings) (tool.Tool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tool.Within(tool.Scope{}, tool.With(execution.Read, t)), nil
+	return tool.WithScope(tool.Scope{}, tool.WithEffect(execution.Read, t)), nil
 }
 
 // loadZone returns the time zone with the given name. It rejects Local, which would be the worker's own zone.

@@ -98,7 +98,7 @@ func (t Tool) withScope(made tool.Tool) tool.Tool {
 	if !scope.Untrusted {
 		scope.Party = ""
 	}
-	return tool.Within(scope, made)
+	return tool.WithScope(scope, made)
 }
 
 // buildBuiltinTool creates a builtin tool. If that fails, it records the problem.

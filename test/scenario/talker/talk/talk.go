@@ -20,7 +20,7 @@ func New(work func(context.Context) error) (*agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return agent.New(agent.Config{Name: "talker", Model: model{}, Tools: []tool.Tool{tool.With(execution.AtMostOnce, works)}})
+	return agent.New(agent.Config{Name: "talker", Model: model{}, Tools: []tool.Tool{tool.WithEffect(execution.AtMostOnce, works)}})
 }
 
 type model struct{}

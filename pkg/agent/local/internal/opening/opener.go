@@ -1,5 +1,5 @@
-// Package opening decides how a turn of a session begins: as a new turn, as one that continues with calls that wait, or
-// as the turn that a process left open. It also closes the turns of processes that were lost.
+// Package opening decides how a turn of a session begins. It is a new turn, a turn that continues pending calls,
+// or a turn that a process left open. The package also closes the turns of lost processes.
 package opening
 
 import (
@@ -15,32 +15,32 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Opener begins the turns of one session. Only the holder of the session's claim uses it.
+// Opener begins the turns of one session. Only the operation that holds the session's claim may use it.
 type Opener struct {
 	storage *storage.Session
 	status  *status.Status
 	agent   string
 
-	unclosedTurn *storage.Writer // of a turn of this process that could not be closed
-	undelivered  string          // id of a turn whose end was not delivered here
+	unclosedTurn *storage.Writer // writer of a turn that this process could not close
+	undelivered  string          // id of a turn whose end this process has not delivered
 }
 
-// New returns the opener of a session of agent.
+// New returns the Opener of a session with the named agent.
 func New(s *storage.Session, st *status.Status, agent string) *Opener {
 	return &Opener{storage: s, status: st, agent: agent}
 }
 
 // Request begins a turn.
 type Request struct {
-	Continue bool               // the user says nothing
-	Answers  []execution.Answer // to calls that wait; the user says nothing then
-	Actor    string             // in whose name the turn acts
+	Continue bool               // continue without text from the user
+	Answers  []execution.Answer // to pending calls; there is no text then
+	Actor    string             // the user on whose behalf the turn acts
 }
 
 func (r Request) isSilent() bool { return r.Continue || len(r.Answers) > 0 }
 
-// Begin begins turn t in the store, or takes over the turn that was left open and makes t that one. The turn may
-// be closed already, with an answer that was never delivered: then its status is memory.StatusClosed.
+// Begin begins turn t in the store. If a turn was left open, Begin takes it over and copies its data to t. That
+// turn may be closed already, with an answer that was never delivered. Then the status is memory.StatusClosed.
 func (o *Opener) Begin(ctx context.Context, t *storage.Turn, r Request) (memory.BeginResult, error) {
 	if r.Continue || o.isRepeated(r.Answers) {
 		if begun, ok, err := o.resume(ctx, t); ok || err != nil {
@@ -50,16 +50,16 @@ func (o *Opener) Begin(ctx context.Context, t *storage.Turn, r Request) (memory.
 	if err := o.CloseUnclosed(ctx); err != nil {
 		return memory.BeginResult{}, err
 	}
-	if err := o.Answer(ctx, t, r); err != nil {
+	if err := o.ApplyAnswers(ctx, t, r); err != nil {
 		return memory.BeginResult{}, err
 	}
-	begun, err := o.storage.Begin(ctx, o.storage.Request(t))
+	begun, err := o.storage.Begin(ctx, o.storage.BeginRequest(t))
 	switch {
 	case err == nil:
 		o.undelivered, t.Number = "", begun.Turn.Number
 		o.status.SetWaiting("", nil)
 	case failure.Is(err, failure.SessionBusy):
-		err = o.BusyElsewhere(ctx, err)
+		err = o.ExplainBusy(ctx, err)
 	case failure.Is(err, failure.TurnNotOpen):
 		err = o.newNothingWaitsError(err)
 	case storage.InDoubt(err):
@@ -68,50 +68,50 @@ func (o *Opener) Begin(ctx context.Context, t *storage.Turn, r Request) (memory.
 	return begun, err
 }
 
-// leaveInDoubt remembers a turn that may have begun.
+// leaveInDoubt remembers a turn that may or may not have begun. The next turn resolves it.
 func (o *Opener) leaveInDoubt(t *storage.Turn, why error) {
-	t.Fail(session.OutcomeCancelled, storage.AsFailure(why))
+	t.MarkFailed(session.OutcomeCancelled, storage.FailureFromError(why))
 	o.unclosedTurn = &storage.Writer{Turn: t}
 }
 
-// LeaveOpen remembers a turn that could not be closed. The next turn continues it, or closes it first.
-func (o *Opener) LeaveOpen(w *storage.Writer) { o.unclosedTurn = w }
+// SetUnclosed remembers a turn that could not be closed. The next turn continues it, or closes it first.
+func (o *Opener) SetUnclosed(w *storage.Writer) { o.unclosedTurn = w }
 
-// SetUndelivered remembers a turn whose end was not delivered here (empty when there is none).
+// SetUndelivered remembers a turn whose end this process has not delivered (empty if there is none).
 func (o *Opener) SetUndelivered(turn string) { o.undelivered = turn }
 
-// resume claims an open turn that no process works on: a turn of this process, or of a lost one. The agent repeats
-// the turn, except for what is in its journal. A turn with an answer is returned as stored. It reports false if
+// resume claims an open turn of this process or of a lost one. The agent runs the turn again, without the calls
+// that are in its journal. If the turn already has an answer, resume returns it as stored. It reports false if
 // there is no such turn.
 func (o *Opener) resume(ctx context.Context, t *storage.Turn) (memory.BeginResult, bool, error) {
 	var b memory.Begin
 	switch {
 	case o.unclosedTurn != nil:
-		b = o.storage.Request(o.unclosedTurn.Turn)
+		b = o.storage.BeginRequest(o.unclosedTurn.Turn)
 		b.LostEpoch = o.unclosedTurn.Lease.Epoch
 	case o.undelivered != "":
-		b = o.storage.Claim(o.undelivered, t.Trace)
+		b = o.storage.ClaimRequest(o.undelivered, t.Trace)
 	default:
 		return memory.BeginResult{}, false, nil
 	}
 	begun, err := o.storage.Begin(ctx, b)
 	if err != nil {
-		if err = o.resumeFailed(ctx, b, err); err != nil {
+		if err = o.newResumeError(ctx, b, err); err != nil {
 			return begun, false, err
 		}
 	} else if begun.Status == memory.StatusOpen {
-		return begun, false, o.Busy(b.TurnID, begun.LeaseLeft)
+		return begun, false, o.NewBusyError(b.TurnID, begun.LeaseLeft)
 	}
 	o.unclosedTurn, o.undelivered = nil, ""
 	if begun.Status == memory.StatusClosed {
 		o.recordEnd(begun.Turn)
 		return begun, o.undelivered != "", nil
 	}
-	if begun.Status != memory.StatusBegun { // it is not one of a local session
+	if begun.Status != memory.StatusBegun { // a local session did not begin it
 		return begun, false, nil
 	}
-	if len(begun.Turn.Steps) > 0 { // it was lost while it was stored, and its journal is gone
-		return begun, false, o.fail(ctx, begun)
+	if len(begun.Turn.Steps) > 0 { // its process was lost while storing it, and the journal is gone
+		return begun, false, o.failLostTurn(ctx, begun)
 	}
 	t.ID, t.Trace, t.Number = b.TurnID, b.TraceID, begun.Turn.Number
 	t.Continues, t.Answers = begun.Turn.Continues, begun.Turn.Answers
@@ -119,11 +119,12 @@ func (o *Opener) resume(ctx context.Context, t *storage.Turn) (memory.BeginResul
 	return begun, true, nil
 }
 
-// resumeFailed returns the error of a turn that could not be claimed, or nil if it no longer exists.
-func (o *Opener) resumeFailed(ctx context.Context, b memory.Begin, err error) error {
+// newResumeError returns the error for a turn that could not be claimed. It returns nil if the turn no longer
+// exists.
+func (o *Opener) newResumeError(ctx context.Context, b memory.Begin, err error) error {
 	switch {
 	case failure.Is(err, failure.SessionBusy):
-		return o.BusyElsewhere(ctx, err)
+		return o.ExplainBusy(ctx, err)
 	case storage.InDoubt(err):
 		o.leaveInDoubt(&storage.Turn{
 			ID: b.TurnID, Trace: b.TraceID, UserMessage: b.Message, Continues: b.Predecessor.Continues,
@@ -145,8 +146,8 @@ func (o *Opener) CloseUnclosed(ctx context.Context) error {
 	if w == nil {
 		return nil
 	}
-	if w.Lease.Epoch == 0 { // it may not have begun
-		begun, err := o.storage.Lookup(ctx, o.storage.Request(w.Turn))
+	if w.Lease.Epoch == 0 { // the turn may not have begun
+		begun, err := o.storage.Lookup(ctx, o.storage.BeginRequest(w.Turn))
 		if err != nil && !failure.Is(err, failure.NotFound, failure.SessionDeleted) {
 			return err
 		}
@@ -160,7 +161,7 @@ func (o *Opener) CloseUnclosed(ctx context.Context) error {
 			}
 			return nil
 		}
-		w = o.storage.Writer(w.Turn, begun, o.agent)
+		w = o.storage.NewWriter(w.Turn, begun, o.agent)
 	}
 	turn, err := w.Write(ctx)
 	if err != nil && storage.InDoubt(err) {
@@ -170,12 +171,12 @@ func (o *Opener) CloseUnclosed(ctx context.Context) error {
 	if err == nil {
 		o.recordEnd(turn)
 	} else {
-		o.status.AddStored(w.Turn.Number, w.Base)
+		o.status.AddStored(w.Turn.Number, w.LastSequence)
 	}
 	return nil
 }
 
-// recordEnd records how a lost turn ended. If it has an answer, the answer must still be delivered.
+// recordEnd records how a lost turn ended. If it ended with an answer, the answer still has to be delivered.
 func (o *Opener) recordEnd(turn session.Turn) {
 	o.status.AddStored(turn.Number, turn.Sequence)
 	o.status.SetWaiting(turn.ID, turn.Steps)
@@ -185,9 +186,10 @@ func (o *Opener) recordEnd(turn session.Turn) {
 	o.status.SetState(turn.Outcome.SessionState())
 }
 
-// BusyElsewhere explains a session_busy of the store: which turn another process works on, and for how long at most.
-func (o *Opener) BusyElsewhere(ctx context.Context, busy error) error {
-	turn := openTurn(busy)
+// ExplainBusy replaces a session_busy of the store by an error that says which turn another process works on, and
+// how long its lease lasts at most.
+func (o *Opener) ExplainBusy(ctx context.Context, busy error) error {
+	turn := openTurnFromError(busy)
 	if turn == "" {
 		return busy
 	}
@@ -196,19 +198,19 @@ func (o *Opener) BusyElsewhere(ctx context.Context, busy error) error {
 	if err != nil {
 		return busy
 	}
-	return o.Busy(turn, left)
+	return o.NewBusyError(turn, left)
 }
 
-// openTurn returns the id of the turn that a session_busy names (empty when it names none).
-func openTurn(busy error) string {
+// openTurnFromError returns the turn id in a session_busy error (empty if it has none).
+func openTurnFromError(busy error) string {
 	if e, ok := errors.AsType[*failure.Error](busy); ok {
 		return e.Facts["turn_id"]
 	}
 	return ""
 }
 
-// Busy returns the error of a session whose turn another process works on.
-func (o *Opener) Busy(turn string, left time.Duration) error {
+// NewBusyError returns the error for a session in which another process works on a turn.
+func (o *Opener) NewBusyError(turn string, left time.Duration) error {
 	left = left.Round(time.Millisecond)
 	id := o.storage.Ref.Session
 	return failure.Newf(failure.SessionBusy, "local.Turn",
@@ -216,49 +218,50 @@ func (o *Opener) Busy(turn string, left time.Duration) error {
 		With("session_id", id).With("turn_id", turn).With("lease_left", left.String())
 }
 
-// WithoutOpenTurn makes a call that the store rejects while a turn is open. If the process of that turn was lost, the turn
-// is given up first.
-func WithoutOpenTurn[T any](ctx context.Context, o *Opener, call func(context.Context) (T, error)) (T, error) {
-	out, err := storage.Call(ctx, call)
+// CallWithoutLostTurn makes a call that the store rejects while a turn is open. If the process of that turn was
+// lost, it closes the turn and makes the call again.
+func CallWithoutLostTurn[T any](ctx context.Context, o *Opener, call func(context.Context) (T, error)) (T, error) {
+	out, err := storage.CallWithRetry(ctx, call)
 	if !failure.Is(err, failure.SessionBusy) {
 		return out, err
 	}
-	if err := o.giveUp(ctx, err); err != nil {
+	if err := o.closeLostTurn(ctx, err); err != nil {
 		return out, err
 	}
-	return storage.Call(ctx, call)
+	return storage.CallWithRetry(ctx, call)
 }
 
-// Update pauses, resumes or closes what is stored of the session.
+// Update applies the verb to the stored session: it pauses, resumes or closes it.
 func (o *Opener) Update(ctx context.Context, verb session.Verb) error {
-	_, err := WithoutOpenTurn(ctx, o, o.storage.Update(verb))
+	_, err := CallWithoutLostTurn(ctx, o, o.storage.UpdateCall(verb))
 	return err
 }
 
-// giveUp closes the turn that keeps the session busy, if its process was lost.
-func (o *Opener) giveUp(ctx context.Context, busy error) error {
-	turn := openTurn(busy)
+// closeLostTurn closes the turn that keeps the session busy, if the process of that turn was lost. Otherwise it
+// returns an error.
+func (o *Opener) closeLostTurn(ctx context.Context, busy error) error {
+	turn := openTurnFromError(busy)
 	if turn == "" {
 		return busy
 	}
-	begun, err := o.storage.Begin(ctx, o.storage.Claim(turn, storage.NewTrace()))
+	begun, err := o.storage.Begin(ctx, o.storage.ClaimRequest(turn, storage.NewTrace()))
 	switch {
 	case failure.Is(err, failure.KeyReused):
-		return busy // it was not begun by a local session
+		return busy // a local session did not begin it
 	case err != nil:
 		return err
 	case begun.Status == memory.StatusOpen:
-		return o.Busy(begun.Turn.ID, begun.LeaseLeft)
+		return o.NewBusyError(begun.Turn.ID, begun.LeaseLeft)
 	case begun.Status == memory.StatusClosed:
 		return nil
 	}
 	o.undelivered = ""
-	return o.fail(ctx, begun)
+	return o.failLostTurn(ctx, begun)
 }
 
-// fail closes a turn of a process that was lost.
-func (o *Opener) fail(ctx context.Context, begun memory.BeginResult) error {
-	turn, err := o.storage.Fail(ctx, begun)
+// failLostTurn closes a turn of a lost process as failed.
+func (o *Opener) failLostTurn(ctx context.Context, begun memory.BeginResult) error {
+	turn, err := o.storage.FailLostTurn(ctx, begun)
 	if err == nil {
 		o.recordEnd(turn)
 	}

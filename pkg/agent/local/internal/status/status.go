@@ -1,5 +1,5 @@
-// Package status holds what one process knows of a session: whether it is open and in use, its state, and the turns
-// that are not stored yet.
+// Package status holds what one process knows about a session: whether it is open and in use, its state, and the
+// turns that are not stored yet.
 package status
 
 import (
@@ -22,18 +22,18 @@ const Starting session.State = "starting"
 // Status holds what this process knows of one session. Safe for concurrent use. An operation claims the session,
 // works with it alone, and releases it in the resulting state.
 type Status struct {
-	id string // of the session
+	id string // id of the session
 
 	mu      sync.Mutex
-	open    bool
+	isOpen  bool
 	claimed bool
 	state   session.State
-	stop    context.CancelFunc // asks the running turn to stop (nil while none runs)
-	info    session.Session    // what is stored, as far as this process knows
+	stop    context.CancelFunc // requests a stop of the running turn (nil while none runs)
+	info    session.Session    // the stored session, as far as this process knows it
 	unsaved []*storage.Turn    // turns that are not stored yet, in order
 }
 
-// New returns the status of a session that was not started.
+// New returns the Status of a session that was not started yet.
 func New(id string) *Status { return &Status{id: id, state: session.Created} }
 
 // State returns the state of the session.
@@ -46,7 +46,7 @@ func (s *Status) State() session.State {
 	return s.state
 }
 
-// Info returns the known facts about the session. They include turns that are not stored yet.
+// Info returns what is known about the session, including turns that are not stored yet.
 func (s *Status) Info() session.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +58,7 @@ func (s *Status) Info() session.Session {
 	return info
 }
 
-// StoredState returns the state that is stored.
+// StoredState returns the state of the session as it is in the store.
 func (s *Status) StoredState() session.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +69,7 @@ func (s *Status) StoredState() session.State {
 func (s *Status) IsOpen() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.open
+	return s.isOpen
 }
 
 // Start sets the state to starting and returns the previous state. It changes nothing if the session is already
@@ -78,42 +78,42 @@ func (s *Status) Start() (before session.State, open bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before = s.state
-	if !s.open {
+	if !s.isOpen {
 		s.state = Starting
 	}
-	return before, s.open
+	return before, s.isOpen
 }
 
-// RecordStart records the end of a start: the session is open unless the start failed.
+// RecordStart records the outcome of a start. The session is open if the start succeeded.
 func (s *Status) RecordStart(state session.State, open bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.state, s.open = state, open
+	s.state, s.isOpen = state, open
 }
 
 // RecordClose records that the session was closed.
 func (s *Status) RecordClose() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.open = false
+	s.isOpen = false
 }
 
-// Claim gives the session to one operation until Release. stop asks a turn to stop (nil for any other operation).
-// Modes: session_busy, session_closed.
+// Claim reserves the session for one operation until Release. stop requests a stop of a turn (nil for any other
+// operation). Modes: session_busy, session_closed.
 func (s *Status) Claim(op string, stop context.CancelFunc) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.claimed:
 		return failure.Newf(failure.SessionBusy, op, "session %s is in use; wait until its turn ends, or stop it", s.id).With("session_id", s.id)
-	case !s.open:
+	case !s.isOpen:
 		return failure.Newf(failure.SessionClosed, op, "session %s is closed; start it first", s.id).With("session_id", s.id)
 	}
 	s.claimed, s.stop = true, stop
 	return nil
 }
 
-// Release ends a claim. The session is in the given state then (empty keeps the state as it is).
+// Release ends a claim and sets the session's state (an empty state keeps the current one).
 func (s *Status) Release(state session.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,21 +130,21 @@ func (s *Status) Stop() {
 	}
 }
 
-// SetStored replaces the known facts by the stored ones.
+// SetStored replaces what is known about the session by its stored data.
 func (s *Status) SetStored(info session.Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.info = info
 }
 
-// SetState sets the state that a turn led to.
+// SetState sets the state in which a turn left the session.
 func (s *Status) SetState(state session.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state = state
 }
 
-// SetWaiting records which calls wait after a turn with the given steps.
+// SetWaiting records the calls that wait after a turn with these steps.
 func (s *Status) SetWaiting(turn string, steps []execution.Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +157,7 @@ func (s *Status) SetWaiting(turn string, steps []execution.Result) {
 	}
 }
 
-// RefreshWaiting records which calls wait according to the store, because another process may have answered some.
+// RefreshWaiting updates the waiting calls from the store, because another process may have answered some of them.
 func (s *Status) RefreshWaiting(info session.Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,7 +167,7 @@ func (s *Status) RefreshWaiting(info session.Session) {
 	s.info.WaitingTurn, s.info.Pending = info.WaitingTurn, info.Pending
 }
 
-// AddStored records a stored turn and the sequence of its last message. Sequences have no gaps.
+// AddStored records that a turn was stored, and the sequence of its last message. Sequences have no gaps.
 func (s *Status) AddStored(turn int, last int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,7 +210,7 @@ func (s *Status) RecordCompaction(done conversation.Compaction) session.Session 
 	return s.info
 }
 
-// RecordClear records that messages, state and artifacts were removed, and drops the unsaved turns.
+// RecordClear records that messages, state and artifacts were removed. It also drops the unsaved turns.
 func (s *Status) RecordClear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,18 +10,18 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Turn is a turn of a session as it is stored.
+// Turn holds the data of a turn to store.
 type Turn struct {
 	ID, Trace   string
 	Number      int
-	UserMessage conversation.Message   // by the user (zero when the user said nothing)
-	Continues   string                 // id of the turn whose calls wait (empty when there is none)
-	Answers     []execution.Answer     // to these calls
-	Messages    []conversation.Message // of the agent, in whole rounds
+	UserMessage conversation.Message   // the user's message (zero when the user said nothing)
+	Continues   string                 // id of the turn whose pending calls this one continues (empty for a new turn)
+	Answers     []execution.Answer     // answers to the pending calls
+	Messages    []conversation.Message // the agent's messages, in whole rounds
 	State       map[string]json.RawMessage
 	Result      execution.Result
 	Outcome     session.Outcome
-	Failure     *failure.Error // of a turn without an answer
+	Failure     *failure.Error // why the turn has no answer (nil if it has one)
 	Files       []File         // artifacts that are not stored yet
 }
 
@@ -31,7 +31,7 @@ type File struct {
 	Bytes []byte // not nil, except for an artifact that is stored
 }
 
-// AllMessages returns the messages of the turn, the user's first.
+// AllMessages returns the messages of the turn. The user's message comes first.
 func (t *Turn) AllMessages() []conversation.Message {
 	if t.UserMessage.Role == "" {
 		return t.Messages
@@ -39,8 +39,8 @@ func (t *Turn) AllMessages() []conversation.Message {
 	return append([]conversation.Message{t.UserMessage}, t.Messages...)
 }
 
-// Fail turns t into a failed turn without an answer. Its messages stay, marked as partial (LP-17).
-func (t *Turn) Fail(outcome session.Outcome, why *failure.Error) {
+// MarkFailed turns t into a failed turn without an answer. Its messages are kept and marked as partial (LP-17).
+func (t *Turn) MarkFailed(outcome session.Outcome, why *failure.Error) {
 	t.Outcome, t.Failure, t.State = outcome, why, nil
 	for i := range t.Messages {
 		t.Messages[i].Partial = true
@@ -50,18 +50,18 @@ func (t *Turn) Fail(outcome session.Outcome, why *failure.Error) {
 // HasAnswer reports whether the turn has an answer.
 func (t *Turn) HasAnswer() bool { return IsAnswer(t.Outcome) }
 
-// IsAnswer reports whether a turn with this outcome has an answer.
+// IsAnswer reports whether a turn with the outcome has an answer.
 func IsAnswer(o session.Outcome) bool {
 	return o != session.OutcomeFailed && o != session.OutcomeCancelled
 }
 
-// unanswered is the text that a model reads as the result of a tool call without one.
-const unanswered = "Interrupted: the turn ended before the tool had a result."
+// missingResultText is the tool result that the model reads for a call without a stored result.
+const missingResultText = "Interrupted: the turn ended before the tool had a result."
 
-// Repair returns messages in which every tool call has its result, as models require. Missing results are added, and
-// results without a call are removed. Both occur: a turn that failed may end inside a round, and a process may be lost
-// while it stores a turn.
-func Repair(messages []conversation.Message) []conversation.Message {
+// RepairToolCalls returns messages in which every tool call has exactly its result, because models require it. It
+// adds missing results and removes results without a call. A failed turn may end inside a round, and a process may
+// be lost while it stores a turn.
+func RepairToolCalls(messages []conversation.Message) []conversation.Message {
 	var all []conversation.Message
 	for i := 0; i < len(messages); i++ {
 		m := messages[i]
@@ -75,7 +75,7 @@ func Repair(messages []conversation.Message) []conversation.Message {
 				all = append(all, messages[i])
 				continue
 			}
-			all = append(all, conversation.Message{Role: conversation.RoleTool, Text: unanswered, ToolCallID: call.ID})
+			all = append(all, conversation.Message{Role: conversation.RoleTool, Text: missingResultText, ToolCallID: call.ID})
 		}
 	}
 	return all

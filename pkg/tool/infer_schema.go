@@ -10,15 +10,15 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// Enum is implemented by a type of arguments with few values, such as a string type with constants. Its JSON
-// Schema lists them, so that a model chooses one, and no other value reaches a tool (CO-60).
+// Enum is implemented by argument types that have few values, such as a string type with constants. The JSON
+// Schema lists the values. So the model chooses among them, and a call with another value is rejected (CO-60).
 type Enum interface {
-	// Enum returns all values, the same each time, also for the zero value.
+	// Enum returns all values. It must return the same values each time, even for the zero value.
 	Enum() []any
 }
 
-// infer returns the JSON Schema of a type of arguments, and its text.
-func infer(t reflect.Type) (*Schema, json.RawMessage, error) {
+// inferSchema returns the JSON Schema of an argument type, parsed and as text.
+func inferSchema(t reflect.Type) (*Schema, json.RawMessage, error) {
 	enums := map[reflect.Type]*jsonschema.Schema{}
 	if err := findEnums(t, enums, map[reflect.Type]bool{}); err != nil {
 		return nil, nil, err
@@ -42,7 +42,7 @@ func infer(t reflect.Type) (*Schema, json.RawMessage, error) {
 	return &Schema{resolved}, text, nil
 }
 
-// findEnums collects the schemas of all types within t that are an Enum.
+// findEnums collects the schemas of all Enum types inside t.
 func findEnums(t reflect.Type, found map[reflect.Type]*jsonschema.Schema, seen map[reflect.Type]bool) error {
 	if seen[t] {
 		return nil
@@ -78,7 +78,7 @@ func findEnums(t reflect.Type, found map[reflect.Type]*jsonschema.Schema, seen m
 	return nil
 }
 
-// allowNull lets an Enum behind a pointer be null too, as every pointer may be.
+// allowNull adds null to the schema of an Enum behind a pointer, because every pointer may be null.
 func allowNull(s *jsonschema.Schema) {
 	if s == nil {
 		return

@@ -19,20 +19,20 @@ import (
 
 func lifeTests() sessionTests {
 	return sessionTests{
-		"Life_StartCloseStart":           lifeStartCloseStart,
-		"Life_AnotherSessionContinues":   lifeAnotherSessionContinues,
-		"Life_StoresItsStateAsItChanges": lifeStoresItsStateAsItChanges,
-		"Life_OfAnotherUserIsNotFound":   lifeOfAnotherUserIsNotFound,
-		"Life_ClearLeavesTheSession":     lifeClearLeavesTheSession,
-		"Life_AnotherIDBeginsAtTurnOne":  lifeAnotherIDBeginsAtTurnOne,
-		"Life_SessionsOfAUserShare":      lifeSessionsOfAUserShare,
-		"Life_StartsTheToolsOfItsAgent":  lifeStartsTheToolsOfItsAgent,
-		"Life_AFailedStartOpensNothing":  lifeAFailedStartOpensNothing,
+		"Life_StartAndCloseMayBeRepeated":            lifeStartAndCloseMayBeRepeated,
+		"Life_AnotherSessionContinues":               lifeAnotherSessionContinues,
+		"Life_StoresItsStateAsItChanges":             lifeStoresItsStateAsItChanges,
+		"Life_SessionOfAnotherUserIsNotFound":        lifeSessionOfAnotherUserIsNotFound,
+		"Life_ClearKeepsTheSessionUsable":            lifeClearKeepsTheSessionUsable,
+		"Life_AnotherIDBeginsAtTurnOne":              lifeAnotherIDBeginsAtTurnOne,
+		"Life_SessionsOfAUserShareStateAndArtifacts": lifeSessionsOfAUserShareStateAndArtifacts,
+		"Life_StartsTheToolsOfItsAgent":              lifeStartsTheToolsOfItsAgent,
+		"Life_AFailedStartOpensNothing":              lifeAFailedStartOpensNothing,
 	}
 }
 
 // Req: LP-6, LP-7, LP-7a, LP-9, C-3
-func lifeStartCloseStart(t *testing.T, store memory.Store) {
+func lifeStartAndCloseMayBeRepeated(t *testing.T, store memory.Store) {
 	for _, noAutoSave := range []bool{false, true} {
 		a, _ := scriptedAgent(t, agent.Config{}, scripted.Say("1"), scripted.Say("2"))
 		s := openSession(t, a, local.Config{Store: store, NoAutoSave: noAutoSave})
@@ -104,7 +104,7 @@ func lifeStoresItsStateAsItChanges(t *testing.T, store memory.Store) {
 	require.Equal(t, []string{"summary", "ai: 2"}, said)
 }
 
-func lifeOfAnotherUserIsNotFound(t *testing.T, store memory.Store) {
+func lifeSessionOfAnotherUserIsNotFound(t *testing.T, store memory.Store) {
 	a, _ := scriptedAgent(t, agent.Config{}, scripted.Say("1"))
 	s := openSession(t, a, local.Config{Store: store, User: "alice"})
 	ask(t, s, "a")
@@ -116,15 +116,15 @@ func lifeOfAnotherUserIsNotFound(t *testing.T, store memory.Store) {
 	}
 }
 
-// artifactMaker returns a handler that saves the user's text as an artifact in each turn.
-func artifactMaker() hook.Handler {
+// artifactSavingHandler returns a handler that saves the user's text of each turn as an artifact.
+func artifactSavingHandler() hook.Handler {
 	return hook.BeforeAgent(func(ctx context.Context, turn *hook.Turn) (string, error) {
 		_, err := turn.Memory().SaveArtifact(ctx, "note", "text/plain", []byte(turn.Info().Prompt))
 		return "", errors.Join(err, turn.Memory().Set("last", turn.Info().Prompt))
 	})
 }
 
-func lifeSessionsOfAUserShare(t *testing.T, store memory.Store) {
+func lifeSessionsOfAUserShareStateAndArtifacts(t *testing.T, store memory.Store) {
 	saving := hook.BeforeAgent(func(ctx context.Context, turn *hook.Turn) (string, error) {
 		_, err := turn.Memory().SaveArtifact(ctx, "user:note", "text/plain", []byte(turn.Info().Prompt))
 		return "", err
@@ -152,10 +152,11 @@ func lifeSessionsOfAUserShare(t *testing.T, store memory.Store) {
 }
 
 // Req: LP-11, LP-22
-func lifeClearLeavesTheSession(t *testing.T, store memory.Store) {
+func lifeClearKeepsTheSessionUsable(t *testing.T, store memory.Store) {
 	for _, noAutoSave := range []bool{false, true} {
 		for _, saved := range []bool{false, true} {
-			a, model := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{artifactMaker()}}, scripted.Say("1"), scripted.Say("2"), scripted.Say("3"))
+			a, model := scriptedAgent(t, agent.Config{Handlers: []hook.Handler{artifactSavingHandler()}}, scripted.Say("1"), scripted.Say("2"),
+				scripted.Say("3"))
 			s := openSession(t, a, local.Config{Store: store, NoAutoSave: noAutoSave})
 			ask(t, s, "a")
 			if saved {
@@ -195,14 +196,14 @@ func lifeAnotherIDBeginsAtTurnOne(t *testing.T, store memory.Store) {
 	require.Equal(t, "Be brief.", model.Requests()[1].System)
 }
 
-// lazyTool is a tool that must be started.
+// lazyTool is a tool that must be started before it is called. It counts starts and closes.
 type lazyTool struct {
 	tool.Tool
 	started, closed int
-	fails           error
+	startErr        error
 }
 
-func (l *lazyTool) Start(context.Context) error { l.started++; return l.fails }
+func (l *lazyTool) Start(context.Context) error { l.started++; return l.startErr }
 
 func (l *lazyTool) Close() error { l.closed++; return nil }
 
@@ -220,13 +221,13 @@ func lifeStartsTheToolsOfItsAgent(t *testing.T, store memory.Store) {
 
 // Req: LP-6
 func lifeAFailedStartOpensNothing(t *testing.T, store memory.Store) {
-	l := &lazyTool{Tool: lookup(t), fails: errors.New("no")}
+	l := &lazyTool{Tool: lookup(t), startErr: errors.New("no")}
 	a, _ := scriptedAgent(t, agent.Config{Tools: []tool.Tool{l}})
 	s, err := local.Open(t.Context(), a, local.Config{Store: store, ID: "x"})
 	require.Equal(t, failure.ResourceTool, failure.ModeOf(err))
 	require.Equal(t, session.Created, s.State())
 	requireRejected(t, s, failure.SessionClosed)
-	l.fails = nil
+	l.startErr = nil
 	require.NoError(t, s.Start(t.Context()))
 	require.Equal(t, session.Ready, s.State())
 }

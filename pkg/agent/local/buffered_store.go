@@ -21,16 +21,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// buffer is the store of a turn whose session has NoAutoSave. It reads what is stored, with the changes of the turns that
-// are not saved yet on top, and writes nothing.
-type buffer struct {
+// bufferedStore is the hook.Store of a turn in a session with NoAutoSave. It reads the stored data plus the
+// changes of turns that are not saved yet. It writes nothing to the store.
+type bufferedStore struct {
 	s    *Session
 	turn *storage.Turn
 	mu   sync.Mutex // guards turn.Files: tools may run in parallel
 }
 
 // State implements hook.Store.
-func (b *buffer) State(ctx context.Context) (map[string]json.RawMessage, string, error) {
+func (b *bufferedStore) State(ctx context.Context) (map[string]json.RawMessage, string, error) {
 	snapshot, err := retry.Do(ctx, func(ctx context.Context) (memory.Snapshot, error) {
 		return b.s.cfg.Store.GetState(ctx, b.s.storage.Ref)
 	})
@@ -48,9 +48,9 @@ func (b *buffer) State(ctx context.Context) (map[string]json.RawMessage, string,
 	return state, source, nil
 }
 
-// SaveArtifact implements hook.Store. The version of an artifact of the user is preliminary: another session may store one
-// before this one is saved.
-func (b *buffer) SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (int, error) {
+// SaveArtifact implements hook.Store. The version of a user's artifact is preliminary, because another session may
+// store one before this session is saved.
+func (b *bufferedStore) SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (int, error) {
 	const op = "local.SaveArtifact"
 	if err := memory.CheckArtifactName(op, name); err != nil {
 		return 0, err
@@ -69,7 +69,7 @@ func (b *buffer) SaveArtifact(ctx context.Context, name, mediaType string, conte
 		Content: memory.Content{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(content))},
 		Name:    name, MediaType: mediaType, Turn: b.turn.ID, Created: time.Now(),
 	}
-	latest, err := b.find(ctx, name, 0)
+	latest, err := b.findArtifact(ctx, name, 0)
 	if err != nil && !failure.Is(err, failure.NotFound) {
 		return 0, err
 	}
@@ -82,31 +82,32 @@ func (b *buffer) SaveArtifact(ctx context.Context, name, mediaType string, conte
 }
 
 // LoadArtifact implements hook.Store.
-func (b *buffer) LoadArtifact(ctx context.Context, name string, version int) ([]byte, string, error) {
+func (b *bufferedStore) LoadArtifact(ctx context.Context, name string, version int) ([]byte, string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	f, err := b.find(ctx, name, version)
+	f, err := b.findArtifact(ctx, name, version)
 	if err != nil {
 		return nil, "", err
 	}
 	if f.Bytes != nil {
 		return bytes.Clone(f.Bytes), f.MediaType, nil
 	}
-	return b.durable().LoadArtifact(ctx, name, f.Version)
+	return b.savedStore().LoadArtifact(ctx, name, f.Version)
 }
 
 // Search implements hook.Store.
-func (b *buffer) Search(ctx context.Context, query string, limit int) ([]hook.Found, error) {
-	return b.durable().Search(ctx, query, limit)
+func (b *bufferedStore) Search(ctx context.Context, query string, limit int) ([]hook.Found, error) {
+	return b.savedStore().Search(ctx, query, limit)
 }
 
-// durable returns what is stored. The buffer only reads it, so it needs no lease.
-func (b *buffer) durable() hook.Store {
+// savedStore returns a hook.Store of the saved data. It needs no lease, because the buffer only reads from it.
+func (b *bufferedStore) savedStore() hook.Store {
 	return hookstore.New(b.s.cfg.Store, memory.Lease{Ref: b.s.storage.Ref}, b.s.cfg.User)
 }
 
-// find returns a version of an artifact (0 means the latest). A stored one comes without its content.
-func (b *buffer) find(ctx context.Context, name string, version int) (storage.File, error) {
+// findArtifact returns a version of an artifact (0 means the latest). A version that is already stored comes
+// without its content.
+func (b *bufferedStore) findArtifact(ctx context.Context, name string, version int) (storage.File, error) {
 	files := b.turn.Files
 	unsaved := b.s.status.Unsaved()
 	for i := len(unsaved); ; i-- {

@@ -14,11 +14,11 @@ import (
 	"github.com/troupe-dev/troupe/internal/egress"
 )
 
-// web is the transport for a server at a URL.
-func (s *Server) web() (t mcp.Transport, end func(), said func() string, err error) {
+// webTransport returns the transport to a server at a URL.
+func (s *Server) webTransport() (t mcp.Transport, end func(), said func() string, err error) {
 	u, err := url.Parse(s.config.URL)
 	if err != nil {
-		return nil, nil, nil, invalid("url: %s", err)
+		return nil, nil, nil, newConfigError("url: %s", err)
 	}
 	client, err := egress.New(egress.Config{
 		Hosts:               []string{u.Hostname()},
@@ -37,13 +37,13 @@ func (s *Server) web() (t mcp.Transport, end func(), said func() string, err err
 		Endpoint: s.config.URL, HTTPClient: client, MaxEventSize: maxMessage, MaxRetries: streamRetries,
 	}}
 	return c, func() {
-		c.end()
+		c.closeConn()
 		client.CloseIdleConnections()
 	}, func() string { return "" }, nil
 }
 
-// streamRetries bounds how often a broken stream is resumed, at intervals that begin with a second. Calls that
-// wait for a response in it fail after that.
+// streamRetries is how often a broken stream is resumed. The first interval is one second. After the last attempt,
+// the calls that wait for a response in the stream fail.
 const streamRetries = 2
 
 func plainHTTPHostCount(u *url.URL) int {
@@ -53,7 +53,8 @@ func plainHTTPHostCount(u *url.URL) int {
 	return 0
 }
 
-// innerAddresses returns the inner addresses that a host in a configuration names on purpose.
+// innerAddresses returns the addresses that a configured host allows: the loopback networks for localhost, and the
+// address itself for an IP address.
 func innerAddresses(host string) []netip.Prefix {
 	if host == "localhost" {
 		return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
@@ -67,14 +68,14 @@ func innerAddresses(host string) []netip.Prefix {
 
 type statusKey struct{}
 
-// withStatus returns a context, and a holder of the status of the last response to a request under it. With it a
-// call can tell its own refusal from the refusal of another call of its session.
+// withStatus returns a context and a holder. The holder receives the status of the last response to a request with
+// that context. So a call can tell its own rejection from the rejection of another call in its session.
 func withStatus(ctx context.Context) (context.Context, *atomic.Int64) {
 	status := new(atomic.Int64)
 	return context.WithValue(ctx, statusKey{}, status), status
 }
 
-// tokenTransport adds the token to requests, and bounds responses that are not streams.
+// tokenTransport adds the token to requests. It limits the size of responses that are not streams.
 type tokenTransport struct {
 	next   http.RoundTripper
 	origin *url.URL
@@ -106,14 +107,14 @@ func (t *tokenTransport) CloseIdleConnections() {
 	}
 }
 
-// capturingTransport keeps the connection that a transport makes, so that it can be ended while the SDK
-// still waits for it.
+// capturingTransport remembers the connection of its inner transport, so that the connection can be closed while
+// the SDK still waits for it.
 type capturingTransport struct {
 	mcp.Transport
 
-	mu    sync.Mutex
-	conn  mcp.Connection
-	ended bool
+	mu     sync.Mutex
+	conn   mcp.Connection
+	closed bool
 }
 
 func (c *capturingTransport) Connect(ctx context.Context) (mcp.Connection, error) {
@@ -123,20 +124,20 @@ func (c *capturingTransport) Connect(ctx context.Context) (mcp.Connection, error
 	}
 	c.mu.Lock()
 	c.conn = conn
-	ended := c.ended
+	ended := c.closed
 	c.mu.Unlock()
 	if ended {
-		_ = conn.Close() // what it is asked next says so
+		_ = conn.Close() // the next use of the connection reports it
 	}
 	return conn, nil
 }
 
-func (c *capturingTransport) end() {
+func (c *capturingTransport) closeConn() {
 	c.mu.Lock()
 	conn := c.conn
-	c.ended = true
+	c.closed = true
 	c.mu.Unlock()
 	if conn != nil {
-		_ = conn.Close() // no caller is left that could handle it
+		_ = conn.Close() // no caller could handle the error
 	}
 }

@@ -20,8 +20,8 @@ import (
 
 var innerAddresses = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 
-// site is an HTTP server whose MCP server can be replaced while it serves.
-type site struct {
+// testSite is an HTTP server whose MCP server can be replaced while it runs.
+type testSite struct {
 	*httptest.Server
 
 	server  *mcp.Server
@@ -29,11 +29,11 @@ type site struct {
 	token   atomic.Pointer[string]
 }
 
-func newSite(t *testing.T) *site {
+func newSite(t *testing.T) *testSite {
 	t.Helper()
-	s := &site{server: newServer()}
+	s := &testSite{server: newServer()}
 	s.restart()
-	t.Cleanup(s.forget)
+	t.Cleanup(s.closeSessions)
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token := r.Header.Get("Authorization")
 		s.token.Store(&token)
@@ -43,43 +43,43 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// restart forgets all sessions.
-func (s *site) restart() {
-	s.forget()
+// restart drops all sessions and serves a new MCP server.
+func (s *testSite) restart() {
+	s.closeSessions()
 	server := newServer()
 	s.server = server
-	s.set(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
+	s.setHandler(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
 }
 
-func (s *site) forget() {
+func (s *testSite) closeSessions() {
 	for session := range s.server.Sessions() {
 		_ = session.Close()
 	}
 }
 
-func (s *site) set(h http.Handler) { s.handler.Store(&h) }
+func (s *testSite) setHandler(h http.Handler) { s.handler.Store(&h) }
 
 func TestURL_ServerGetsTheToken(t *testing.T) {
 	s := newSite(t)
-	a := start(t, mcptool.Config{URL: s.URL, Token: secret.New("s3cret"), Tools: []string{"add", "key", "long", "change"}, Prefix: "web_"})
-	require.Equal(t, "3", a.must("web_add", `{"a": 1, "b": 2}`))
+	a := startTools(t, mcptool.Config{URL: s.URL, Token: secret.New("s3cret"), Tools: []string{"add", "key", "long", "change"}, Prefix: "web_"})
+	require.Equal(t, "3", a.mustCall("web_add", `{"a": 1, "b": 2}`))
 	require.Equal(t, "Bearer s3cret", *s.token.Load())
-	text, err := a.callIn(tool.Keyed(t.Context(), "k"), "web_key", ``)
+	text, err := a.callWithContext(tool.ContextWithIdempotencyKey(t.Context(), "k"), "web_key", ``)
 	require.NoError(t, err)
 	require.Equal(t, "k", text)
-	require.Contains(t, a.must("web_long", `{"a": 200000}`), "cut")
-	a.must("web_change", `{"a": 0}`)
-	a.awaitLog("the server does not offer a tool any more")
+	require.Contains(t, a.mustCall("web_long", `{"a": 200000}`), "cut")
+	a.mustCall("web_change", `{"a": 0}`)
+	a.awaitLog("the server no longer offers a tool")
 }
 
 func TestURL_ReconnectsAfterARestart(t *testing.T) {
 	s := newSite(t)
-	a := start(t, mcptool.Config{URL: s.URL, Tools: []string{"add", "fail"}})
+	a := startTools(t, mcptool.Config{URL: s.URL, Tools: []string{"add", "fail"}})
 	for range 2 {
-		require.Equal(t, "1", a.must("add", `{"a": 1}`))
+		require.Equal(t, "1", a.mustCall("add", `{"a": 1}`))
 		s.restart()
 	}
-	s.set(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) }))
+	s.setHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) }))
 	_, err := a.call("fail", `{"a": 1}`)
 	require.Error(t, err)
 	require.False(t, failure.Is(err, failure.UnknownOutcome), "%v", err)
@@ -87,14 +87,14 @@ func TestURL_ReconnectsAfterARestart(t *testing.T) {
 	require.Eventually(t, func() bool {
 		text, err := a.call("add", `{"a": 1}`)
 		return err == nil && text == "1"
-	}, patience, 50*time.Millisecond)
+	}, waitTimeout, 50*time.Millisecond)
 }
 
-func TestURL_LostServerIsAnUnknownOutcome(t *testing.T) {
+func TestURL_LostServerGivesUnknownOutcome(t *testing.T) {
 	s := newSite(t)
-	a := start(t, mcptool.Config{URL: s.URL, Tools: []string{"hang", "add"}})
+	a := startTools(t, mcptool.Config{URL: s.URL, Tools: []string{"hang", "add"}})
 	whole := *s.handler.Load()
-	s.set(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.setHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			whole.ServeHTTP(w, r)
 			return
@@ -109,8 +109,8 @@ func TestURL_LostServerIsAnUnknownOutcome(t *testing.T) {
 	}))
 	_, err := a.call("hang", ``)
 	require.True(t, failure.Is(err, failure.UnknownOutcome), "%v", err)
-	s.set(whole)
-	require.Equal(t, "1", a.must("add", `{"a": 1}`))
+	s.setHandler(whole)
+	require.Equal(t, "1", a.mustCall("add", `{"a": 1}`))
 }
 
 func TestURL_ReachesNoOtherHost(t *testing.T) {
@@ -118,7 +118,7 @@ func TestURL_ReachesNoOtherHost(t *testing.T) {
 	thief := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { stolen.Add(1) }))
 	t.Cleanup(thief.Close)
 	s := newSite(t)
-	s.set(http.RedirectHandler(thief.URL, http.StatusTemporaryRedirect))
+	s.setHandler(http.RedirectHandler(thief.URL, http.StatusTemporaryRedirect))
 	address, err := url.Parse(s.URL)
 	require.NoError(t, err)
 	for _, u := range []string{s.URL, "http://localhost:" + address.Port()} {
@@ -133,7 +133,7 @@ func TestURL_ReachesNoOtherHost(t *testing.T) {
 
 func TestURL_UnresponsiveServerTimesOut(t *testing.T) {
 	s := newSite(t)
-	s.set(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	s.setHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		select {
 		case <-r.Context().Done():
 		case <-t.Context().Done():

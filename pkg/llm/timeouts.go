@@ -11,40 +11,40 @@ import (
 	"time"
 )
 
-// Bounds limits how long an adapter waits for its provider (CO-13). Zero values mean the defaults.
-type Bounds struct {
+// Timeouts limits how long an adapter waits for its provider (CO-13). Zero values mean the defaults.
+type Timeouts struct {
 	Connect   time.Duration // for connecting, and again for the TLS handshake (0 means 20 s)
 	FirstByte time.Duration // from then until the header of the response (0 means 300 s)
 	Idle      time.Duration // between two pieces of a response (0 means 300 s)
 	Read      time.Duration // for the whole response (0 means 600 s)
 }
 
-func (b Bounds) withDefaults() Bounds {
-	return Bounds{
-		Connect:   cmp.Or(b.Connect, 20*time.Second),
-		FirstByte: cmp.Or(b.FirstByte, 5*time.Minute),
-		Idle:      cmp.Or(b.Idle, 5*time.Minute),
-		Read:      cmp.Or(b.Read, 10*time.Minute),
+func (t Timeouts) withDefaults() Timeouts {
+	return Timeouts{
+		Connect:   cmp.Or(t.Connect, 20*time.Second),
+		FirstByte: cmp.Or(t.FirstByte, 5*time.Minute),
+		Idle:      cmp.Or(t.Idle, 5*time.Minute),
+		Read:      cmp.Or(t.Read, 10*time.Minute),
 	}
 }
 
-// NewHTTPClient returns an HTTP client that enforces the bounds. Adapters pass it to the provider's SDK. A request
-// that exceeds a bound fails with an error that names the bound. The client follows no redirects, because it would
+// NewHTTPClient returns an HTTP client that enforces the timeouts. Adapters pass it to the provider's SDK. A request
+// that exceeds a timeout fails with an error that names the timeout. The client follows no redirects, because it would
 // send the key to another server. It is safe for concurrent use, and keeps connections open for later requests.
-func NewHTTPClient(b Bounds) *http.Client {
-	b = b.withDefaults()
+func NewHTTPClient(t Timeouts) *http.Client {
+	t = t.withDefaults()
 	const (
 		parallel = 64 // sessions of a busy worker that call one provider concurrently
 		ping     = 15 * time.Second
 	)
-	return &http.Client{CheckRedirect: rejectRedirect, Transport: &boundedTransport{bounds: b, next: &http.Transport{
+	return &http.Client{CheckRedirect: rejectRedirect, Transport: &timeoutTransport{timeouts: t, next: &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         (&net.Dialer{Timeout: b.Connect}).DialContext,
-		TLSHandshakeTimeout: b.Connect,
+		DialContext:         (&net.Dialer{Timeout: t.Connect}).DialContext,
+		TLSHandshakeTimeout: t.Connect,
 		ForceAttemptHTTP2:   true,
 		MaxIdleConnsPerHost: parallel,
 		IdleConnTimeout:     90 * time.Second,
-		// Pings detect a lost connection long before the Idle bound.
+		// Pings detect a lost connection long before the Idle timeout.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: ping, PingTimeout: ping},
 	}}}
 }
@@ -63,21 +63,21 @@ func ReadErrorBody(res *http.Response) []byte {
 	return body
 }
 
-// boundedTransport is an http.RoundTripper that cancels requests that exceed the bounds.
-type boundedTransport struct {
-	bounds Bounds
-	next   *http.Transport
+// timeoutTransport is an http.RoundTripper that cancels requests that exceed the timeouts.
+type timeoutTransport struct {
+	timeouts Timeouts
+	next     *http.Transport
 }
 
 // CloseIdleConnections lets http.Client close idle connections.
-func (b *boundedTransport) CloseIdleConnections() { b.next.CloseIdleConnections() }
+func (t *timeoutTransport) CloseIdleConnections() { t.next.CloseIdleConnections() }
 
 // RoundTrip implements http.RoundTripper.
-func (b *boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t *timeoutTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, give := context.WithCancelCause(req.Context())
-	whole := time.AfterFunc(b.bounds.Read, func() { give(newTooSlowError("the whole answer", b.bounds.Read)) })
-	first := time.AfterFunc(b.bounds.Connect+b.bounds.FirstByte, func() { give(newTooSlowError("the first byte", b.bounds.FirstByte)) })
-	res, err := b.next.RoundTrip(req.WithContext(ctx))
+	whole := time.AfterFunc(t.timeouts.Read, func() { give(newTooSlowError("the whole answer", t.timeouts.Read)) })
+	first := time.AfterFunc(t.timeouts.Connect+t.timeouts.FirstByte, func() { give(newTooSlowError("the first byte", t.timeouts.FirstByte)) })
+	res, err := t.next.RoundTrip(req.WithContext(ctx))
 	first.Stop()
 	if err != nil {
 		whole.Stop()
@@ -85,11 +85,11 @@ func (b *boundedTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 		give(nil)
 		return nil, err
 	}
-	idle := time.AfterFunc(b.bounds.Idle, func() { give(newTooSlowError("the next piece", b.bounds.Idle)) })
+	idle := time.AfterFunc(t.timeouts.Idle, func() { give(newTooSlowError("the next piece", t.timeouts.Idle)) })
 	idle.Stop()
 	res.Body = &boundedBody{
 		ReadCloser: res.Body, cancelCause: func(err error) error { return causeOr(ctx, err) },
-		cancel: give, idleTimer: idle, totalTimer: whole, readTimeout: b.bounds.Idle,
+		cancel: give, idleTimer: idle, totalTimer: whole, readTimeout: t.timeouts.Idle,
 	}
 	return res, nil
 }

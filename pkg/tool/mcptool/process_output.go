@@ -13,30 +13,30 @@ import (
 	"go.uber.org/zap"
 )
 
-// Limits of the output of a program that is not a message.
+// Limits of program output other than messages.
 const (
-	maxGarbage = 1000    // lines on stdout that are no message, before it is given up
-	maxShown   = 20      // of them in the log
-	maxLine    = 2 << 10 // bytes of a line in the log
-	lastLines  = 5       // of stderr in the error of a program that did not start
+	maxGarbage = 1000    // lines on stdout other than messages, before the server is given up
+	maxShown   = 20      // how many of these lines are logged
+	maxLine    = 2 << 10 // maximum bytes of a logged line
+	lastLines  = 5       // lines of stderr in the error of a program that did not start
 )
 
-// messages is the stdout of a program without the lines that are not messages: programs greet there, or write what
-// belongs on stderr. One goroutine reads it.
-type messages struct {
+// messageReader reads the messages from a program's stdout. It skips all other lines, because some programs print
+// a greeting or log lines there. Only one goroutine may read it.
+type messageReader struct {
 	io.Closer
 
 	lines   *bufio.Reader
 	log     *zap.Logger
-	line    []byte // what is left of the current message
+	line    []byte // unread rest of the current message
 	garbage int
 }
 
-func newMessages(stdout io.ReadCloser, log *zap.Logger) *messages {
-	return &messages{Closer: stdout, lines: bufio.NewReaderSize(stdout, 64<<10), log: log}
+func newMessageReader(stdout io.ReadCloser, log *zap.Logger) *messageReader {
+	return &messageReader{Closer: stdout, lines: bufio.NewReaderSize(stdout, 64<<10), log: log}
 }
 
-func (m *messages) Read(p []byte) (int, error) {
+func (m *messageReader) Read(p []byte) (int, error) {
 	for len(m.line) == 0 {
 		if err := m.next(); err != nil {
 			return 0, err
@@ -47,8 +47,8 @@ func (m *messages) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next reads a line, and keeps it if it is a message.
-func (m *messages) next() error {
+// next reads one line and keeps it if it is a message.
+func (m *messageReader) next() error {
 	var line []byte
 	for {
 		part, err := m.lines.ReadSlice('\n')
@@ -60,7 +60,7 @@ func (m *messages) next() error {
 			break
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
-			return err // what is left has no end, so it is no message
+			return err // the rest has no newline, so it is not a message
 		}
 	}
 	text := bytes.TrimSpace(line)
@@ -80,8 +80,8 @@ func (m *messages) next() error {
 	return nil
 }
 
-// stderr logs each line of a program's stderr.
-type stderr struct {
+// stderrLogger logs each line that a program writes to stderr.
+type stderrLogger struct {
 	log *zap.Logger
 
 	mu   sync.Mutex
@@ -89,7 +89,7 @@ type stderr struct {
 	tail []string
 }
 
-func (s *stderr) Write(p []byte) (int, error) {
+func (s *stderrLogger) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for rest := p; len(rest) > 0; {
@@ -103,8 +103,8 @@ func (s *stderr) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// logLine logs the line. The caller holds the lock.
-func (s *stderr) logLine() {
+// logLine logs the buffered line. The caller holds the lock.
+func (s *stderrLogger) logLine() {
 	text := strings.TrimSpace(strings.ToValidUTF8(string(s.line), "?"))
 	s.line = s.line[:0]
 	if text == "" {
@@ -116,15 +116,15 @@ func (s *stderr) logLine() {
 	}
 }
 
-// flush logs the last line if it does not end with a newline.
-func (s *stderr) flush() {
+// flush logs a last line that has no newline.
+func (s *stderrLogger) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.logLine()
 }
 
-// last returns the last lines, joined.
-func (s *stderr) last() string {
+// joinedTail returns the last few lines, joined for an error message.
+func (s *stderrLogger) joinedTail() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.Join(s.tail, " / ")
