@@ -20,6 +20,9 @@ type Copy struct {
 	StepMessages []conversation.Message
 	// State has keys of the session's own scope.
 	State map[string]json.RawMessage
+	// Rounds are the tool rounds of each agent, by the sequence After, which is a sequence of the new session. Rounds
+	// of inherited steps belong to turn 1, earlier ones to turn 0.
+	Rounds map[string][]conversation.Rounds
 }
 
 // SplitSummary returns the summary with which the history begins (nil if it has none), and the messages after it.
@@ -87,6 +90,27 @@ func (c *Copy) check(op string) error {
 	if messages > MaxWindow || size > 3*MaxWindowBytes {
 		return failure.Newf(failure.UserInvalidInput, op, "copy: %d messages of %d bytes are too many; leave out the oldest", messages, size).With("fields",
 			"copy")
+	}
+	return c.checkRounds(op, int64(messages+1))
+}
+
+// checkRounds rejects rounds that are too large, not in order, or after a message that the copy does not have.
+func (c *Copy) checkRounds(op string, last int64) error {
+	size := 0
+	for _, agent := range slices.Sorted(maps.Keys(c.Rounds)) {
+		after := int64(0)
+		for _, r := range c.Rounds[agent] {
+			size += r.Size()
+			if r.After < after || r.After > last {
+				return failure.Newf(failure.UserInvalidInput, op, "copy.rounds: after is %d; use the sequence of a message of the new session, 0 to %d, in order",
+					r.After, last).With("fields", "copy.rounds")
+			}
+			after = r.After
+		}
+	}
+	if size > MaxWindowBytes {
+		return failure.Newf(failure.UserInvalidInput, op, "copy.rounds: %d bytes are too many; leave out the oldest of more than %d", size, MaxWindowBytes).
+			With("fields", "copy.rounds")
 	}
 	return nil
 }

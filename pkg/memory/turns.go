@@ -113,8 +113,8 @@ type Journal interface {
 	// no journals. It is also empty for a step whose calls were answered, because its journal belongs to the step
 	// that continued it. Modes: not_found when the session or the turn does not exist.
 	Recording(ctx context.Context, ref session.Ref, turnID string, step, from int) ([]execution.Entry, error)
-	// LoadRounds returns the history of an agent in a session: the rounds of the steps that committed some, by turn
-	// and step. It leaves out steps whose Rounds.After is below from, and returns the latest steps that have at most
+	// LoadRounds returns the history of an agent in a session: the rounds of the steps that committed some, in
+	// the order of Rounds.After, turn and step. It leaves out steps whose Rounds.After is below from, and returns the latest steps that have at most
 	// MaxWindowBytes together. An agent without rounds has none. Modes: not_found when the session does not exist.
 	LoadRounds(ctx context.Context, ref session.Ref, agent string, from int64) ([]conversation.Rounds, error)
 }

@@ -1,6 +1,9 @@
 package memorywire
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/internal/wire/convert"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -34,4 +37,23 @@ func StepRoundsFromProto(steps []*troupev1.StepRounds) []conversation.Rounds {
 	return convert.All(steps, func(r *troupev1.StepRounds) conversation.Rounds {
 		return conversation.Rounds{Turn: int(r.GetTurn()), Step: int(r.GetStep()), After: r.GetAfter(), Messages: wire.MessagesFromProto(r.GetMessages())}
 	})
+}
+
+// agentRoundsToProto converts the histories of several agents.
+func agentRoundsToProto(rounds map[string][]conversation.Rounds) []*troupev1.AgentRounds {
+	return convert.All(slices.Sorted(maps.Keys(rounds)), func(agent string) *troupev1.AgentRounds {
+		return &troupev1.AgentRounds{Agent: agent, Steps: StepRoundsToProto(rounds[agent])}
+	})
+}
+
+// agentRoundsFromProto is the inverse of agentRoundsToProto.
+func agentRoundsFromProto(rounds []*troupev1.AgentRounds) map[string][]conversation.Rounds {
+	if len(rounds) == 0 {
+		return nil
+	}
+	all := map[string][]conversation.Rounds{}
+	for _, r := range rounds {
+		all[r.GetAgent()] = append(all[r.GetAgent()], StepRoundsFromProto(r.GetSteps())...)
+	}
+	return all
 }

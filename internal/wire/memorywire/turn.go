@@ -114,7 +114,10 @@ func copyToProto(c *memory.Copy) *troupev1.SessionCopy {
 	if c == nil {
 		return nil
 	}
-	return &troupev1.SessionCopy{History: wire.MessagesToProto(c.History), StepMessages: wire.MessagesToProto(c.StepMessages), State: valuesToProto(c.State)}
+	return &troupev1.SessionCopy{
+		History: wire.MessagesToProto(c.History), StepMessages: wire.MessagesToProto(c.StepMessages), State: valuesToProto(c.State),
+		Rounds: agentRoundsToProto(c.Rounds),
+	}
 }
 
 func copyFromProto(c *troupev1.SessionCopy) *memory.Copy {
@@ -123,7 +126,7 @@ func copyFromProto(c *troupev1.SessionCopy) *memory.Copy {
 	}
 	return &memory.Copy{
 		History: wire.MessagesFromProto(c.GetHistory()), StepMessages: wire.MessagesFromProto(c.GetStepMessages()),
-		State: valuesFromProto(c.GetState()),
+		State: valuesFromProto(c.GetState()), Rounds: agentRoundsFromProto(c.GetRounds()),
 	}
 }
 

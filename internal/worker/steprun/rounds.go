@@ -25,7 +25,7 @@ func (r *Runner) loadRounds(ctx context.Context, req *troupev1.ExecuteStepReques
 		return err
 	}
 	step.Rounds = slices.DeleteFunc(rounds, func(rounds conversation.Rounds) bool {
-		isPrior := func(p execution.Result) bool { return p.Step == rounds.Step && !p.Inherited }
+		isPrior := func(p execution.Result) bool { return p.Step == rounds.Step }
 		return rounds.Turn > step.Turn || rounds.Turn == step.Turn && !slices.ContainsFunc(step.Prior, isPrior)
 	})
 	return nil

@@ -930,7 +930,9 @@ type SessionCopy struct {
 	// step_messages are the messages of the inherited steps, which follow the turn's own.
 	StepMessages []*Message `protobuf:"bytes,2,rep,name=step_messages,json=stepMessages,proto3" json:"step_messages,omitempty"`
 	// state are keys of the session's own scope; a value is JSON.
-	State         map[string]string `protobuf:"bytes,3,rep,name=state,proto3" json:"state,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	State map[string]string `protobuf:"bytes,3,rep,name=state,proto3" json:"state,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// rounds are the tool rounds of agents, at most 3 MiB. Each after is a sequence of the new session.
+	Rounds        []*AgentRounds `protobuf:"bytes,4,rep,name=rounds,proto3" json:"rounds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -986,6 +988,68 @@ func (x *SessionCopy) GetState() map[string]string {
 	return nil
 }
 
+func (x *SessionCopy) GetRounds() []*AgentRounds {
+	if x != nil {
+		return x.Rounds
+	}
+	return nil
+}
+
+// AgentRounds are the tool rounds of one agent in a session.
+type AgentRounds struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// agent whose model saw the rounds.
+	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	// steps in the order of the session. Those of inherited steps have the turn 1, earlier ones 0.
+	Steps         []*StepRounds `protobuf:"bytes,2,rep,name=steps,proto3" json:"steps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentRounds) Reset() {
+	*x = AgentRounds{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentRounds) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentRounds) ProtoMessage() {}
+
+func (x *AgentRounds) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentRounds.ProtoReflect.Descriptor instead.
+func (*AgentRounds) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *AgentRounds) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *AgentRounds) GetSteps() []*StepRounds {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
 // BeginTurnResponse is the turn and the history that its agents see.
 type BeginTurnResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1010,7 +1074,7 @@ type BeginTurnResponse struct {
 
 func (x *BeginTurnResponse) Reset() {
 	*x = BeginTurnResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[4]
+	mi := &file_troupe_v1_memory_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1022,7 +1086,7 @@ func (x *BeginTurnResponse) String() string {
 func (*BeginTurnResponse) ProtoMessage() {}
 
 func (x *BeginTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[4]
+	mi := &file_troupe_v1_memory_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1035,7 +1099,7 @@ func (x *BeginTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginTurnResponse.ProtoReflect.Descriptor instead.
 func (*BeginTurnResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{4}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *BeginTurnResponse) GetOutcome() BeginOutcome {
@@ -1115,7 +1179,7 @@ type CommitStepRequest struct {
 
 func (x *CommitStepRequest) Reset() {
 	*x = CommitStepRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[5]
+	mi := &file_troupe_v1_memory_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1127,7 +1191,7 @@ func (x *CommitStepRequest) String() string {
 func (*CommitStepRequest) ProtoMessage() {}
 
 func (x *CommitStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[5]
+	mi := &file_troupe_v1_memory_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1140,7 +1204,7 @@ func (x *CommitStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitStepRequest.ProtoReflect.Descriptor instead.
 func (*CommitStepRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{5}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CommitStepRequest) GetSessionId() string {
@@ -1227,7 +1291,7 @@ type RoundMessage struct {
 
 func (x *RoundMessage) Reset() {
 	*x = RoundMessage{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[6]
+	mi := &file_troupe_v1_memory_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1239,7 +1303,7 @@ func (x *RoundMessage) String() string {
 func (*RoundMessage) ProtoMessage() {}
 
 func (x *RoundMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[6]
+	mi := &file_troupe_v1_memory_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1252,7 +1316,7 @@ func (x *RoundMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundMessage.ProtoReflect.Descriptor instead.
 func (*RoundMessage) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RoundMessage) GetMessage() *Message {
@@ -1280,7 +1344,7 @@ type CommitStepResponse struct {
 
 func (x *CommitStepResponse) Reset() {
 	*x = CommitStepResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[7]
+	mi := &file_troupe_v1_memory_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1292,7 +1356,7 @@ func (x *CommitStepResponse) String() string {
 func (*CommitStepResponse) ProtoMessage() {}
 
 func (x *CommitStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[7]
+	mi := &file_troupe_v1_memory_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1305,7 +1369,7 @@ func (x *CommitStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitStepResponse.ProtoReflect.Descriptor instead.
 func (*CommitStepResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CommitStepResponse) GetLastSequence() int64 {
@@ -1334,7 +1398,7 @@ type FailTurnRequest struct {
 
 func (x *FailTurnRequest) Reset() {
 	*x = FailTurnRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[8]
+	mi := &file_troupe_v1_memory_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1410,7 @@ func (x *FailTurnRequest) String() string {
 func (*FailTurnRequest) ProtoMessage() {}
 
 func (x *FailTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[8]
+	mi := &file_troupe_v1_memory_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1423,7 @@ func (x *FailTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailTurnRequest.ProtoReflect.Descriptor instead.
 func (*FailTurnRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{8}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *FailTurnRequest) GetSessionId() string {
@@ -1408,7 +1472,7 @@ type FailTurnResponse struct {
 
 func (x *FailTurnResponse) Reset() {
 	*x = FailTurnResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[9]
+	mi := &file_troupe_v1_memory_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +1484,7 @@ func (x *FailTurnResponse) String() string {
 func (*FailTurnResponse) ProtoMessage() {}
 
 func (x *FailTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[9]
+	mi := &file_troupe_v1_memory_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +1497,7 @@ func (x *FailTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailTurnResponse.ProtoReflect.Descriptor instead.
 func (*FailTurnResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FailTurnResponse) GetTurn() *Turn {
@@ -1458,7 +1522,7 @@ type LoadHistoryRequest struct {
 
 func (x *LoadHistoryRequest) Reset() {
 	*x = LoadHistoryRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[10]
+	mi := &file_troupe_v1_memory_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1470,7 +1534,7 @@ func (x *LoadHistoryRequest) String() string {
 func (*LoadHistoryRequest) ProtoMessage() {}
 
 func (x *LoadHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[10]
+	mi := &file_troupe_v1_memory_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1483,7 +1547,7 @@ func (x *LoadHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadHistoryRequest.ProtoReflect.Descriptor instead.
 func (*LoadHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{10}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LoadHistoryRequest) GetSessionId() string {
@@ -1518,7 +1582,7 @@ type LoadHistoryResponse struct {
 
 func (x *LoadHistoryResponse) Reset() {
 	*x = LoadHistoryResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[11]
+	mi := &file_troupe_v1_memory_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1530,7 +1594,7 @@ func (x *LoadHistoryResponse) String() string {
 func (*LoadHistoryResponse) ProtoMessage() {}
 
 func (x *LoadHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[11]
+	mi := &file_troupe_v1_memory_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1543,7 +1607,7 @@ func (x *LoadHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadHistoryResponse.ProtoReflect.Descriptor instead.
 func (*LoadHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{11}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LoadHistoryResponse) GetMessages() []*Message {
@@ -1564,7 +1628,7 @@ type MemoryServiceGetSessionRequest struct {
 
 func (x *MemoryServiceGetSessionRequest) Reset() {
 	*x = MemoryServiceGetSessionRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[12]
+	mi := &file_troupe_v1_memory_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1576,7 +1640,7 @@ func (x *MemoryServiceGetSessionRequest) String() string {
 func (*MemoryServiceGetSessionRequest) ProtoMessage() {}
 
 func (x *MemoryServiceGetSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[12]
+	mi := &file_troupe_v1_memory_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1589,7 +1653,7 @@ func (x *MemoryServiceGetSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetSessionRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{12}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *MemoryServiceGetSessionRequest) GetSessionId() string {
@@ -1610,7 +1674,7 @@ type MemoryServiceGetSessionResponse struct {
 
 func (x *MemoryServiceGetSessionResponse) Reset() {
 	*x = MemoryServiceGetSessionResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[13]
+	mi := &file_troupe_v1_memory_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1622,7 +1686,7 @@ func (x *MemoryServiceGetSessionResponse) String() string {
 func (*MemoryServiceGetSessionResponse) ProtoMessage() {}
 
 func (x *MemoryServiceGetSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[13]
+	mi := &file_troupe_v1_memory_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1635,7 +1699,7 @@ func (x *MemoryServiceGetSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetSessionResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{13}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MemoryServiceGetSessionResponse) GetSession() *Session {
@@ -1662,7 +1726,7 @@ type RenewTurnRequest struct {
 
 func (x *RenewTurnRequest) Reset() {
 	*x = RenewTurnRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[14]
+	mi := &file_troupe_v1_memory_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1674,7 +1738,7 @@ func (x *RenewTurnRequest) String() string {
 func (*RenewTurnRequest) ProtoMessage() {}
 
 func (x *RenewTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[14]
+	mi := &file_troupe_v1_memory_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1687,7 +1751,7 @@ func (x *RenewTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewTurnRequest.ProtoReflect.Descriptor instead.
 func (*RenewTurnRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{14}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RenewTurnRequest) GetSessionId() string {
@@ -1727,7 +1791,7 @@ type RenewTurnResponse struct {
 
 func (x *RenewTurnResponse) Reset() {
 	*x = RenewTurnResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[15]
+	mi := &file_troupe_v1_memory_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1739,7 +1803,7 @@ func (x *RenewTurnResponse) String() string {
 func (*RenewTurnResponse) ProtoMessage() {}
 
 func (x *RenewTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[15]
+	mi := &file_troupe_v1_memory_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1752,7 +1816,7 @@ func (x *RenewTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewTurnResponse.ProtoReflect.Descriptor instead.
 func (*RenewTurnResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{15}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{16}
 }
 
 // ReleaseTurnRequest gives the lease of a turn up.
@@ -1770,7 +1834,7 @@ type ReleaseTurnRequest struct {
 
 func (x *ReleaseTurnRequest) Reset() {
 	*x = ReleaseTurnRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[16]
+	mi := &file_troupe_v1_memory_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1782,7 +1846,7 @@ func (x *ReleaseTurnRequest) String() string {
 func (*ReleaseTurnRequest) ProtoMessage() {}
 
 func (x *ReleaseTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[16]
+	mi := &file_troupe_v1_memory_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1795,7 +1859,7 @@ func (x *ReleaseTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseTurnRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseTurnRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{16}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReleaseTurnRequest) GetSessionId() string {
@@ -1828,7 +1892,7 @@ type ReleaseTurnResponse struct {
 
 func (x *ReleaseTurnResponse) Reset() {
 	*x = ReleaseTurnResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[17]
+	mi := &file_troupe_v1_memory_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +1904,7 @@ func (x *ReleaseTurnResponse) String() string {
 func (*ReleaseTurnResponse) ProtoMessage() {}
 
 func (x *ReleaseTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[17]
+	mi := &file_troupe_v1_memory_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +1917,7 @@ func (x *ReleaseTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseTurnResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseTurnResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{17}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{18}
 }
 
 // JournalEntry is one thing that happened inside a step.
@@ -1896,7 +1960,7 @@ type JournalEntry struct {
 
 func (x *JournalEntry) Reset() {
 	*x = JournalEntry{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[18]
+	mi := &file_troupe_v1_memory_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1908,7 +1972,7 @@ func (x *JournalEntry) String() string {
 func (*JournalEntry) ProtoMessage() {}
 
 func (x *JournalEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[18]
+	mi := &file_troupe_v1_memory_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1921,7 +1985,7 @@ func (x *JournalEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalEntry.ProtoReflect.Descriptor instead.
 func (*JournalEntry) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{18}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *JournalEntry) GetNumber() int32 {
@@ -2031,7 +2095,7 @@ type LoadRoundsRequest struct {
 
 func (x *LoadRoundsRequest) Reset() {
 	*x = LoadRoundsRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[19]
+	mi := &file_troupe_v1_memory_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2107,7 @@ func (x *LoadRoundsRequest) String() string {
 func (*LoadRoundsRequest) ProtoMessage() {}
 
 func (x *LoadRoundsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[19]
+	mi := &file_troupe_v1_memory_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2120,7 @@ func (x *LoadRoundsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadRoundsRequest.ProtoReflect.Descriptor instead.
 func (*LoadRoundsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{19}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LoadRoundsRequest) GetSessionId() string {
@@ -2091,7 +2155,7 @@ type LoadRoundsResponse struct {
 
 func (x *LoadRoundsResponse) Reset() {
 	*x = LoadRoundsResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[20]
+	mi := &file_troupe_v1_memory_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2103,7 +2167,7 @@ func (x *LoadRoundsResponse) String() string {
 func (*LoadRoundsResponse) ProtoMessage() {}
 
 func (x *LoadRoundsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[20]
+	mi := &file_troupe_v1_memory_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2116,7 +2180,7 @@ func (x *LoadRoundsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadRoundsResponse.ProtoReflect.Descriptor instead.
 func (*LoadRoundsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{20}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LoadRoundsResponse) GetSteps() []*StepRounds {
@@ -2144,7 +2208,7 @@ type StepRounds struct {
 
 func (x *StepRounds) Reset() {
 	*x = StepRounds{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[21]
+	mi := &file_troupe_v1_memory_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2156,7 +2220,7 @@ func (x *StepRounds) String() string {
 func (*StepRounds) ProtoMessage() {}
 
 func (x *StepRounds) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[21]
+	mi := &file_troupe_v1_memory_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2169,7 +2233,7 @@ func (x *StepRounds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepRounds.ProtoReflect.Descriptor instead.
 func (*StepRounds) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{21}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StepRounds) GetTurn() int32 {
@@ -2219,7 +2283,7 @@ type JournalRequest struct {
 
 func (x *JournalRequest) Reset() {
 	*x = JournalRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[22]
+	mi := &file_troupe_v1_memory_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2231,7 +2295,7 @@ func (x *JournalRequest) String() string {
 func (*JournalRequest) ProtoMessage() {}
 
 func (x *JournalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[22]
+	mi := &file_troupe_v1_memory_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2244,7 +2308,7 @@ func (x *JournalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalRequest.ProtoReflect.Descriptor instead.
 func (*JournalRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{22}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *JournalRequest) GetSessionId() string {
@@ -2291,7 +2355,7 @@ type JournalResponse struct {
 
 func (x *JournalResponse) Reset() {
 	*x = JournalResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[23]
+	mi := &file_troupe_v1_memory_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2303,7 +2367,7 @@ func (x *JournalResponse) String() string {
 func (*JournalResponse) ProtoMessage() {}
 
 func (x *JournalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[23]
+	mi := &file_troupe_v1_memory_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2316,7 +2380,7 @@ func (x *JournalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalResponse.ProtoReflect.Descriptor instead.
 func (*JournalResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{23}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{24}
 }
 
 // LoadJournalRequest asks for the entries of a running step.
@@ -2338,7 +2402,7 @@ type LoadJournalRequest struct {
 
 func (x *LoadJournalRequest) Reset() {
 	*x = LoadJournalRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[24]
+	mi := &file_troupe_v1_memory_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2350,7 +2414,7 @@ func (x *LoadJournalRequest) String() string {
 func (*LoadJournalRequest) ProtoMessage() {}
 
 func (x *LoadJournalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[24]
+	mi := &file_troupe_v1_memory_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2363,7 +2427,7 @@ func (x *LoadJournalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadJournalRequest.ProtoReflect.Descriptor instead.
 func (*LoadJournalRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{24}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LoadJournalRequest) GetSessionId() string {
@@ -2412,7 +2476,7 @@ type LoadJournalResponse struct {
 
 func (x *LoadJournalResponse) Reset() {
 	*x = LoadJournalResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[25]
+	mi := &file_troupe_v1_memory_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2424,7 +2488,7 @@ func (x *LoadJournalResponse) String() string {
 func (*LoadJournalResponse) ProtoMessage() {}
 
 func (x *LoadJournalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[25]
+	mi := &file_troupe_v1_memory_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2437,7 +2501,7 @@ func (x *LoadJournalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadJournalResponse.ProtoReflect.Descriptor instead.
 func (*LoadJournalResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{25}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LoadJournalResponse) GetEntries() []*JournalEntry {
@@ -2462,7 +2526,7 @@ type MemoryServiceListSessionsRequest struct {
 
 func (x *MemoryServiceListSessionsRequest) Reset() {
 	*x = MemoryServiceListSessionsRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[26]
+	mi := &file_troupe_v1_memory_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2474,7 +2538,7 @@ func (x *MemoryServiceListSessionsRequest) String() string {
 func (*MemoryServiceListSessionsRequest) ProtoMessage() {}
 
 func (x *MemoryServiceListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[26]
+	mi := &file_troupe_v1_memory_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2487,7 +2551,7 @@ func (x *MemoryServiceListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{26}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *MemoryServiceListSessionsRequest) GetUserId() string {
@@ -2524,7 +2588,7 @@ type MemoryServiceListSessionsResponse struct {
 
 func (x *MemoryServiceListSessionsResponse) Reset() {
 	*x = MemoryServiceListSessionsResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[27]
+	mi := &file_troupe_v1_memory_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2536,7 +2600,7 @@ func (x *MemoryServiceListSessionsResponse) String() string {
 func (*MemoryServiceListSessionsResponse) ProtoMessage() {}
 
 func (x *MemoryServiceListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[27]
+	mi := &file_troupe_v1_memory_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2549,7 +2613,7 @@ func (x *MemoryServiceListSessionsResponse) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use MemoryServiceListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{27}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *MemoryServiceListSessionsResponse) GetSessions() []*Session {
@@ -2588,7 +2652,7 @@ type UpdateSessionRequest struct {
 
 func (x *UpdateSessionRequest) Reset() {
 	*x = UpdateSessionRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[28]
+	mi := &file_troupe_v1_memory_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2600,7 +2664,7 @@ func (x *UpdateSessionRequest) String() string {
 func (*UpdateSessionRequest) ProtoMessage() {}
 
 func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[28]
+	mi := &file_troupe_v1_memory_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2613,7 +2677,7 @@ func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{28}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *UpdateSessionRequest) GetSessionId() string {
@@ -2669,7 +2733,7 @@ type UpdateSessionResponse struct {
 
 func (x *UpdateSessionResponse) Reset() {
 	*x = UpdateSessionResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[29]
+	mi := &file_troupe_v1_memory_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2681,7 +2745,7 @@ func (x *UpdateSessionResponse) String() string {
 func (*UpdateSessionResponse) ProtoMessage() {}
 
 func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[29]
+	mi := &file_troupe_v1_memory_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2694,7 +2758,7 @@ func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{29}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *UpdateSessionResponse) GetSession() *Session {
@@ -2723,7 +2787,7 @@ type MemoryServiceCompactSessionRequest struct {
 
 func (x *MemoryServiceCompactSessionRequest) Reset() {
 	*x = MemoryServiceCompactSessionRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[30]
+	mi := &file_troupe_v1_memory_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2735,7 +2799,7 @@ func (x *MemoryServiceCompactSessionRequest) String() string {
 func (*MemoryServiceCompactSessionRequest) ProtoMessage() {}
 
 func (x *MemoryServiceCompactSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[30]
+	mi := &file_troupe_v1_memory_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2748,7 +2812,7 @@ func (x *MemoryServiceCompactSessionRequest) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use MemoryServiceCompactSessionRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceCompactSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{30}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *MemoryServiceCompactSessionRequest) GetSessionId() string {
@@ -2790,7 +2854,7 @@ type MemoryServiceCompactSessionResponse struct {
 
 func (x *MemoryServiceCompactSessionResponse) Reset() {
 	*x = MemoryServiceCompactSessionResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[31]
+	mi := &file_troupe_v1_memory_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2802,7 +2866,7 @@ func (x *MemoryServiceCompactSessionResponse) String() string {
 func (*MemoryServiceCompactSessionResponse) ProtoMessage() {}
 
 func (x *MemoryServiceCompactSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[31]
+	mi := &file_troupe_v1_memory_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2815,7 +2879,7 @@ func (x *MemoryServiceCompactSessionResponse) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use MemoryServiceCompactSessionResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceCompactSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{31}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *MemoryServiceCompactSessionResponse) GetCompaction() *Compaction {
@@ -2844,7 +2908,7 @@ type Compaction struct {
 
 func (x *Compaction) Reset() {
 	*x = Compaction{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[32]
+	mi := &file_troupe_v1_memory_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2856,7 +2920,7 @@ func (x *Compaction) String() string {
 func (*Compaction) ProtoMessage() {}
 
 func (x *Compaction) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[32]
+	mi := &file_troupe_v1_memory_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2869,7 +2933,7 @@ func (x *Compaction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compaction.ProtoReflect.Descriptor instead.
 func (*Compaction) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{32}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Compaction) GetFirst() int64 {
@@ -2918,7 +2982,7 @@ type MemoryServiceClearSessionRequest struct {
 
 func (x *MemoryServiceClearSessionRequest) Reset() {
 	*x = MemoryServiceClearSessionRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[33]
+	mi := &file_troupe_v1_memory_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2930,7 +2994,7 @@ func (x *MemoryServiceClearSessionRequest) String() string {
 func (*MemoryServiceClearSessionRequest) ProtoMessage() {}
 
 func (x *MemoryServiceClearSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[33]
+	mi := &file_troupe_v1_memory_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2943,7 +3007,7 @@ func (x *MemoryServiceClearSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceClearSessionRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceClearSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{33}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *MemoryServiceClearSessionRequest) GetSessionId() string {
@@ -2962,7 +3026,7 @@ type MemoryServiceClearSessionResponse struct {
 
 func (x *MemoryServiceClearSessionResponse) Reset() {
 	*x = MemoryServiceClearSessionResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[34]
+	mi := &file_troupe_v1_memory_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2974,7 +3038,7 @@ func (x *MemoryServiceClearSessionResponse) String() string {
 func (*MemoryServiceClearSessionResponse) ProtoMessage() {}
 
 func (x *MemoryServiceClearSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[34]
+	mi := &file_troupe_v1_memory_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2987,7 +3051,7 @@ func (x *MemoryServiceClearSessionResponse) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use MemoryServiceClearSessionResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceClearSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{34}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{35}
 }
 
 // MemoryServiceDeleteSessionRequest removes a session.
@@ -3001,7 +3065,7 @@ type MemoryServiceDeleteSessionRequest struct {
 
 func (x *MemoryServiceDeleteSessionRequest) Reset() {
 	*x = MemoryServiceDeleteSessionRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[35]
+	mi := &file_troupe_v1_memory_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3013,7 +3077,7 @@ func (x *MemoryServiceDeleteSessionRequest) String() string {
 func (*MemoryServiceDeleteSessionRequest) ProtoMessage() {}
 
 func (x *MemoryServiceDeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[35]
+	mi := &file_troupe_v1_memory_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3026,7 +3090,7 @@ func (x *MemoryServiceDeleteSessionRequest) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use MemoryServiceDeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceDeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{35}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *MemoryServiceDeleteSessionRequest) GetSessionId() string {
@@ -3047,7 +3111,7 @@ type MemoryServiceDeleteSessionResponse struct {
 
 func (x *MemoryServiceDeleteSessionResponse) Reset() {
 	*x = MemoryServiceDeleteSessionResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[36]
+	mi := &file_troupe_v1_memory_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3059,7 +3123,7 @@ func (x *MemoryServiceDeleteSessionResponse) String() string {
 func (*MemoryServiceDeleteSessionResponse) ProtoMessage() {}
 
 func (x *MemoryServiceDeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[36]
+	mi := &file_troupe_v1_memory_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3072,7 +3136,7 @@ func (x *MemoryServiceDeleteSessionResponse) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use MemoryServiceDeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceDeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{36}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *MemoryServiceDeleteSessionResponse) GetReceipt() *ErasureReceipt {
@@ -3097,7 +3161,7 @@ type SearchMemoryRequest struct {
 
 func (x *SearchMemoryRequest) Reset() {
 	*x = SearchMemoryRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[37]
+	mi := &file_troupe_v1_memory_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3109,7 +3173,7 @@ func (x *SearchMemoryRequest) String() string {
 func (*SearchMemoryRequest) ProtoMessage() {}
 
 func (x *SearchMemoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[37]
+	mi := &file_troupe_v1_memory_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3122,7 +3186,7 @@ func (x *SearchMemoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchMemoryRequest.ProtoReflect.Descriptor instead.
 func (*SearchMemoryRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{37}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SearchMemoryRequest) GetUserId() string {
@@ -3161,7 +3225,7 @@ type MemoryHit struct {
 
 func (x *MemoryHit) Reset() {
 	*x = MemoryHit{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[38]
+	mi := &file_troupe_v1_memory_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3173,7 +3237,7 @@ func (x *MemoryHit) String() string {
 func (*MemoryHit) ProtoMessage() {}
 
 func (x *MemoryHit) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[38]
+	mi := &file_troupe_v1_memory_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3186,7 +3250,7 @@ func (x *MemoryHit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryHit.ProtoReflect.Descriptor instead.
 func (*MemoryHit) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{38}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MemoryHit) GetSessionId() string {
@@ -3221,7 +3285,7 @@ type SearchMemoryResponse struct {
 
 func (x *SearchMemoryResponse) Reset() {
 	*x = SearchMemoryResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[39]
+	mi := &file_troupe_v1_memory_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3233,7 +3297,7 @@ func (x *SearchMemoryResponse) String() string {
 func (*SearchMemoryResponse) ProtoMessage() {}
 
 func (x *SearchMemoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[39]
+	mi := &file_troupe_v1_memory_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3246,7 +3310,7 @@ func (x *SearchMemoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchMemoryResponse.ProtoReflect.Descriptor instead.
 func (*SearchMemoryResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{39}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SearchMemoryResponse) GetHits() []*MemoryHit {
@@ -3267,7 +3331,7 @@ type MemoryServiceGetStateRequest struct {
 
 func (x *MemoryServiceGetStateRequest) Reset() {
 	*x = MemoryServiceGetStateRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[40]
+	mi := &file_troupe_v1_memory_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3279,7 +3343,7 @@ func (x *MemoryServiceGetStateRequest) String() string {
 func (*MemoryServiceGetStateRequest) ProtoMessage() {}
 
 func (x *MemoryServiceGetStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[40]
+	mi := &file_troupe_v1_memory_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3292,7 +3356,7 @@ func (x *MemoryServiceGetStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetStateRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetStateRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{40}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *MemoryServiceGetStateRequest) GetSessionId() string {
@@ -3318,7 +3382,7 @@ type MemoryServiceGetStateResponse struct {
 
 func (x *MemoryServiceGetStateResponse) Reset() {
 	*x = MemoryServiceGetStateResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[41]
+	mi := &file_troupe_v1_memory_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3330,7 +3394,7 @@ func (x *MemoryServiceGetStateResponse) String() string {
 func (*MemoryServiceGetStateResponse) ProtoMessage() {}
 
 func (x *MemoryServiceGetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[41]
+	mi := &file_troupe_v1_memory_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3343,7 +3407,7 @@ func (x *MemoryServiceGetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetStateResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetStateResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{41}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *MemoryServiceGetStateResponse) GetValues() map[string]string {
@@ -3391,7 +3455,7 @@ type UpdateStateRequest struct {
 
 func (x *UpdateStateRequest) Reset() {
 	*x = UpdateStateRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[42]
+	mi := &file_troupe_v1_memory_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3403,7 +3467,7 @@ func (x *UpdateStateRequest) String() string {
 func (*UpdateStateRequest) ProtoMessage() {}
 
 func (x *UpdateStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[42]
+	mi := &file_troupe_v1_memory_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3416,7 +3480,7 @@ func (x *UpdateStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateStateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateStateRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{42}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *UpdateStateRequest) GetSessionId() string {
@@ -3472,7 +3536,7 @@ type UpdateStateResponse struct {
 
 func (x *UpdateStateResponse) Reset() {
 	*x = UpdateStateResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[43]
+	mi := &file_troupe_v1_memory_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3484,7 +3548,7 @@ func (x *UpdateStateResponse) String() string {
 func (*UpdateStateResponse) ProtoMessage() {}
 
 func (x *UpdateStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[43]
+	mi := &file_troupe_v1_memory_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3497,7 +3561,7 @@ func (x *UpdateStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateStateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateStateResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{43}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *UpdateStateResponse) GetRevision() int64 {
@@ -3530,7 +3594,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[44]
+	mi := &file_troupe_v1_memory_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3542,7 +3606,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[44]
+	mi := &file_troupe_v1_memory_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3555,7 +3619,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{44}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Artifact) GetName() string {
@@ -3623,7 +3687,7 @@ type PutArtifactRequest struct {
 
 func (x *PutArtifactRequest) Reset() {
 	*x = PutArtifactRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[45]
+	mi := &file_troupe_v1_memory_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3635,7 +3699,7 @@ func (x *PutArtifactRequest) String() string {
 func (*PutArtifactRequest) ProtoMessage() {}
 
 func (x *PutArtifactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[45]
+	mi := &file_troupe_v1_memory_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3648,7 +3712,7 @@ func (x *PutArtifactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArtifactRequest.ProtoReflect.Descriptor instead.
 func (*PutArtifactRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{45}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PutArtifactRequest) GetItem() isPutArtifactRequest_Item {
@@ -3711,7 +3775,7 @@ type PutArtifactHeader struct {
 
 func (x *PutArtifactHeader) Reset() {
 	*x = PutArtifactHeader{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[46]
+	mi := &file_troupe_v1_memory_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3723,7 +3787,7 @@ func (x *PutArtifactHeader) String() string {
 func (*PutArtifactHeader) ProtoMessage() {}
 
 func (x *PutArtifactHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[46]
+	mi := &file_troupe_v1_memory_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3736,7 +3800,7 @@ func (x *PutArtifactHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArtifactHeader.ProtoReflect.Descriptor instead.
 func (*PutArtifactHeader) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{46}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PutArtifactHeader) GetSessionId() string {
@@ -3783,7 +3847,7 @@ type PutArtifactResponse struct {
 
 func (x *PutArtifactResponse) Reset() {
 	*x = PutArtifactResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[47]
+	mi := &file_troupe_v1_memory_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3795,7 +3859,7 @@ func (x *PutArtifactResponse) String() string {
 func (*PutArtifactResponse) ProtoMessage() {}
 
 func (x *PutArtifactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[47]
+	mi := &file_troupe_v1_memory_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3808,7 +3872,7 @@ func (x *PutArtifactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArtifactResponse.ProtoReflect.Descriptor instead.
 func (*PutArtifactResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{47}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PutArtifactResponse) GetItem() isPutArtifactResponse_Item {
@@ -3871,7 +3935,7 @@ type MemoryServiceGetArtifactRequest struct {
 
 func (x *MemoryServiceGetArtifactRequest) Reset() {
 	*x = MemoryServiceGetArtifactRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[48]
+	mi := &file_troupe_v1_memory_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3883,7 +3947,7 @@ func (x *MemoryServiceGetArtifactRequest) String() string {
 func (*MemoryServiceGetArtifactRequest) ProtoMessage() {}
 
 func (x *MemoryServiceGetArtifactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[48]
+	mi := &file_troupe_v1_memory_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3896,7 +3960,7 @@ func (x *MemoryServiceGetArtifactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetArtifactRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetArtifactRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{48}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *MemoryServiceGetArtifactRequest) GetSessionId() string {
@@ -3943,7 +4007,7 @@ type MemoryServiceGetArtifactResponse struct {
 
 func (x *MemoryServiceGetArtifactResponse) Reset() {
 	*x = MemoryServiceGetArtifactResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[49]
+	mi := &file_troupe_v1_memory_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3955,7 +4019,7 @@ func (x *MemoryServiceGetArtifactResponse) String() string {
 func (*MemoryServiceGetArtifactResponse) ProtoMessage() {}
 
 func (x *MemoryServiceGetArtifactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[49]
+	mi := &file_troupe_v1_memory_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3968,7 +4032,7 @@ func (x *MemoryServiceGetArtifactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetArtifactResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetArtifactResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{49}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *MemoryServiceGetArtifactResponse) GetItem() isMemoryServiceGetArtifactResponse_Item {
@@ -4025,7 +4089,7 @@ type MemoryServiceListArtifactsRequest struct {
 
 func (x *MemoryServiceListArtifactsRequest) Reset() {
 	*x = MemoryServiceListArtifactsRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[50]
+	mi := &file_troupe_v1_memory_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4037,7 +4101,7 @@ func (x *MemoryServiceListArtifactsRequest) String() string {
 func (*MemoryServiceListArtifactsRequest) ProtoMessage() {}
 
 func (x *MemoryServiceListArtifactsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[50]
+	mi := &file_troupe_v1_memory_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4050,7 +4114,7 @@ func (x *MemoryServiceListArtifactsRequest) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use MemoryServiceListArtifactsRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceListArtifactsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{50}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *MemoryServiceListArtifactsRequest) GetSessionId() string {
@@ -4071,7 +4135,7 @@ type MemoryServiceListArtifactsResponse struct {
 
 func (x *MemoryServiceListArtifactsResponse) Reset() {
 	*x = MemoryServiceListArtifactsResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[51]
+	mi := &file_troupe_v1_memory_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4083,7 +4147,7 @@ func (x *MemoryServiceListArtifactsResponse) String() string {
 func (*MemoryServiceListArtifactsResponse) ProtoMessage() {}
 
 func (x *MemoryServiceListArtifactsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[51]
+	mi := &file_troupe_v1_memory_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4096,7 +4160,7 @@ func (x *MemoryServiceListArtifactsResponse) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use MemoryServiceListArtifactsResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceListArtifactsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{51}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *MemoryServiceListArtifactsResponse) GetArtifacts() []*Artifact {
@@ -4125,7 +4189,7 @@ type DeleteArtifactRequest struct {
 
 func (x *DeleteArtifactRequest) Reset() {
 	*x = DeleteArtifactRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[52]
+	mi := &file_troupe_v1_memory_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4137,7 +4201,7 @@ func (x *DeleteArtifactRequest) String() string {
 func (*DeleteArtifactRequest) ProtoMessage() {}
 
 func (x *DeleteArtifactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[52]
+	mi := &file_troupe_v1_memory_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4150,7 +4214,7 @@ func (x *DeleteArtifactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteArtifactRequest.ProtoReflect.Descriptor instead.
 func (*DeleteArtifactRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{52}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *DeleteArtifactRequest) GetSessionId() string {
@@ -4197,7 +4261,7 @@ type DeleteArtifactResponse struct {
 
 func (x *DeleteArtifactResponse) Reset() {
 	*x = DeleteArtifactResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[53]
+	mi := &file_troupe_v1_memory_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4209,7 +4273,7 @@ func (x *DeleteArtifactResponse) String() string {
 func (*DeleteArtifactResponse) ProtoMessage() {}
 
 func (x *DeleteArtifactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[53]
+	mi := &file_troupe_v1_memory_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4222,7 +4286,7 @@ func (x *DeleteArtifactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteArtifactResponse.ProtoReflect.Descriptor instead.
 func (*DeleteArtifactResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{53}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{54}
 }
 
 // GetRecordingRequest asks for the recording of a finished step.
@@ -4242,7 +4306,7 @@ type GetRecordingRequest struct {
 
 func (x *GetRecordingRequest) Reset() {
 	*x = GetRecordingRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[54]
+	mi := &file_troupe_v1_memory_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4254,7 +4318,7 @@ func (x *GetRecordingRequest) String() string {
 func (*GetRecordingRequest) ProtoMessage() {}
 
 func (x *GetRecordingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[54]
+	mi := &file_troupe_v1_memory_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4267,7 +4331,7 @@ func (x *GetRecordingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRecordingRequest.ProtoReflect.Descriptor instead.
 func (*GetRecordingRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{54}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GetRecordingRequest) GetSessionId() string {
@@ -4310,7 +4374,7 @@ type GetRecordingResponse struct {
 
 func (x *GetRecordingResponse) Reset() {
 	*x = GetRecordingResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[55]
+	mi := &file_troupe_v1_memory_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4322,7 +4386,7 @@ func (x *GetRecordingResponse) String() string {
 func (*GetRecordingResponse) ProtoMessage() {}
 
 func (x *GetRecordingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[55]
+	mi := &file_troupe_v1_memory_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4335,7 +4399,7 @@ func (x *GetRecordingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRecordingResponse.ProtoReflect.Descriptor instead.
 func (*GetRecordingResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{55}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *GetRecordingResponse) GetEntries() []*JournalEntry {
@@ -4360,7 +4424,7 @@ type Config struct {
 
 func (x *Config) Reset() {
 	*x = Config{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[56]
+	mi := &file_troupe_v1_memory_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4372,7 +4436,7 @@ func (x *Config) String() string {
 func (*Config) ProtoMessage() {}
 
 func (x *Config) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[56]
+	mi := &file_troupe_v1_memory_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4385,7 +4449,7 @@ func (x *Config) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Config.ProtoReflect.Descriptor instead.
 func (*Config) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{56}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Config) GetVersion() int64 {
@@ -4420,7 +4484,7 @@ type GetConfigRequest struct {
 
 func (x *GetConfigRequest) Reset() {
 	*x = GetConfigRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[57]
+	mi := &file_troupe_v1_memory_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4432,7 +4496,7 @@ func (x *GetConfigRequest) String() string {
 func (*GetConfigRequest) ProtoMessage() {}
 
 func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[57]
+	mi := &file_troupe_v1_memory_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4445,7 +4509,7 @@ func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigRequest.ProtoReflect.Descriptor instead.
 func (*GetConfigRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{57}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetConfigRequest) GetAgent() string {
@@ -4466,7 +4530,7 @@ type GetConfigResponse struct {
 
 func (x *GetConfigResponse) Reset() {
 	*x = GetConfigResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[58]
+	mi := &file_troupe_v1_memory_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4478,7 +4542,7 @@ func (x *GetConfigResponse) String() string {
 func (*GetConfigResponse) ProtoMessage() {}
 
 func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[58]
+	mi := &file_troupe_v1_memory_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4491,7 +4555,7 @@ func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigResponse.ProtoReflect.Descriptor instead.
 func (*GetConfigResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{58}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *GetConfigResponse) GetConfig() *Config {
@@ -4519,7 +4583,7 @@ type PutConfigRequest struct {
 
 func (x *PutConfigRequest) Reset() {
 	*x = PutConfigRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[59]
+	mi := &file_troupe_v1_memory_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4531,7 +4595,7 @@ func (x *PutConfigRequest) String() string {
 func (*PutConfigRequest) ProtoMessage() {}
 
 func (x *PutConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[59]
+	mi := &file_troupe_v1_memory_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4544,7 +4608,7 @@ func (x *PutConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutConfigRequest.ProtoReflect.Descriptor instead.
 func (*PutConfigRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{59}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *PutConfigRequest) GetAgent() string {
@@ -4586,7 +4650,7 @@ type PutConfigResponse struct {
 
 func (x *PutConfigResponse) Reset() {
 	*x = PutConfigResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[60]
+	mi := &file_troupe_v1_memory_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4598,7 +4662,7 @@ func (x *PutConfigResponse) String() string {
 func (*PutConfigResponse) ProtoMessage() {}
 
 func (x *PutConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[60]
+	mi := &file_troupe_v1_memory_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4611,7 +4675,7 @@ func (x *PutConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutConfigResponse.ProtoReflect.Descriptor instead.
 func (*PutConfigResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{60}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PutConfigResponse) GetConfig() *Config {
@@ -4632,7 +4696,7 @@ type MemoryServiceEraseUserRequest struct {
 
 func (x *MemoryServiceEraseUserRequest) Reset() {
 	*x = MemoryServiceEraseUserRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[61]
+	mi := &file_troupe_v1_memory_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4644,7 +4708,7 @@ func (x *MemoryServiceEraseUserRequest) String() string {
 func (*MemoryServiceEraseUserRequest) ProtoMessage() {}
 
 func (x *MemoryServiceEraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[61]
+	mi := &file_troupe_v1_memory_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4657,7 +4721,7 @@ func (x *MemoryServiceEraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceEraseUserRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceEraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{61}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *MemoryServiceEraseUserRequest) GetUserId() string {
@@ -4681,7 +4745,7 @@ type MemoryServiceEraseUserResponse struct {
 
 func (x *MemoryServiceEraseUserResponse) Reset() {
 	*x = MemoryServiceEraseUserResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[62]
+	mi := &file_troupe_v1_memory_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4693,7 +4757,7 @@ func (x *MemoryServiceEraseUserResponse) String() string {
 func (*MemoryServiceEraseUserResponse) ProtoMessage() {}
 
 func (x *MemoryServiceEraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[62]
+	mi := &file_troupe_v1_memory_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4706,7 +4770,7 @@ func (x *MemoryServiceEraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceEraseUserResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceEraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{62}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *MemoryServiceEraseUserResponse) GetSessionIds() []string {
@@ -4791,15 +4855,19 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\tinherited\x18\x1f \x03(\v2\x15.troupe.v1.StepResultB\b\xbaH\x05\x92\x01\x02\x102R\tinherited\x12*\n" +
 	"\x04copy\x18  \x01(\v2\x16.troupe.v1.SessionCopyR\x04copy\x12B\n" +
 	"\areserve\x18! \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
-	"\xaa\x01\a\"\x03\b\x84\a2\x00R\areserve\"\x88\x02\n" +
+	"\xaa\x01\a\"\x03\b\x84\a2\x00R\areserve\"\xc3\x02\n" +
 	"\vSessionCopy\x127\n" +
 	"\ahistory\x18\x01 \x03(\v2\x12.troupe.v1.MessageB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\ahistory\x12B\n" +
 	"\rstep_messages\x18\x02 \x03(\v2\x12.troupe.v1.MessageB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\fstepMessages\x12B\n" +
-	"\x05state\x18\x03 \x03(\v2!.troupe.v1.SessionCopy.StateEntryB\t\xbaH\x06\x9a\x01\x03\x10\xe8\aR\x05state\x1a8\n" +
+	"\x05state\x18\x03 \x03(\v2!.troupe.v1.SessionCopy.StateEntryB\t\xbaH\x06\x9a\x01\x03\x10\xe8\aR\x05state\x129\n" +
+	"\x06rounds\x18\x04 \x03(\v2\x16.troupe.v1.AgentRoundsB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\x06rounds\x1a8\n" +
 	"\n" +
 	"StateEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x87\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"f\n" +
+	"\vAgentRounds\x12\x1f\n" +
+	"\x05agent\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x05agent\x126\n" +
+	"\x05steps\x18\x02 \x03(\v2\x15.troupe.v1.StepRoundsB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\x05steps\"\x87\x02\n" +
 	"\x11BeginTurnResponse\x121\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x17.troupe.v1.BeginOutcomeR\aoutcome\x12#\n" +
 	"\x04turn\x18\x02 \x01(\v2\x0f.troupe.v1.TurnR\x04turn\x12,\n" +
@@ -5172,7 +5240,7 @@ func file_troupe_v1_memory_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_troupe_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
+var file_troupe_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_troupe_v1_memory_proto_goTypes = []any{
 	(SessionState)(0),                           // 0: troupe.v1.SessionState
 	(BeginOutcome)(0),                           // 1: troupe.v1.BeginOutcome
@@ -5184,215 +5252,218 @@ var file_troupe_v1_memory_proto_goTypes = []any{
 	(*Turn)(nil),                                // 7: troupe.v1.Turn
 	(*BeginTurnRequest)(nil),                    // 8: troupe.v1.BeginTurnRequest
 	(*SessionCopy)(nil),                         // 9: troupe.v1.SessionCopy
-	(*BeginTurnResponse)(nil),                   // 10: troupe.v1.BeginTurnResponse
-	(*CommitStepRequest)(nil),                   // 11: troupe.v1.CommitStepRequest
-	(*RoundMessage)(nil),                        // 12: troupe.v1.RoundMessage
-	(*CommitStepResponse)(nil),                  // 13: troupe.v1.CommitStepResponse
-	(*FailTurnRequest)(nil),                     // 14: troupe.v1.FailTurnRequest
-	(*FailTurnResponse)(nil),                    // 15: troupe.v1.FailTurnResponse
-	(*LoadHistoryRequest)(nil),                  // 16: troupe.v1.LoadHistoryRequest
-	(*LoadHistoryResponse)(nil),                 // 17: troupe.v1.LoadHistoryResponse
-	(*MemoryServiceGetSessionRequest)(nil),      // 18: troupe.v1.MemoryServiceGetSessionRequest
-	(*MemoryServiceGetSessionResponse)(nil),     // 19: troupe.v1.MemoryServiceGetSessionResponse
-	(*RenewTurnRequest)(nil),                    // 20: troupe.v1.RenewTurnRequest
-	(*RenewTurnResponse)(nil),                   // 21: troupe.v1.RenewTurnResponse
-	(*ReleaseTurnRequest)(nil),                  // 22: troupe.v1.ReleaseTurnRequest
-	(*ReleaseTurnResponse)(nil),                 // 23: troupe.v1.ReleaseTurnResponse
-	(*JournalEntry)(nil),                        // 24: troupe.v1.JournalEntry
-	(*LoadRoundsRequest)(nil),                   // 25: troupe.v1.LoadRoundsRequest
-	(*LoadRoundsResponse)(nil),                  // 26: troupe.v1.LoadRoundsResponse
-	(*StepRounds)(nil),                          // 27: troupe.v1.StepRounds
-	(*JournalRequest)(nil),                      // 28: troupe.v1.JournalRequest
-	(*JournalResponse)(nil),                     // 29: troupe.v1.JournalResponse
-	(*LoadJournalRequest)(nil),                  // 30: troupe.v1.LoadJournalRequest
-	(*LoadJournalResponse)(nil),                 // 31: troupe.v1.LoadJournalResponse
-	(*MemoryServiceListSessionsRequest)(nil),    // 32: troupe.v1.MemoryServiceListSessionsRequest
-	(*MemoryServiceListSessionsResponse)(nil),   // 33: troupe.v1.MemoryServiceListSessionsResponse
-	(*UpdateSessionRequest)(nil),                // 34: troupe.v1.UpdateSessionRequest
-	(*UpdateSessionResponse)(nil),               // 35: troupe.v1.UpdateSessionResponse
-	(*MemoryServiceCompactSessionRequest)(nil),  // 36: troupe.v1.MemoryServiceCompactSessionRequest
-	(*MemoryServiceCompactSessionResponse)(nil), // 37: troupe.v1.MemoryServiceCompactSessionResponse
-	(*Compaction)(nil),                          // 38: troupe.v1.Compaction
-	(*MemoryServiceClearSessionRequest)(nil),    // 39: troupe.v1.MemoryServiceClearSessionRequest
-	(*MemoryServiceClearSessionResponse)(nil),   // 40: troupe.v1.MemoryServiceClearSessionResponse
-	(*MemoryServiceDeleteSessionRequest)(nil),   // 41: troupe.v1.MemoryServiceDeleteSessionRequest
-	(*MemoryServiceDeleteSessionResponse)(nil),  // 42: troupe.v1.MemoryServiceDeleteSessionResponse
-	(*SearchMemoryRequest)(nil),                 // 43: troupe.v1.SearchMemoryRequest
-	(*MemoryHit)(nil),                           // 44: troupe.v1.MemoryHit
-	(*SearchMemoryResponse)(nil),                // 45: troupe.v1.SearchMemoryResponse
-	(*MemoryServiceGetStateRequest)(nil),        // 46: troupe.v1.MemoryServiceGetStateRequest
-	(*MemoryServiceGetStateResponse)(nil),       // 47: troupe.v1.MemoryServiceGetStateResponse
-	(*UpdateStateRequest)(nil),                  // 48: troupe.v1.UpdateStateRequest
-	(*UpdateStateResponse)(nil),                 // 49: troupe.v1.UpdateStateResponse
-	(*Artifact)(nil),                            // 50: troupe.v1.Artifact
-	(*PutArtifactRequest)(nil),                  // 51: troupe.v1.PutArtifactRequest
-	(*PutArtifactHeader)(nil),                   // 52: troupe.v1.PutArtifactHeader
-	(*PutArtifactResponse)(nil),                 // 53: troupe.v1.PutArtifactResponse
-	(*MemoryServiceGetArtifactRequest)(nil),     // 54: troupe.v1.MemoryServiceGetArtifactRequest
-	(*MemoryServiceGetArtifactResponse)(nil),    // 55: troupe.v1.MemoryServiceGetArtifactResponse
-	(*MemoryServiceListArtifactsRequest)(nil),   // 56: troupe.v1.MemoryServiceListArtifactsRequest
-	(*MemoryServiceListArtifactsResponse)(nil),  // 57: troupe.v1.MemoryServiceListArtifactsResponse
-	(*DeleteArtifactRequest)(nil),               // 58: troupe.v1.DeleteArtifactRequest
-	(*DeleteArtifactResponse)(nil),              // 59: troupe.v1.DeleteArtifactResponse
-	(*GetRecordingRequest)(nil),                 // 60: troupe.v1.GetRecordingRequest
-	(*GetRecordingResponse)(nil),                // 61: troupe.v1.GetRecordingResponse
-	(*Config)(nil),                              // 62: troupe.v1.Config
-	(*GetConfigRequest)(nil),                    // 63: troupe.v1.GetConfigRequest
-	(*GetConfigResponse)(nil),                   // 64: troupe.v1.GetConfigResponse
-	(*PutConfigRequest)(nil),                    // 65: troupe.v1.PutConfigRequest
-	(*PutConfigResponse)(nil),                   // 66: troupe.v1.PutConfigResponse
-	(*MemoryServiceEraseUserRequest)(nil),       // 67: troupe.v1.MemoryServiceEraseUserRequest
-	(*MemoryServiceEraseUserResponse)(nil),      // 68: troupe.v1.MemoryServiceEraseUserResponse
-	nil,                                         // 69: troupe.v1.Session.MetadataEntry
-	nil,                                         // 70: troupe.v1.SessionCopy.StateEntry
-	nil,                                         // 71: troupe.v1.CommitStepRequest.StateEntry
-	nil,                                         // 72: troupe.v1.UpdateSessionRequest.MetadataEntry
-	nil,                                         // 73: troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	nil,                                         // 74: troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	nil,                                         // 75: troupe.v1.UpdateStateRequest.DeltaEntry
-	nil,                                         // 76: troupe.v1.Config.ValuesEntry
-	nil,                                         // 77: troupe.v1.PutConfigRequest.DeltaEntry
-	(*timestamppb.Timestamp)(nil),               // 78: google.protobuf.Timestamp
-	(*PendingCall)(nil),                         // 79: troupe.v1.PendingCall
-	(TurnOutcome)(0),                            // 80: troupe.v1.TurnOutcome
-	(*StepResult)(nil),                          // 81: troupe.v1.StepResult
-	(*Failure)(nil),                             // 82: troupe.v1.Failure
-	(*CallAnswer)(nil),                          // 83: troupe.v1.CallAnswer
-	(*Message)(nil),                             // 84: troupe.v1.Message
-	(*durationpb.Duration)(nil),                 // 85: google.protobuf.Duration
-	(*Usage)(nil),                               // 86: troupe.v1.Usage
-	(ToolStatus)(0),                             // 87: troupe.v1.ToolStatus
-	(*ErasureReceipt)(nil),                      // 88: troupe.v1.ErasureReceipt
-	(ConfigProtocol)(0),                         // 89: troupe.v1.ConfigProtocol
+	(*AgentRounds)(nil),                         // 10: troupe.v1.AgentRounds
+	(*BeginTurnResponse)(nil),                   // 11: troupe.v1.BeginTurnResponse
+	(*CommitStepRequest)(nil),                   // 12: troupe.v1.CommitStepRequest
+	(*RoundMessage)(nil),                        // 13: troupe.v1.RoundMessage
+	(*CommitStepResponse)(nil),                  // 14: troupe.v1.CommitStepResponse
+	(*FailTurnRequest)(nil),                     // 15: troupe.v1.FailTurnRequest
+	(*FailTurnResponse)(nil),                    // 16: troupe.v1.FailTurnResponse
+	(*LoadHistoryRequest)(nil),                  // 17: troupe.v1.LoadHistoryRequest
+	(*LoadHistoryResponse)(nil),                 // 18: troupe.v1.LoadHistoryResponse
+	(*MemoryServiceGetSessionRequest)(nil),      // 19: troupe.v1.MemoryServiceGetSessionRequest
+	(*MemoryServiceGetSessionResponse)(nil),     // 20: troupe.v1.MemoryServiceGetSessionResponse
+	(*RenewTurnRequest)(nil),                    // 21: troupe.v1.RenewTurnRequest
+	(*RenewTurnResponse)(nil),                   // 22: troupe.v1.RenewTurnResponse
+	(*ReleaseTurnRequest)(nil),                  // 23: troupe.v1.ReleaseTurnRequest
+	(*ReleaseTurnResponse)(nil),                 // 24: troupe.v1.ReleaseTurnResponse
+	(*JournalEntry)(nil),                        // 25: troupe.v1.JournalEntry
+	(*LoadRoundsRequest)(nil),                   // 26: troupe.v1.LoadRoundsRequest
+	(*LoadRoundsResponse)(nil),                  // 27: troupe.v1.LoadRoundsResponse
+	(*StepRounds)(nil),                          // 28: troupe.v1.StepRounds
+	(*JournalRequest)(nil),                      // 29: troupe.v1.JournalRequest
+	(*JournalResponse)(nil),                     // 30: troupe.v1.JournalResponse
+	(*LoadJournalRequest)(nil),                  // 31: troupe.v1.LoadJournalRequest
+	(*LoadJournalResponse)(nil),                 // 32: troupe.v1.LoadJournalResponse
+	(*MemoryServiceListSessionsRequest)(nil),    // 33: troupe.v1.MemoryServiceListSessionsRequest
+	(*MemoryServiceListSessionsResponse)(nil),   // 34: troupe.v1.MemoryServiceListSessionsResponse
+	(*UpdateSessionRequest)(nil),                // 35: troupe.v1.UpdateSessionRequest
+	(*UpdateSessionResponse)(nil),               // 36: troupe.v1.UpdateSessionResponse
+	(*MemoryServiceCompactSessionRequest)(nil),  // 37: troupe.v1.MemoryServiceCompactSessionRequest
+	(*MemoryServiceCompactSessionResponse)(nil), // 38: troupe.v1.MemoryServiceCompactSessionResponse
+	(*Compaction)(nil),                          // 39: troupe.v1.Compaction
+	(*MemoryServiceClearSessionRequest)(nil),    // 40: troupe.v1.MemoryServiceClearSessionRequest
+	(*MemoryServiceClearSessionResponse)(nil),   // 41: troupe.v1.MemoryServiceClearSessionResponse
+	(*MemoryServiceDeleteSessionRequest)(nil),   // 42: troupe.v1.MemoryServiceDeleteSessionRequest
+	(*MemoryServiceDeleteSessionResponse)(nil),  // 43: troupe.v1.MemoryServiceDeleteSessionResponse
+	(*SearchMemoryRequest)(nil),                 // 44: troupe.v1.SearchMemoryRequest
+	(*MemoryHit)(nil),                           // 45: troupe.v1.MemoryHit
+	(*SearchMemoryResponse)(nil),                // 46: troupe.v1.SearchMemoryResponse
+	(*MemoryServiceGetStateRequest)(nil),        // 47: troupe.v1.MemoryServiceGetStateRequest
+	(*MemoryServiceGetStateResponse)(nil),       // 48: troupe.v1.MemoryServiceGetStateResponse
+	(*UpdateStateRequest)(nil),                  // 49: troupe.v1.UpdateStateRequest
+	(*UpdateStateResponse)(nil),                 // 50: troupe.v1.UpdateStateResponse
+	(*Artifact)(nil),                            // 51: troupe.v1.Artifact
+	(*PutArtifactRequest)(nil),                  // 52: troupe.v1.PutArtifactRequest
+	(*PutArtifactHeader)(nil),                   // 53: troupe.v1.PutArtifactHeader
+	(*PutArtifactResponse)(nil),                 // 54: troupe.v1.PutArtifactResponse
+	(*MemoryServiceGetArtifactRequest)(nil),     // 55: troupe.v1.MemoryServiceGetArtifactRequest
+	(*MemoryServiceGetArtifactResponse)(nil),    // 56: troupe.v1.MemoryServiceGetArtifactResponse
+	(*MemoryServiceListArtifactsRequest)(nil),   // 57: troupe.v1.MemoryServiceListArtifactsRequest
+	(*MemoryServiceListArtifactsResponse)(nil),  // 58: troupe.v1.MemoryServiceListArtifactsResponse
+	(*DeleteArtifactRequest)(nil),               // 59: troupe.v1.DeleteArtifactRequest
+	(*DeleteArtifactResponse)(nil),              // 60: troupe.v1.DeleteArtifactResponse
+	(*GetRecordingRequest)(nil),                 // 61: troupe.v1.GetRecordingRequest
+	(*GetRecordingResponse)(nil),                // 62: troupe.v1.GetRecordingResponse
+	(*Config)(nil),                              // 63: troupe.v1.Config
+	(*GetConfigRequest)(nil),                    // 64: troupe.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),                   // 65: troupe.v1.GetConfigResponse
+	(*PutConfigRequest)(nil),                    // 66: troupe.v1.PutConfigRequest
+	(*PutConfigResponse)(nil),                   // 67: troupe.v1.PutConfigResponse
+	(*MemoryServiceEraseUserRequest)(nil),       // 68: troupe.v1.MemoryServiceEraseUserRequest
+	(*MemoryServiceEraseUserResponse)(nil),      // 69: troupe.v1.MemoryServiceEraseUserResponse
+	nil,                                         // 70: troupe.v1.Session.MetadataEntry
+	nil,                                         // 71: troupe.v1.SessionCopy.StateEntry
+	nil,                                         // 72: troupe.v1.CommitStepRequest.StateEntry
+	nil,                                         // 73: troupe.v1.UpdateSessionRequest.MetadataEntry
+	nil,                                         // 74: troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	nil,                                         // 75: troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	nil,                                         // 76: troupe.v1.UpdateStateRequest.DeltaEntry
+	nil,                                         // 77: troupe.v1.Config.ValuesEntry
+	nil,                                         // 78: troupe.v1.PutConfigRequest.DeltaEntry
+	(*timestamppb.Timestamp)(nil),               // 79: google.protobuf.Timestamp
+	(*PendingCall)(nil),                         // 80: troupe.v1.PendingCall
+	(TurnOutcome)(0),                            // 81: troupe.v1.TurnOutcome
+	(*StepResult)(nil),                          // 82: troupe.v1.StepResult
+	(*Failure)(nil),                             // 83: troupe.v1.Failure
+	(*CallAnswer)(nil),                          // 84: troupe.v1.CallAnswer
+	(*Message)(nil),                             // 85: troupe.v1.Message
+	(*durationpb.Duration)(nil),                 // 86: google.protobuf.Duration
+	(*Usage)(nil),                               // 87: troupe.v1.Usage
+	(ToolStatus)(0),                             // 88: troupe.v1.ToolStatus
+	(*ErasureReceipt)(nil),                      // 89: troupe.v1.ErasureReceipt
+	(ConfigProtocol)(0),                         // 90: troupe.v1.ConfigProtocol
 }
 var file_troupe_v1_memory_proto_depIdxs = []int32{
 	0,  // 0: troupe.v1.Session.state:type_name -> troupe.v1.SessionState
-	78, // 1: troupe.v1.Session.created:type_name -> google.protobuf.Timestamp
-	78, // 2: troupe.v1.Session.last_activity:type_name -> google.protobuf.Timestamp
-	69, // 3: troupe.v1.Session.metadata:type_name -> troupe.v1.Session.MetadataEntry
-	79, // 4: troupe.v1.Session.pending:type_name -> troupe.v1.PendingCall
-	80, // 5: troupe.v1.Turn.outcome:type_name -> troupe.v1.TurnOutcome
-	81, // 6: troupe.v1.Turn.steps:type_name -> troupe.v1.StepResult
-	82, // 7: troupe.v1.Turn.failure:type_name -> troupe.v1.Failure
-	83, // 8: troupe.v1.Turn.answers:type_name -> troupe.v1.CallAnswer
-	84, // 9: troupe.v1.BeginTurnRequest.message:type_name -> troupe.v1.Message
-	85, // 10: troupe.v1.BeginTurnRequest.lease:type_name -> google.protobuf.Duration
-	83, // 11: troupe.v1.BeginTurnRequest.answers:type_name -> troupe.v1.CallAnswer
-	81, // 12: troupe.v1.BeginTurnRequest.inherited:type_name -> troupe.v1.StepResult
+	79, // 1: troupe.v1.Session.created:type_name -> google.protobuf.Timestamp
+	79, // 2: troupe.v1.Session.last_activity:type_name -> google.protobuf.Timestamp
+	70, // 3: troupe.v1.Session.metadata:type_name -> troupe.v1.Session.MetadataEntry
+	80, // 4: troupe.v1.Session.pending:type_name -> troupe.v1.PendingCall
+	81, // 5: troupe.v1.Turn.outcome:type_name -> troupe.v1.TurnOutcome
+	82, // 6: troupe.v1.Turn.steps:type_name -> troupe.v1.StepResult
+	83, // 7: troupe.v1.Turn.failure:type_name -> troupe.v1.Failure
+	84, // 8: troupe.v1.Turn.answers:type_name -> troupe.v1.CallAnswer
+	85, // 9: troupe.v1.BeginTurnRequest.message:type_name -> troupe.v1.Message
+	86, // 10: troupe.v1.BeginTurnRequest.lease:type_name -> google.protobuf.Duration
+	84, // 11: troupe.v1.BeginTurnRequest.answers:type_name -> troupe.v1.CallAnswer
+	82, // 12: troupe.v1.BeginTurnRequest.inherited:type_name -> troupe.v1.StepResult
 	9,  // 13: troupe.v1.BeginTurnRequest.copy:type_name -> troupe.v1.SessionCopy
-	85, // 14: troupe.v1.BeginTurnRequest.reserve:type_name -> google.protobuf.Duration
-	84, // 15: troupe.v1.SessionCopy.history:type_name -> troupe.v1.Message
-	84, // 16: troupe.v1.SessionCopy.step_messages:type_name -> troupe.v1.Message
-	70, // 17: troupe.v1.SessionCopy.state:type_name -> troupe.v1.SessionCopy.StateEntry
-	1,  // 18: troupe.v1.BeginTurnResponse.outcome:type_name -> troupe.v1.BeginOutcome
-	7,  // 19: troupe.v1.BeginTurnResponse.turn:type_name -> troupe.v1.Turn
-	84, // 20: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
-	85, // 21: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
-	84, // 22: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
-	81, // 23: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
-	80, // 24: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	71, // 25: troupe.v1.CommitStepRequest.state:type_name -> troupe.v1.CommitStepRequest.StateEntry
-	12, // 26: troupe.v1.CommitStepRequest.rounds:type_name -> troupe.v1.RoundMessage
-	24, // 27: troupe.v1.CommitStepRequest.journal:type_name -> troupe.v1.JournalEntry
-	84, // 28: troupe.v1.RoundMessage.message:type_name -> troupe.v1.Message
-	80, // 29: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	82, // 30: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
-	7,  // 31: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
-	84, // 32: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
-	6,  // 33: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
-	85, // 34: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
-	3,  // 35: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
-	2,  // 36: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
-	84, // 37: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
-	86, // 38: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
-	87, // 39: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
-	27, // 40: troupe.v1.LoadRoundsResponse.steps:type_name -> troupe.v1.StepRounds
-	84, // 41: troupe.v1.StepRounds.messages:type_name -> troupe.v1.Message
-	24, // 42: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
-	24, // 43: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
-	6,  // 44: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
-	4,  // 45: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
-	72, // 46: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
-	6,  // 47: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
-	5,  // 48: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
-	38, // 49: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
-	88, // 50: troupe.v1.MemoryServiceDeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	84, // 51: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
-	44, // 52: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
-	73, // 53: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	74, // 54: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	75, // 55: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
-	78, // 56: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
-	52, // 57: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
-	50, // 58: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
-	50, // 59: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	50, // 60: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	50, // 61: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
-	24, // 62: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
-	76, // 63: troupe.v1.Config.values:type_name -> troupe.v1.Config.ValuesEntry
-	89, // 64: troupe.v1.Config.protocol:type_name -> troupe.v1.ConfigProtocol
-	62, // 65: troupe.v1.GetConfigResponse.config:type_name -> troupe.v1.Config
-	89, // 66: troupe.v1.PutConfigRequest.protocol:type_name -> troupe.v1.ConfigProtocol
-	77, // 67: troupe.v1.PutConfigRequest.delta:type_name -> troupe.v1.PutConfigRequest.DeltaEntry
-	62, // 68: troupe.v1.PutConfigResponse.config:type_name -> troupe.v1.Config
-	88, // 69: troupe.v1.MemoryServiceEraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	8,  // 70: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
-	20, // 71: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
-	22, // 72: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
-	28, // 73: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
-	30, // 74: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
-	25, // 75: troupe.v1.MemoryService.LoadRounds:input_type -> troupe.v1.LoadRoundsRequest
-	60, // 76: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
-	11, // 77: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
-	14, // 78: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
-	16, // 79: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
-	18, // 80: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
-	32, // 81: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
-	34, // 82: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
-	36, // 83: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
-	39, // 84: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
-	41, // 85: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
-	43, // 86: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
-	46, // 87: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
-	48, // 88: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
-	51, // 89: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
-	54, // 90: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
-	56, // 91: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
-	58, // 92: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
-	63, // 93: troupe.v1.MemoryService.GetConfig:input_type -> troupe.v1.GetConfigRequest
-	65, // 94: troupe.v1.MemoryService.PutConfig:input_type -> troupe.v1.PutConfigRequest
-	67, // 95: troupe.v1.MemoryService.EraseUser:input_type -> troupe.v1.MemoryServiceEraseUserRequest
-	10, // 96: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
-	21, // 97: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
-	23, // 98: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
-	29, // 99: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
-	31, // 100: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
-	26, // 101: troupe.v1.MemoryService.LoadRounds:output_type -> troupe.v1.LoadRoundsResponse
-	61, // 102: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
-	13, // 103: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
-	15, // 104: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
-	17, // 105: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
-	19, // 106: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
-	33, // 107: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
-	35, // 108: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
-	37, // 109: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
-	40, // 110: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
-	42, // 111: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
-	45, // 112: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
-	47, // 113: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
-	49, // 114: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
-	53, // 115: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
-	55, // 116: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
-	57, // 117: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
-	59, // 118: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
-	64, // 119: troupe.v1.MemoryService.GetConfig:output_type -> troupe.v1.GetConfigResponse
-	66, // 120: troupe.v1.MemoryService.PutConfig:output_type -> troupe.v1.PutConfigResponse
-	68, // 121: troupe.v1.MemoryService.EraseUser:output_type -> troupe.v1.MemoryServiceEraseUserResponse
-	96, // [96:122] is the sub-list for method output_type
-	70, // [70:96] is the sub-list for method input_type
-	70, // [70:70] is the sub-list for extension type_name
-	70, // [70:70] is the sub-list for extension extendee
-	0,  // [0:70] is the sub-list for field type_name
+	86, // 14: troupe.v1.BeginTurnRequest.reserve:type_name -> google.protobuf.Duration
+	85, // 15: troupe.v1.SessionCopy.history:type_name -> troupe.v1.Message
+	85, // 16: troupe.v1.SessionCopy.step_messages:type_name -> troupe.v1.Message
+	71, // 17: troupe.v1.SessionCopy.state:type_name -> troupe.v1.SessionCopy.StateEntry
+	10, // 18: troupe.v1.SessionCopy.rounds:type_name -> troupe.v1.AgentRounds
+	28, // 19: troupe.v1.AgentRounds.steps:type_name -> troupe.v1.StepRounds
+	1,  // 20: troupe.v1.BeginTurnResponse.outcome:type_name -> troupe.v1.BeginOutcome
+	7,  // 21: troupe.v1.BeginTurnResponse.turn:type_name -> troupe.v1.Turn
+	85, // 22: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
+	86, // 23: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
+	85, // 24: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
+	82, // 25: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
+	81, // 26: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	72, // 27: troupe.v1.CommitStepRequest.state:type_name -> troupe.v1.CommitStepRequest.StateEntry
+	13, // 28: troupe.v1.CommitStepRequest.rounds:type_name -> troupe.v1.RoundMessage
+	25, // 29: troupe.v1.CommitStepRequest.journal:type_name -> troupe.v1.JournalEntry
+	85, // 30: troupe.v1.RoundMessage.message:type_name -> troupe.v1.Message
+	81, // 31: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	83, // 32: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
+	7,  // 33: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
+	85, // 34: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
+	6,  // 35: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
+	86, // 36: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
+	3,  // 37: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
+	2,  // 38: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
+	85, // 39: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
+	87, // 40: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
+	88, // 41: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
+	28, // 42: troupe.v1.LoadRoundsResponse.steps:type_name -> troupe.v1.StepRounds
+	85, // 43: troupe.v1.StepRounds.messages:type_name -> troupe.v1.Message
+	25, // 44: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
+	25, // 45: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
+	6,  // 46: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
+	4,  // 47: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
+	73, // 48: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
+	6,  // 49: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
+	5,  // 50: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
+	39, // 51: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
+	89, // 52: troupe.v1.MemoryServiceDeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	85, // 53: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
+	45, // 54: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
+	74, // 55: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	75, // 56: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	76, // 57: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
+	79, // 58: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
+	53, // 59: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
+	51, // 60: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
+	51, // 61: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	51, // 62: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	51, // 63: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
+	25, // 64: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
+	77, // 65: troupe.v1.Config.values:type_name -> troupe.v1.Config.ValuesEntry
+	90, // 66: troupe.v1.Config.protocol:type_name -> troupe.v1.ConfigProtocol
+	63, // 67: troupe.v1.GetConfigResponse.config:type_name -> troupe.v1.Config
+	90, // 68: troupe.v1.PutConfigRequest.protocol:type_name -> troupe.v1.ConfigProtocol
+	78, // 69: troupe.v1.PutConfigRequest.delta:type_name -> troupe.v1.PutConfigRequest.DeltaEntry
+	63, // 70: troupe.v1.PutConfigResponse.config:type_name -> troupe.v1.Config
+	89, // 71: troupe.v1.MemoryServiceEraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	8,  // 72: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
+	21, // 73: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
+	23, // 74: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
+	29, // 75: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
+	31, // 76: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
+	26, // 77: troupe.v1.MemoryService.LoadRounds:input_type -> troupe.v1.LoadRoundsRequest
+	61, // 78: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
+	12, // 79: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
+	15, // 80: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
+	17, // 81: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
+	19, // 82: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
+	33, // 83: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
+	35, // 84: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
+	37, // 85: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
+	40, // 86: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
+	42, // 87: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
+	44, // 88: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
+	47, // 89: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
+	49, // 90: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
+	52, // 91: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
+	55, // 92: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
+	57, // 93: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
+	59, // 94: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
+	64, // 95: troupe.v1.MemoryService.GetConfig:input_type -> troupe.v1.GetConfigRequest
+	66, // 96: troupe.v1.MemoryService.PutConfig:input_type -> troupe.v1.PutConfigRequest
+	68, // 97: troupe.v1.MemoryService.EraseUser:input_type -> troupe.v1.MemoryServiceEraseUserRequest
+	11, // 98: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
+	22, // 99: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
+	24, // 100: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
+	30, // 101: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
+	32, // 102: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
+	27, // 103: troupe.v1.MemoryService.LoadRounds:output_type -> troupe.v1.LoadRoundsResponse
+	62, // 104: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
+	14, // 105: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
+	16, // 106: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
+	18, // 107: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
+	20, // 108: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
+	34, // 109: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
+	36, // 110: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
+	38, // 111: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
+	41, // 112: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
+	43, // 113: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
+	46, // 114: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
+	48, // 115: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
+	50, // 116: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
+	54, // 117: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
+	56, // 118: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
+	58, // 119: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
+	60, // 120: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
+	65, // 121: troupe.v1.MemoryService.GetConfig:output_type -> troupe.v1.GetConfigResponse
+	67, // 122: troupe.v1.MemoryService.PutConfig:output_type -> troupe.v1.PutConfigResponse
+	69, // 123: troupe.v1.MemoryService.EraseUser:output_type -> troupe.v1.MemoryServiceEraseUserResponse
+	98, // [98:124] is the sub-list for method output_type
+	72, // [72:98] is the sub-list for method input_type
+	72, // [72:72] is the sub-list for extension type_name
+	72, // [72:72] is the sub-list for extension extendee
+	0,  // [0:72] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_memory_proto_init() }
@@ -5404,16 +5475,16 @@ func file_troupe_v1_memory_proto_init() {
 	file_troupe_v1_event_proto_init()
 	file_troupe_v1_failure_proto_init()
 	file_troupe_v1_types_proto_init()
-	file_troupe_v1_memory_proto_msgTypes[42].OneofWrappers = []any{}
-	file_troupe_v1_memory_proto_msgTypes[45].OneofWrappers = []any{
+	file_troupe_v1_memory_proto_msgTypes[43].OneofWrappers = []any{}
+	file_troupe_v1_memory_proto_msgTypes[46].OneofWrappers = []any{
 		(*PutArtifactRequest_Header)(nil),
 		(*PutArtifactRequest_Chunk)(nil),
 	}
-	file_troupe_v1_memory_proto_msgTypes[47].OneofWrappers = []any{
+	file_troupe_v1_memory_proto_msgTypes[48].OneofWrappers = []any{
 		(*PutArtifactResponse_Offset)(nil),
 		(*PutArtifactResponse_Artifact)(nil),
 	}
-	file_troupe_v1_memory_proto_msgTypes[49].OneofWrappers = []any{
+	file_troupe_v1_memory_proto_msgTypes[50].OneofWrappers = []any{
 		(*MemoryServiceGetArtifactResponse_Artifact)(nil),
 		(*MemoryServiceGetArtifactResponse_Chunk)(nil),
 	}
@@ -5423,7 +5494,7 @@ func file_troupe_v1_memory_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_memory_proto_rawDesc), len(file_troupe_v1_memory_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   72,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

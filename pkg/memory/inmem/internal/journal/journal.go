@@ -101,7 +101,7 @@ func (j *Journal) LoadRounds(_ context.Context, ref session.Ref, agent string, f
 		}
 	}
 	slices.SortStableFunc(all, func(a, b conversation.Rounds) int {
-		return cmp.Or(cmp.Compare(a.Turn, b.Turn), cmp.Compare(a.Step, b.Step))
+		return cmp.Or(cmp.Compare(a.After, b.After), cmp.Compare(a.Turn, b.Turn), cmp.Compare(a.Step, b.Step))
 	})
 	return all, nil
 }

@@ -73,7 +73,7 @@ func (s *Turns) beginNewTurn(op string, c *db.Session, b memory.Begin) (memory.B
 		}
 		c = s.db.NewSession(b.Ref)
 	}
-	if !s.db.HasRoom(c, newMessages(b)...) {
+	if !s.db.HasRoomWithRounds(c, copiedRounds(b), newMessages(b)...) {
 		return memory.BeginResult{}, s.db.NewSessionFullError(op, c)
 	}
 	if !s.artifacts.CanAttach(c, b) {

@@ -118,6 +118,19 @@ func newMessages(b memory.Begin) []conversation.Message {
 	return slices.Concat(history, b.UserMessages(), b.Predecessor.Copy.StepMessages)
 }
 
+// copiedRounds returns the messages of all rounds with which a copy begins.
+func copiedRounds(b memory.Begin) []conversation.Message {
+	var all []conversation.Message
+	if b.Predecessor.Copy != nil {
+		for _, steps := range b.Predecessor.Copy.Rounds {
+			for _, r := range steps {
+				all = append(all, r.Messages...)
+			}
+		}
+	}
+	return all
+}
+
 // copyHistory stores the history and the state of a copy in the new session, if the request has a copy.
 func copyHistory(c *db.Session, t *db.Turn, b memory.Begin) {
 	if b.Predecessor.Copy == nil {
@@ -136,6 +149,11 @@ func copyHistory(c *db.Session, t *db.Turn, b memory.Begin) {
 		c.Log = append(c.Log, m)
 	}
 	t.Sequence = c.Sequence
+	for agent, rounds := range b.Predecessor.Copy.Rounds {
+		if len(rounds) > 0 {
+			c.Rounds[agent] = slices.Clone(rounds)
+		}
+	}
 	if len(b.Predecessor.Copy.State) > 0 {
 		c.Scope.ApplyChanges(b.Predecessor.Copy.State)
 	}

@@ -21,6 +21,7 @@ func copyTests() fixture.Tests {
 		"Copy_RejectsAnExistingSession": copyRejectsAnExistingSession,
 		"Copy_MayBeginWithASummary":     copyMayBeginWithASummary,
 		"Copy_IncludesFiles":            copyIncludesFiles,
+		"Copy_IncludesRounds":           copyIncludesRounds,
 		"Copy_RespectsTheLimits":        copyRespectsTheLimits,
 	}
 }
@@ -116,6 +117,40 @@ func copyIncludesFiles(t *testing.T, store memory.Store) {
 	require.NoError(t, err)
 	require.Equal(t, 1, begun.History[2].Attachments[0].Version)
 	require.Len(t, fixture.ListArtifacts(t, store, ref), 1)
+}
+
+// A fork remembers what its agents did before: their rounds are part of the copy.
+// Req: OC-27, LP-45
+func copyIncludesRounds(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	ask := fixture.NewCopy(ref, "read on")
+	round := func(after int64, turn, step int, id string) conversation.Rounds {
+		return conversation.Rounds{Turn: turn, Step: step, After: after, Messages: []conversation.Message{
+			{Role: conversation.RoleAssistant, Author: "echo", ToolCalls: []conversation.ToolCall{{ID: id, Name: "read", Arguments: "{}"}}},
+			{Role: conversation.RoleTool, ToolCallID: id, Text: "page " + id, Untrusted: "tool read"},
+		}}
+	}
+	copied := map[string][]conversation.Rounds{
+		"echo":  {round(1, 0, 1, "a"), round(1, 0, 2, "b"), round(3, 1, 1, "c")},
+		"other": {round(2, 0, 3, "d")},
+	}
+	ask.Predecessor.Copy.Rounds = copied
+	for range 2 { // a repeated call copies nothing again
+		begun, err := store.BeginTurn(t.Context(), ask)
+		require.NoError(t, err)
+		require.ElementsMatch(t, []string{"echo", "other"}, begun.Agents)
+	}
+	for agent, want := range copied {
+		got, err := store.LoadRounds(t.Context(), ref, agent, 0)
+		require.NoError(t, err)
+		fixture.RequireEqual(t, want, got)
+	}
+
+	tooLate := fixture.NewCopy(fixture.NewRef(), "read on")
+	tooLate.Predecessor.Copy.Rounds = map[string][]conversation.Rounds{"echo": {round(5, 0, 1, "a")}}
+	_, err := store.BeginTurn(t.Context(), tooLate)
+	fixture.RequireMode(t, err, failure.UserInvalidInput)
+	require.ErrorContains(t, err, "copy.rounds")
 }
 
 func copyRespectsTheLimits(t *testing.T, store memory.Store) {

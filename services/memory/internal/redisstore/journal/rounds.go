@@ -117,7 +117,7 @@ func (j *Journal) LoadRounds(ctx context.Context, ref session.Ref, agent string,
 		}
 	}
 	slices.SortStableFunc(all, func(a, b conversation.Rounds) int {
-		return cmp.Or(cmp.Compare(a.Turn, b.Turn), cmp.Compare(a.Step, b.Step))
+		return cmp.Or(cmp.Compare(a.After, b.After), cmp.Compare(a.Turn, b.Turn), cmp.Compare(a.Step, b.Step))
 	})
 	return all, nil
 }

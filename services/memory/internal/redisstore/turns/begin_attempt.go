@@ -2,6 +2,7 @@ package turns
 
 import (
 	_ "embed"
+	"maps"
 	"slices"
 	"strings"
 
@@ -76,10 +77,19 @@ func newResumePredecessor(b memory.Begin) predecessor {
 	case b.Predecessor.Resumes != "":
 		return predecessor{keys: []string{"turn:" + b.Predecessor.Resumes}}
 	case b.Predecessor.Copy != nil:
-		return predecessor{keys: []string{"state"}}
+		keys := []string{"state"}
+		for _, agent := range agentsOfCopy(b.Predecessor.Copy) {
+			keys = append(keys, db.RoundsName(agent))
+		}
+		return predecessor{keys: keys}
 	default:
 		return predecessor{}
 	}
+}
+
+// agentsOfCopy returns the names of the agents that have rounds in a copy, sorted.
+func agentsOfCopy(c *memory.Copy) []string {
+	return slices.Sorted(maps.Keys(c.Rounds))
 }
 
 // newResumePredecessorWithJournals is like newResumePredecessor, and adds the journal keys of the steps that the
@@ -124,6 +134,32 @@ func originArgs(b memory.Begin) ([]any, error) {
 		}
 		copied, size = append(copied, max(0, m.Time.UnixMilli()), stored), size+conversation.Size(m)
 	}
-	args = append(args, "1", flag, text, size, len(history), len(b.Predecessor.Copy.StepMessages))
-	return append(append(args, copied...), delta.SortedPairs(b.Predecessor.Copy.State)...), nil
+	rounds, bytes, err := copiedRoundsArgs(b.Predecessor.Copy)
+	if err != nil {
+		return nil, err
+	}
+	args = append(args, "1", flag, text, size, len(history), len(b.Predecessor.Copy.StepMessages),
+		strings.Join(agentsOfCopy(b.Predecessor.Copy), " "), bytes, len(rounds)/copiedRoundsFields)
+	return slices.Concat(args, copied, rounds, delta.SortedPairs(b.Predecessor.Copy.State)), nil
+}
+
+// copiedRoundsFields is the number of arguments of origin.lua for the rounds of one step.
+const copiedRoundsFields = 6
+
+// copiedRoundsArgs returns the arguments of origin.lua for the rounds of a copy, and their bytes.
+func copiedRoundsArgs(c *memory.Copy) (args []any, bytes int, _ error) {
+	for i, agent := range agentsOfCopy(c) {
+		for _, r := range c.Rounds[agent] {
+			var messages []memory.RoundMessage
+			for _, m := range r.Messages {
+				messages = append(messages, memory.RoundMessage{Message: m})
+			}
+			encoded, _, err := journal.EncodeRounds(messages)
+			if err != nil {
+				return nil, 0, err
+			}
+			args, bytes = append(args, i+1, r.After, r.Turn, r.Step, len(encoded), encoded), bytes+len(encoded)
+		}
+	}
+	return args, bytes, nil
 }

@@ -71,7 +71,7 @@ elseif room ~= '' and before ~= room then
   return {'make_room', room}
 end
 seq, count, bytes = tonumber(seq or 0), tonumber(count or 0), tonumber(bytes or 0)
-if not known and added > 0 and (count + added + new.count > max_messages or bytes + tonumber(round_bytes or 0) + size + new.bytes > max_bytes) then
+if not known and added > 0 and (count + added + new.count > max_messages or bytes + tonumber(round_bytes or 0) + size + new.bytes + (new.round_bytes or 0) > max_bytes) then
   return {'session_full', decimal(count), decimal(bytes)}
 end
 if not known and ARGV[28] and origin_at ~= 28 then
@@ -143,7 +143,11 @@ end
 first = first or decimal(seq)
 if behind ~= '' then carried[#carried + 1], carried[#carried + 2] = 'untrusted', behind end
 if source ~= '' then redis.call('HSET', KEYS[1], 'untrusted', source) end
-if new.copy then seq = copy_behind(new, seq, decimal(number)) end
+if new.copy then
+  seq = copy_behind(new, seq, decimal(number))
+  copy_rounds(new, id)
+  agents = new.agents
+end
 attach(files, files_at, at)
 redis.call('ZADD', KEYS[4], at, id)
 -- A turn that began two retentions ago was closed and has expired. It is enough to forget the ids of such turns now

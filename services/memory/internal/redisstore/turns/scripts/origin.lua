@@ -1,10 +1,11 @@
 -- Comes before begin.lua. It handles a turn that resumes a failed one, or begins with a copy. KEYS[6] is the
 -- failed turn, followed by jrnl of each step that must run again, in the old turn and in the new one; or KEYS[6]
--- is the state of the session, which begins with a copy.
+-- is the state of the session, which begins with a copy, followed by the rounds of each agent in the copy.
 -- ARGV from index at: how many steps are inherited, and the number and result of each. Then '0' and how long
 -- journals are kept; or '1' for a copy, and then whether it has a summary, the summary, how many bytes the
--- messages have, how many come before the turn's own message and how many after it, the time and body of each,
--- and the state as keys and values up to the end.
+-- messages have, how many come before the turn's own message and how many after it, the agents with rounds, the bytes
+-- of the rounds and how many steps have some; the time and body of each message; for each of these steps the number of
+-- the agent, the message before, turn, step, bytes and rounds; and the state as keys and values up to the end.
 
 local function read_origin(at)
   local new, arg = {results = {}, step = 0, count = 0, bytes = 0}, at + 1
@@ -20,8 +21,10 @@ local function read_origin(at)
   end
   new.summary = ARGV[arg + 1] == '1' and ARGV[arg + 2] or nil
   new.bytes, new.before, new.behind = tonumber(ARGV[arg + 3]), tonumber(ARGV[arg + 4]), tonumber(ARGV[arg + 5])
-  new.count, new.messages = new.before + new.behind, arg + 6
-  new.state = new.messages + 2 * new.count
+  new.agents, new.round_bytes, new.steps = ARGV[arg + 6], tonumber(ARGV[arg + 7]), tonumber(ARGV[arg + 8])
+  new.count, new.messages = new.before + new.behind, arg + 9
+  new.rounds = new.messages + 2 * new.count
+  new.state = new.rounds + 6 * new.steps
   return new
 end
 
@@ -78,6 +81,17 @@ local function copy_before(new, seq)
     change(KEYS[6], new.state, #ARGV, bytes, count)
   end
   return seq
+end
+
+-- Copies the rounds of the agents. turn is the id of the new turn.
+local function copy_rounds(new, turn)
+  if new.steps == 0 then return end
+  for i = 0, new.steps - 1 do
+    local at = new.rounds + 6 * i
+    redis.call('XADD', KEYS[6 + tonumber(ARGV[at])], ARGV[at + 1] .. '-' .. decimal(i + 1), 'm',
+      table.concat({ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], turn, ARGV[at + 5]}, ' '))
+  end
+  redis.call('HSET', KEYS[1], 'rounds', decimal(new.steps), 'round_bytes', decimal(new.round_bytes), 'agents', new.agents)
 end
 
 -- Copies the messages after it.
