@@ -13,6 +13,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/tool"
 	"github.com/troupe-dev/troupe/test/rig"
@@ -81,19 +82,25 @@ func TestMemory_AgentRemembersItsToolRounds(t *testing.T) {
 		m.Await(id+" is ready", func() bool { return m.IsReady(part) })
 		return part
 	}
-	answerTo := func(session, question string) string {
+	ask := func(session, question string) []*troupev1.Event {
 		req := textRequest(question)
 		req.SessionId, req.Target = session, "searcher"
-		return turnResult(runTurn(t, m, req)).GetText()
+		return runTurn(t, m, req)
 	}
 	session := uuid.NewString()
 	first := host("searcher-1")
-	require.Equal(t, "I found three hits.", answerTo(session, "find troupe"))
+	require.Equal(t, "I found three hits.", turnResult(ask(session, "find troupe")).GetText())
 	m.Stop(first)
 	host("searcher-2")
-	require.Equal(t, "I open https://c.example.", answerTo(session, "open the third hit"))
+	opened := ask(session, "open the third hit")
+	require.Equal(t, "I open https://c.example.", turnResult(opened).GetText())
 	require.Equal(t, 1, calls, "it did not search again")
-	require.Equal(t, "I do not know which hits you mean.", answerTo(uuid.NewString(), "open the third hit"), "another session has no hits")
+	require.Equal(t, "I do not know which hits you mean.", turnResult(ask(uuid.NewString(), "open the third hit")).GetText(), "another session has no hits")
+
+	fork := &troupev1.OrchestrateRequest{RequestId: uuid.NewString(), From: &troupev1.From{TraceId: opened[0].GetTraceId(), Step: 1, Fork: true}}
+	forked := runTurn(t, m, fork)
+	require.NotEqual(t, session, forked[0].GetSessionId())
+	require.Equal(t, "I open https://c.example.", turnResult(forked).GetText(), "a fork remembers as well")
 
 	before, after := model.requests[1], model.requests[2]
 	require.Greater(t, len(after), len(before))
