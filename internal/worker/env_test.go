@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -233,16 +234,22 @@ func (r *runningWorker) awaitReadiness(t *testing.T, code int, line string) {
 // beginTurn begins a turn and returns the request for its only step.
 func (e *workerEnv) beginTurn(t *testing.T, agent, sessionID string) *troupev1.ExecuteStepRequest {
 	t.Helper()
+	return e.beginTurnWithID(t, agent, sessionID, "t1")
+}
+
+// beginTurnWithID is like beginTurn, for a turn with the given id. The session may have earlier turns.
+func (e *workerEnv) beginTurnWithID(t *testing.T, agent, sessionID, turnID string) *troupev1.ExecuteStepRequest {
+	t.Helper()
 	const trace = "0af7651916cd43dd8448eb211c80319c"
 	begun, err := e.memory.BeginTurn(t.Context(), memory.Begin{
-		Ref: session.Ref{Session: sessionID}, TurnID: "t1", TraceID: trace, Fingerprint: "f",
+		Ref: session.Ref{Session: sessionID}, TurnID: turnID, TraceID: trace, Fingerprint: "f",
 		Message: conversation.User("hello"), LeaseTTL: time.Minute, Window: 10,
 	})
 	require.NoError(t, err)
 	return &troupev1.ExecuteStepRequest{
-		TraceId: trace, SessionId: sessionID, TurnId: "t1", Turn: 1, Step: 1, Attempt: 1, Epoch: begun.Turn.Epoch,
+		TraceId: trace, SessionId: sessionID, TurnId: turnID, Turn: int32(begun.Turn.Number), Step: 1, Attempt: 1, Epoch: begun.Turn.Epoch,
 		Agent: agent, History: wire.MessagesToProto(begun.History), BaseSequence: begun.Turn.Sequence, Last: true,
-		Goal: "What may an agent write?", Task: "What may an agent write?",
+		Goal: "What may an agent write?", Task: "What may an agent write?", HasRounds: slices.Contains(begun.Agents, agent),
 	}
 }
 

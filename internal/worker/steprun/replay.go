@@ -69,6 +69,9 @@ func (r *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*
 	if err != nil {
 		return nil, err
 	}
+	if err := r.loadRounds(ctx, asked, &step); err != nil {
+		return nil, err
+	}
 	if err := r.loadAttachments(ctx, ref, step.History); err != nil {
 		return nil, err
 	}
