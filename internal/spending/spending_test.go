@@ -155,7 +155,7 @@ func TestTally_WarnsAboutTimeOnce(t *testing.T) {
 
 func TestDescribeUsed_ListsUsedKinds(t *testing.T) {
 	used := wire.UsedToProto(budget.Amounts{ToolCalls: 2, Tokens: 812, Cost: 1_500_000})
-	require.Equal(t, "toolCalls 2 of 50, tokens 812 of 100000, cost 1.5 of 100", spending.DescribeUsed(used, wire.LimitsToProto(budget.Default())))
+	require.Equal(t, "toolCalls 2 of 500, tokens 812 of 5000000, cost 1.5 of 100", spending.DescribeUsed(used, wire.LimitsToProto(budget.Default())))
 	require.Equal(t, "toolCalls 2, tokens 812, cost 1.5", spending.DescribeUsed(used, nil))
 	require.Empty(t, spending.DescribeUsed(nil, nil))
 }

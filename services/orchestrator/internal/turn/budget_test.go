@@ -47,7 +47,7 @@ func TestTurn_PassesTheRemainingBudgetToEachStep(t *testing.T) {
 	require.Equal(t, budget.Default(), wire.LimitsFromProto(budgetFromPlan(events).GetLimits()), "the plan tells it")
 	got := rig.stepBudgets()
 	require.Equal(t, budget.Default(), got[0])
-	left := budget.Amounts{Iterations: 199, ModelCalls: 198, ToolCalls: 47, Tokens: 96_000, Cost: 100*budget.Dollar - 5, FanOut: 10}
+	left := budget.Amounts{Iterations: 199, ModelCalls: 198, ToolCalls: budget.DefaultToolCalls - 3, Tokens: budget.DefaultTokens - 4000, Cost: 100*budget.Dollar - 5, FanOut: 10}
 	require.Equal(t, left, got[1].Amounts)
 	left.ModelCalls-- // a worker that reports no usage is charged one model call
 	require.Equal(t, left, got[2].Amounts)
@@ -63,12 +63,12 @@ func TestTurn_DividesTheRemainingBudgetAmongBranches(t *testing.T) {
 	got := rig.stepBudgets()
 	var tools, tokens int64
 	for _, l := range got[:3] {
-		require.InDelta(t, 17, l.ToolCalls, 1)
+		require.InDelta(t, budget.DefaultToolCalls/3, l.ToolCalls, 1)
 		tools, tokens = tools+l.ToolCalls, tokens+l.Tokens
 	}
 	require.EqualValues(t, budget.DefaultToolCalls, tools, "the parts are the whole")
 	require.EqualValues(t, budget.DefaultTokens, tokens)
-	require.EqualValues(t, 70_000, got[3].Tokens, "what branches did not use has come back")
+	require.EqualValues(t, budget.DefaultTokens-30_000, got[3].Tokens, "what branches did not use has come back")
 	require.EqualValues(t, budget.DefaultToolCalls, got[3].ToolCalls)
 }
 
@@ -157,7 +157,7 @@ func TestTurn_AnswersContinueWithTheBudgetOfThePendingTurn(t *testing.T) {
 func TestTurn_WarnsAtFourFifthsOfItsBudget(t *testing.T) {
 	rig := newRig(t)
 	rig.declareSteps(t, lineOfThree)
-	rig.setScript("research", func(s *scriptedStep) error { return s.reportUsage(budget.Amounts{ToolCalls: 39, Tokens: 80_000}) })
+	rig.setScript("research", func(s *scriptedStep) error { return s.reportUsage(budget.Amounts{ToolCalls: 399, Tokens: 4_000_000}) })
 	rig.setScript("clarification", func(s *scriptedStep) error { return s.reportUsage(budget.Amounts{ToolCalls: 1, Tokens: 1}) })
 	runner, scrape, logs := runAndScrape(t, rig)
 	events := runToEnd(t, runner, textRequest("s1", "r1"))
@@ -167,7 +167,7 @@ func TestTurn_WarnsAtFourFifthsOfItsBudget(t *testing.T) {
 		require.Equal(t, spending.ReasonNearLimit, w.GetReason())
 		told = append(told, w.GetMessage())
 	}
-	require.Equal(t, []string{"limits.tokens: 80000 of 100000 are used", "limits.toolCalls: 40 of 50 are used"}, told)
+	require.Equal(t, []string{"limits.tokens: 4000000 of 5000000 are used", "limits.toolCalls: 400 of 500 are used"}, told)
 	require.Equal(t, 2, logs.FilterMessage("a turn has used most of its budget").Len())
 	require.Equal(t, 3, logs.FilterMessage("a turn used another step of its budget").Len())
 	require.Regexp(t, `(?m)^troupe_turn_budget_sum\{.*of="toolCalls".*\} 0.8$`, scrape())

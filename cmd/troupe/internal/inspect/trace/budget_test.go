@@ -22,9 +22,9 @@ func TestDescribeTrace_PrintsUsedBudget(t *testing.T) {
 			Result: &troupev1.StepResult{Used: wire.UsedToProto(budget.Amounts{ToolCalls: 2, Tokens: 812})},
 		}}},
 	}
-	require.Equal(t, "toolCalls 2 of 50, tokens 812 of 100000", formatBudgetUse(events))
+	require.Equal(t, "toolCalls 2 of 500, tokens 812 of 5000000", formatBudgetUse(events))
 	var out bytes.Buffer
 	printTree(console.Terminal{Out: &out}, &troupev1.Trace{}, nil, events)
-	require.Regexp(t, `(?m)^budget +toolCalls 2 of 50, tokens 812 of 100000$`, out.String())
+	require.Regexp(t, `(?m)^budget +toolCalls 2 of 500, tokens 812 of 5000000$`, out.String())
 	require.Empty(t, formatBudgetUse(nil))
 }
