@@ -70,14 +70,14 @@ type timeoutTransport struct {
 }
 
 // CloseIdleConnections lets http.Client close idle connections.
-func (b *timeoutTransport) CloseIdleConnections() { b.next.CloseIdleConnections() }
+func (t *timeoutTransport) CloseIdleConnections() { t.next.CloseIdleConnections() }
 
 // RoundTrip implements http.RoundTripper.
-func (b *timeoutTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+func (t *timeoutTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, give := context.WithCancelCause(req.Context())
-	whole := time.AfterFunc(b.timeouts.Read, func() { give(newTooSlowError("the whole answer", b.timeouts.Read)) })
-	first := time.AfterFunc(b.timeouts.Connect+b.timeouts.FirstByte, func() { give(newTooSlowError("the first byte", b.timeouts.FirstByte)) })
-	res, err := b.next.RoundTrip(req.WithContext(ctx))
+	whole := time.AfterFunc(t.timeouts.Read, func() { give(newTooSlowError("the whole answer", t.timeouts.Read)) })
+	first := time.AfterFunc(t.timeouts.Connect+t.timeouts.FirstByte, func() { give(newTooSlowError("the first byte", t.timeouts.FirstByte)) })
+	res, err := t.next.RoundTrip(req.WithContext(ctx))
 	first.Stop()
 	if err != nil {
 		whole.Stop()
@@ -85,11 +85,11 @@ func (b *timeoutTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 		give(nil)
 		return nil, err
 	}
-	idle := time.AfterFunc(b.timeouts.Idle, func() { give(newTooSlowError("the next piece", b.timeouts.Idle)) })
+	idle := time.AfterFunc(t.timeouts.Idle, func() { give(newTooSlowError("the next piece", t.timeouts.Idle)) })
 	idle.Stop()
 	res.Body = &boundedBody{
 		ReadCloser: res.Body, cancelCause: func(err error) error { return causeOr(ctx, err) },
-		cancel: give, idleTimer: idle, totalTimer: whole, readTimeout: b.timeouts.Idle,
+		cancel: give, idleTimer: idle, totalTimer: whole, readTimeout: t.timeouts.Idle,
 	}
 	return res, nil
 }
