@@ -9,14 +9,14 @@ import (
 
 // Limits of sessions (guarantees S9).
 const (
-	MaxPage          = 200 // sessions that one call lists
-	MaxMetadata      = 64  // labels
-	MaxMetadataBytes = 16 << 10
-	MaxSummaryBytes  = 64 << 10
-	MaxSearched      = 100      // sessions that one search reads
-	MaxSearchedBytes = 32 << 20 // bytes of messages that one search reads, as conversation.Size counts
-	MaxHits          = 100
-	DefaultKeep      = 50 // messages that a compaction keeps (LP-26)
+	MaxPage                 = 200 // sessions that one call lists
+	MaxSessionMetadata      = 64  // labels
+	MaxSessionMetadataBytes = 16 << 10
+	MaxSummaryBytes         = 64 << 10
+	MaxSearched             = 100      // sessions that one search reads
+	MaxSearchedBytes        = 32 << 20 // bytes of messages that one search reads, as conversation.Size counts
+	MaxHits                 = 100
+	DefaultKeep             = 50 // messages that a compaction keeps (LP-26)
 )
 
 // Sessions reads, changes, compacts and erases sessions.
