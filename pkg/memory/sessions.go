@@ -35,7 +35,7 @@ type Sessions interface {
 	// creates no session.
 	//
 	// Modes: revision_mismatch with the current revision as a fact; session_busy when a turn is open and
-	// the verb is Pause or Close; resource_quota above MaxMetadata or MaxMetadataBytes; not_found, also
+	// the verb is Pause or Close; resource_quota above MaxSessionMetadata or MaxSessionMetadataBytes; not_found, also
 	// when User names another user than the session has.
 	UpdateSession(ctx context.Context, u SessionUpdate) (session.Session, error)
 	// CompactSession replaces the oldest messages with a summary. It keeps a tool call together with its result,

@@ -16,6 +16,7 @@ func checkLabels(metadata map[string]string) error {
 		return nil
 	}
 	return failure.Newf(failure.UserInvalidInput, "OrchestrateRequest",
-		"metadata: its names and values are %d bytes, and may be %d; what is longer belongs into the text, or into an artifact", size, memory.MaxSessionMetadataBytes).
+		"metadata: its names and values are %d bytes, and may be %d; what is longer belongs into the text, or into an artifact",
+		size, memory.MaxSessionMetadataBytes).
 		With("fields", "metadata")
 }
