@@ -44,7 +44,7 @@ func (m *fakeMesh) Orchestrate(_ *troupev1.OrchestrateRequest, stream troupev1.O
 func newTokenBridge(t *testing.T, passes bool) (url, ann string, asked <-chan identity.Principal) {
 	t.Helper()
 	value, entry := token.New(token.Entry{Name: "ann", Tenant: "acme", Role: identity.Client})
-	text, err := token.Format(entry)
+	text, err := token.FormatFile(entry)
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "tokens.yaml")
 	require.NoError(t, os.WriteFile(file, text, 0o600))

@@ -179,7 +179,7 @@ func writeTokens(t *testing.T) (file, admin, client string) {
 	t.Helper()
 	a, ann := token.New(token.Entry{Name: "ann", Tenant: "t", Role: identity.Admin})
 	c, shop := token.New(token.Entry{Name: "shop", Tenant: "t", Role: identity.Client})
-	text, err := token.Format(ann, shop)
+	text, err := token.FormatFile(ann, shop)
 	require.NoError(t, err)
 	file = filepath.Join(t.TempDir(), "tokens.yaml")
 	require.NoError(t, os.WriteFile(file, text, 0o600))

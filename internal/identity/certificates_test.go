@@ -94,7 +94,7 @@ func newWarningLog(t *testing.T) (_ *zap.Logger, next func() map[string]any) {
 	}
 }
 
-// fakeHealth is a health service that returns the identity of its caller.
+// fakeHealth is a health service that passes the identity of each caller to called.
 type fakeHealth struct {
 	healthpb.UnimplementedHealthServer
 	called func(ID, bool)

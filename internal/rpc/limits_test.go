@@ -42,7 +42,7 @@ func TestLimits_MatchTheDocumentation(t *testing.T) {
 		{"bytes of a session", 64 * mib, session.MaxBytes},
 		{"bytes of an artifact", 64 * mib, memory.MaxArtifactBytes},
 		{"a piece of an artifact", uint64(512 * kib), fieldRules(t, &troupev1.PutArtifactRequest{}, "chunk").GetBytes().GetMaxLen()},
-		{"metadata of a turn, and of a session", 16 * kib, memory.MaxMetadataBytes},
+		{"metadata of a turn, and of a session", 16 * kib, memory.MaxSessionMetadataBytes},
 		{"text of a result in a journal", uint64(256 * kib), fieldRules(t, &troupev1.JournalEntry{}, "text").GetString().GetMaxBytes()},
 		{"idempotency key", "^[A-Za-z0-9_.:-]{1,128}$", fieldRules(t, &troupev1.OrchestrateRequest{}, "request_id").GetString().GetPattern()},
 	} {

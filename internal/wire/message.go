@@ -33,7 +33,7 @@ func MessageToProto(m conversation.Message) *troupev1.Message {
 	if m.Text != "" || len(m.ToolCalls) == 0 && len(m.Attachments) == 0 {
 		p.Parts = []*troupev1.Part{{Content: &troupev1.Part_Text{Text: m.Text}}}
 	}
-	p.Parts = append(p.Parts, PartsToProto(m.Attachments)...)
+	p.Parts = append(p.Parts, AttachmentsToProto(m.Attachments)...)
 	return p
 }
 
@@ -58,7 +58,7 @@ func MessageFromProto(m *troupev1.Message) conversation.Message {
 		ToolCallID: m.GetToolCallId(),
 		Partial:    m.GetPartial(),
 
-		Attachments: PartsFromProto(m.GetParts()),
+		Attachments: AttachmentsFromProto(m.GetParts()),
 		Untrusted:   m.GetUntrusted(),
 	}
 }

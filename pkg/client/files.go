@@ -42,7 +42,7 @@ func Files(paths ...string) ([]*troupev1.Part, error) {
 			"%d files of %d bytes are too many; at most %d of %d bytes go with one request, so send the others with the next of the session",
 			len(files), total, conversation.MaxAttachments, conversation.MaxAttachedBytes)
 	}
-	return wire.PartsToProto(files), nil
+	return wire.AttachmentsToProto(files), nil
 }
 
 // readLimited returns the content of a file, but at most one byte more than the limit. The additional byte shows

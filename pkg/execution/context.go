@@ -75,12 +75,12 @@ func (o Origin) check() error {
 		return wrong("conversation_id %q needs a session_id", o.ConversationID)
 	case o.Profile != "" && !profilePattern.MatchString(o.Profile):
 		return wrong("profile %q: use a to z, 0 to 9 and -, at most 63, with a letter first", o.Profile)
-	case len(o.Metadata) > MaxMetadata:
-		return wrong("metadata: %d pairs are too many; use at most %d", len(o.Metadata), MaxMetadata)
+	case len(o.Metadata) > MaxTurnMetadata:
+		return wrong("metadata: %d pairs are too many; use at most %d", len(o.Metadata), MaxTurnMetadata)
 	}
 	for key, value := range o.Metadata {
-		if key == "" || len(key) > MaxMetadataKey || len(value) > MaxMetadataValue {
-			return wrong("metadata %q: a key has 1 to %d bytes, a value at most %d", key, MaxMetadataKey, MaxMetadataValue)
+		if key == "" || len(key) > MaxTurnMetadataKey || len(value) > MaxTurnMetadataValue {
+			return wrong("metadata %q: a key has 1 to %d bytes, a value at most %d", key, MaxTurnMetadataKey, MaxTurnMetadataValue)
 		}
 	}
 	return nil

@@ -8,10 +8,10 @@ const (
 	MaxTasks    = 16      // tasks of a plan
 	MaxTaskText = 4 << 10 // bytes
 
-	DefaultProfile   = "default"
-	MaxMetadata      = 32   // pairs
-	MaxMetadataKey   = 64   // bytes
-	MaxMetadataValue = 1024 // bytes
+	DefaultProfile       = "default"
+	MaxTurnMetadata      = 32   // pairs
+	MaxTurnMetadataKey   = 64   // bytes
+	MaxTurnMetadataValue = 1024 // bytes
 
 	MaxObservations = 64        // observations of a result (guarantees S9)
 	MaxPending      = 64        // waiting calls of one turn

@@ -9,14 +9,14 @@ import (
 
 // Limits of sessions (guarantees S9).
 const (
-	MaxPage          = 200 // sessions that one call lists
-	MaxMetadata      = 64  // labels
-	MaxMetadataBytes = 16 << 10
-	MaxSummaryBytes  = 64 << 10
-	MaxSearched      = 100      // sessions that one search reads
-	MaxSearchedBytes = 32 << 20 // bytes of messages that one search reads, as conversation.Size counts
-	MaxHits          = 100
-	DefaultKeep      = 50 // messages that a compaction keeps (LP-26)
+	MaxPage                 = 200 // sessions that one call lists
+	MaxSessionMetadata      = 64  // labels
+	MaxSessionMetadataBytes = 16 << 10
+	MaxSummaryBytes         = 64 << 10
+	MaxSearched             = 100      // sessions that one search reads
+	MaxSearchedBytes        = 32 << 20 // bytes of messages that one search reads, as conversation.Size counts
+	MaxHits                 = 100
+	DefaultKeep             = 50 // messages that a compaction keeps (LP-26)
 )
 
 // Sessions reads, changes, compacts and erases sessions.
@@ -35,7 +35,7 @@ type Sessions interface {
 	// creates no session.
 	//
 	// Modes: revision_mismatch with the current revision as a fact; session_busy when a turn is open and
-	// the verb is Pause or Close; resource_quota above MaxMetadata or MaxMetadataBytes; not_found, also
+	// the verb is Pause or Close; resource_quota above MaxSessionMetadata or MaxSessionMetadataBytes; not_found, also
 	// when User names another user than the session has.
 	UpdateSession(ctx context.Context, u SessionUpdate) (session.Session, error)
 	// CompactSession replaces the oldest messages with a summary. It keeps a tool call together with its result,

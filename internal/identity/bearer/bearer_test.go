@@ -97,7 +97,7 @@ func writeTokens(t *testing.T) (file, ann, root string) {
 	t.Helper()
 	a, entryA := token.New(token.Entry{Name: "ann", Tenant: "acme", Role: identity.Client})
 	r, entryR := token.New(token.Entry{Name: "root", Tenant: "default", Role: identity.Admin})
-	text, err := token.Format(entryA, entryR)
+	text, err := token.FormatFile(entryA, entryR)
 	require.NoError(t, err)
 	file = filepath.Join(t.TempDir(), "tokens.yaml")
 	require.NoError(t, os.WriteFile(file, text, 0o600))

@@ -51,8 +51,8 @@ func New(e Entry) (secret.Value, Entry) {
 	return secret.New(text), e
 }
 
-// Format returns the content of a token file that contains the entries.
-func Format(entries ...Entry) ([]byte, error) {
+// FormatFile returns the content of a token file that contains the entries.
+func FormatFile(entries ...Entry) ([]byte, error) {
 	var b bytes.Buffer
 	encoder := yaml.NewEncoder(&b)
 	encoder.SetIndent(2)

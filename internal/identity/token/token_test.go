@@ -22,7 +22,7 @@ import (
 // writeEntries replaces the token file by a rename, as Kubernetes does when it updates a mounted secret.
 func writeEntries(t *testing.T, path string, entries ...Entry) {
 	t.Helper()
-	text, err := Format(entries...)
+	text, err := FormatFile(entries...)
 	require.NoError(t, err)
 	replaceFile(t, path, string(text))
 }
@@ -189,15 +189,15 @@ func TestOpen_LocatesTheFaultOfAFile(t *testing.T) {
 	entry := func(change func(*Entry)) string {
 		other := e
 		change(&other)
-		text, err := Format(other)
+		text, err := FormatFile(other)
 		require.NoError(t, err)
 		return string(text)
 	}
-	twice, err := Format(e, Entry{Name: "bob", Tenant: "acme", Role: identity.Client, SHA256: e.SHA256})
+	twice, err := FormatFile(e, Entry{Name: "bob", Tenant: "acme", Role: identity.Client, SHA256: e.SHA256})
 	require.NoError(t, err)
 	digest := e.SHA256
 	_, bob := issueToken(t, "bob", "acme", identity.Client)
-	whole, err := Format(bob, e)
+	whole, err := FormatFile(bob, e)
 	require.NoError(t, err)
 	for text, want := range map[string]string{
 		"tokens: {a: b}": "it is not a list of tokens",
@@ -245,7 +245,7 @@ func BenchmarkPrincipal(b *testing.B) {
 				value, e := New(Entry{Name: fmt.Sprint(n), Tenant: "acme", Role: identity.Client})
 				entries, last = append(entries, e), value.Reveal()
 			}
-			text, err := Format(entries...)
+			text, err := FormatFile(entries...)
 			require.NoError(b, err)
 			path := filepath.Join(b.TempDir(), "tokens.yaml")
 			require.NoError(b, os.WriteFile(path, text, 0o600))

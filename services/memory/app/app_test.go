@@ -243,8 +243,7 @@ func TestApp_DurabilityClassD2NeedsAReplica(t *testing.T) {
 	r.awaitHealth(t, healthpb.HealthCheckResponse_NOT_SERVING)
 }
 
-// With etcd, a restart of Redis begins a new generation. Without etcd, the generation stays the same, and the
-// service logs a warning.
+// With etcd, a restart of Redis begins a new generation, whose epochs are higher than all before.
 func TestApp_GenerationFollowsRedis(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	server := redistest.StartServer(t)

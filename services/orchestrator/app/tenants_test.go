@@ -43,7 +43,7 @@ func newTenantClients(t *testing.T, names ...string) map[string]*client.Client {
 		shown[name] = filepath.Join(t.TempDir(), "token")
 		require.NoError(t, os.WriteFile(shown[name], []byte(value.Reveal()), 0o600))
 	}
-	text, err := token.Format(entries...)
+	text, err := token.FormatFile(entries...)
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "tokens.yaml")
 	require.NoError(t, os.WriteFile(file, text, 0o600))

@@ -58,7 +58,7 @@ func New(t testing.TB, cfg Config) *Credentials {
 func (c *Credentials) makeToken() {
 	c.t.Helper()
 	text, entry := token.New(token.Entry{Name: "test", Tenant: identity.DefaultTenant, Role: identity.Admin})
-	list, err := token.Format(entry)
+	list, err := token.FormatFile(entry)
 	require.NoError(c.t, err)
 	c.tokens = c.t.TempDir()
 	require.NoError(c.t, os.WriteFile(c.tokenFile("tokens.yaml"), list, 0o600))

@@ -43,7 +43,7 @@ func (n *newToken) Run(term console.Terminal) error {
 	if err := entry.Check(); err != nil {
 		return failure.New(failure.UserInvalidInput, "troupe new token", err.Error())
 	}
-	text, err := token.Format(entry)
+	text, err := token.FormatFile(entry)
 	if err != nil {
 		return err
 	}

@@ -61,8 +61,8 @@ func Intent(step execution.Step) string {
 	return UserPrompt(step)
 }
 
-// formatFindings returns the observations of the earlier steps. It adds their texts if the conversation does not
-// contain them (RA-20).
+// formatFindings returns the observations of the earlier steps. It adds the text of the last step, and the texts
+// of others that the conversation does not contain (RA-20).
 func formatFindings(said []conversation.Message, prior []execution.Result) string {
 	found := strings.Join(execution.Step{Prior: prior}.Observations(), "\n\n")
 	if found == "" {

@@ -189,7 +189,8 @@ func (g *Guard) Run(ctx context.Context, data GuardedStore, ready func()) error 
 	}
 }
 
-// setGeneration records the generation that the registry or the stored mark has for an identity.
+// setGeneration adopts m, which the registry or the store has, as the verified mark, and its processes as the ones
+// that serve.
 func (g *Guard) setGeneration(m Mark, unknowns int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 // attachmentsFromParts returns the files among the parts of an input. A file without a media type gets the type
 // that its content suggests. The caller's version and size are ignored, because the store sets them.
 func attachmentsFromParts(parts []*troupev1.Part) ([]conversation.Attachment, error) {
-	files := wire.PartsFromProto(parts)
+	files := wire.AttachmentsFromProto(parts)
 	for i, f := range files {
 		files[i].Version, files[i].Size = 0, int64(len(f.Data))
 		files[i].MediaType = cmp.Or(f.MediaType, http.DetectContentType(f.Data))

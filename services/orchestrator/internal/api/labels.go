@@ -12,10 +12,11 @@ func checkLabels(metadata map[string]string) error {
 	for name, value := range metadata {
 		size += len(name) + len(value)
 	}
-	if size <= memory.MaxMetadataBytes {
+	if size <= memory.MaxSessionMetadataBytes {
 		return nil
 	}
 	return failure.Newf(failure.UserInvalidInput, "OrchestrateRequest",
-		"metadata: its names and values are %d bytes, and may be %d; what is longer belongs into the text, or into an artifact", size, memory.MaxMetadataBytes).
+		"metadata: its names and values are %d bytes, and may be %d; what is longer belongs into the text, or into an artifact",
+		size, memory.MaxSessionMetadataBytes).
 		With("fields", "metadata")
 }

@@ -51,18 +51,18 @@ var observationLists = map[string]func(*Context) *[]string{
 
 // Turn holds the data of a turn that Start needs.
 type Turn struct {
-	SessionID string
-	Number    int                    // number of the turn in the session, from 1
-	Entry     string                 // the first agent of the turn (empty means the entry of its plan)
-	Messages  []conversation.Message // messages that the turn can see, its own included
-	Inherited []execution.Result     // results of the earlier turn that it continues
+	SessionID  string
+	Number     int                    // number of the turn in the session, from 1
+	EntryAgent string                 // the first agent of the turn (empty means the entry of its plan)
+	Messages   []conversation.Message // messages that the turn can see, its own included
+	Inherited  []execution.Result     // results of the earlier turn that it continues
 }
 
 // Start returns the initial state of a turn (RA-3). It includes which agent spoke last in earlier turns, but not
 // the answers of those turns (RA-26).
 func Start(t Turn) State {
 	s := State{
-		Messages: t.Messages, SessionID: t.SessionID, NextAgent: t.Entry, entryAgent: t.Entry, MissingContext: []string{},
+		Messages: t.Messages, SessionID: t.SessionID, NextAgent: t.EntryAgent, entryAgent: t.EntryAgent, MissingContext: []string{},
 		Context: Context{Observations: []string{}, PDFResults: []string{}, WebResults: []string{}, ToolHistory: []string{}},
 	}
 	s.LastAgent, s.questionCounts = lastSpeaker(t)

@@ -27,7 +27,7 @@ func turnEndedEvent(r *troupev1.TurnResult) *troupev1.Event {
 // Req: RA-2, RA-3
 func TestStart_SetsInitialValuesOfAllFields(t *testing.T) {
 	mine := []conversation.Message{messageInTurn(1, conversation.User("What may an agent write?"))}
-	s := Start(Turn{SessionID: "s1", Number: 1, Entry: "coordinator", Messages: mine})
+	s := Start(Turn{SessionID: "s1", Number: 1, EntryAgent: "coordinator", Messages: mine})
 	require.Equal(t, mine, s.Messages)
 	data := s.LogFields()
 	data["messages"] = len(data["messages"].([]any))
@@ -41,7 +41,7 @@ func TestStart_SetsInitialValuesOfAllFields(t *testing.T) {
 
 // A turn knows which agent spoke last in the previous turn, but not the outcome of that turn.
 func TestStart_KeepsOnlyTheLastSpeakerOfEarlierTurns(t *testing.T) {
-	s := Start(Turn{SessionID: "s1", Number: 3, Entry: "coordinator", Messages: []conversation.Message{
+	s := Start(Turn{SessionID: "s1", Number: 3, EntryAgent: "coordinator", Messages: []conversation.Message{
 		messageInTurn(1, conversation.User("Tell me about it")), messageInTurn(1, conversation.Assistant("clarification", "About what?")),
 		messageInTurn(2, conversation.User("It!")), messageInTurn(2, conversation.Assistant("clarification", "About which it?")),
 		messageInTurn(3, conversation.User("That one")), messageInTurn(3, conversation.Assistant("research", "of this turn")),
@@ -62,7 +62,7 @@ func TestStart_KeepsOnlyTheLastSpeakerOfEarlierTurns(t *testing.T) {
 // continues.
 func TestState_CollectsObservations(t *testing.T) {
 	inherited := execution.Result{Step: 1, Agent: "a", Observations: []string{"Used tool: web_search\nsnow"}, ToolsCalled: []string{"web_search"}}
-	start := Start(Turn{Entry: "a", Inherited: []execution.Result{inherited}})
+	start := Start(Turn{EntryAgent: "a", Inherited: []execution.Result{inherited}})
 	one := start.Apply(stepFinishedEvent(execution.Result{
 		Step: 2, Agent: "b", Observations: []string{
 			"Used tool: search_documents\ndocs/a.md:1",
@@ -92,7 +92,7 @@ func TestState_HasNoAnswerAfterAFailedTurn(t *testing.T) {
 
 func TestState_IsLoggedWithoutLongTexts(t *testing.T) {
 	long := strings.Repeat("x", 1000)
-	s := Start(Turn{Entry: "a", Messages: []conversation.Message{conversation.User(long)}}).Apply(
+	s := Start(Turn{EntryAgent: "a", Messages: []conversation.Message{conversation.User(long)}}).Apply(
 		stepFinishedEvent(execution.Result{
 			Agent: "a", Text: long, InputRequired: true,
 			Observations: []string{long},

@@ -24,7 +24,7 @@ func coordinationStates(t *testing.T, r *rig, events []*troupev1.Event) (lines [
 	all, err := r.memory.LoadHistory(t.Context(), session.Ref{Session: events[0].GetSessionId()}, 0, 100)
 	require.NoError(t, err)
 	seen := slices.DeleteFunc(all, func(m conversation.Message) bool { return m.Turn > int(events[0].GetTurn()) })
-	s := coordination.Start(coordination.Turn{SessionID: events[0].GetSessionId(), Number: int(events[0].GetTurn()), Entry: "coordinator", Messages: seen})
+	s := coordination.Start(coordination.Turn{SessionID: events[0].GetSessionId(), Number: int(events[0].GetTurn()), EntryAgent: "coordinator", Messages: seen})
 	for _, e := range events {
 		s = s.Apply(e)
 		if e.GetRoutingDecision() != nil || e.GetTurnResult() != nil {

@@ -47,7 +47,7 @@ func (e *Eraser) DeleteSession(_ context.Context, ref session.Ref) (memory.Erasu
 	defer e.db.Unlock()
 	c, err := e.db.GetSession(op, ref)
 	if failure.Is(err, failure.SessionDeleted) {
-		return e.db.Sessions[ref].Erasure, nil
+		return e.db.Sessions[ref].ErasureReport, nil
 	}
 	if err != nil {
 		return memory.Erasure{}, err
@@ -62,7 +62,7 @@ func (e *Eraser) DeleteSession(_ context.Context, ref session.Ref) (memory.Erasu
 		memory.KindMessages: int64(len(c.Log)), memory.KindTurns: int64(c.Turns), memory.KindStateKeys: int64(len(c.Scope.Values)),
 		memory.KindArtifacts: int64(len(c.Artifacts.Versions)), memory.KindArtifactBytes: c.Artifacts.TotalSize(), memory.KindWaiting: waiting,
 	})
-	e.db.Sessions[ref] = &db.Session{Epoch: c.Epoch, DeletedAt: now, Erasure: erased}
+	e.db.Sessions[ref] = &db.Session{Epoch: c.Epoch, DeletedAt: now, ErasureReport: erased}
 	return erased, nil
 }
 

@@ -121,9 +121,9 @@ func mergeLabels(op string, c *db.Session, change map[string]string) (map[string
 	for name, value := range after {
 		bytes += len(name) + len(value)
 	}
-	if (len(after) > memory.MaxMetadata || bytes > memory.MaxMetadataBytes) && !maps.Equal(after, c.Metadata) {
+	if (len(after) > memory.MaxSessionMetadata || bytes > memory.MaxSessionMetadataBytes) && !maps.Equal(after, c.Metadata) {
 		return nil, failure.Newf(failure.ResourceQuota, op, "metadata: %d labels of %d bytes are too many; a session has at most %d of %d bytes",
-			len(after), bytes, memory.MaxMetadata, memory.MaxMetadataBytes).With("session_id", c.ID)
+			len(after), bytes, memory.MaxSessionMetadata, memory.MaxSessionMetadataBytes).With("session_id", c.ID)
 	}
 	return after, nil
 }

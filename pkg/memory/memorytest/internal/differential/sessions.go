@@ -110,7 +110,7 @@ func updateSession(d *comparison, s *testSession) call {
 		u.Metadata[fmt.Sprintf("label-%d", d.rand.IntN(4))] = pickOne(d, "", "x", "y")
 	}
 	if d.oneIn(30) {
-		for i := range memory.MaxMetadata + 1 {
+		for i := range memory.MaxSessionMetadata + 1 {
 			u.Metadata[fmt.Sprintf("many-%d", i)] = "x"
 		}
 	}

@@ -155,7 +155,7 @@ func updateRevisionIsCompared(t *testing.T, store memory.Store) {
 func updateRejectsTooManyLabels(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Ready)
 	labels := map[string]string{}
-	for i := range memory.MaxMetadata {
+	for i := range memory.MaxSessionMetadata {
 		labels[fmt.Sprintf("label-%d", i)] = "x"
 	}
 	before := fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Metadata: labels})
@@ -169,7 +169,7 @@ func updateRejectsTooLongLabels(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Ready)
 	labels := map[string]string{}
 	for i := range 4 {
-		labels[fmt.Sprintf("label-%d", i)] = strings.Repeat("x", memory.MaxMetadataBytes/4-len("label-0"))
+		labels[fmt.Sprintf("label-%d", i)] = strings.Repeat("x", memory.MaxSessionMetadataBytes/4-len("label-0"))
 	}
 	fixture.UpdateSession(t, store, memory.SessionUpdate{Ref: ref, Metadata: labels})
 	_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Metadata: map[string]string{"a": "b"}})
@@ -200,7 +200,7 @@ func updateRejectedCallCreatesNoSession(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Create: true, IfRevision: 3})
 	fixture.RequireMode(t, err, failure.RevisionMismatch, "revision", "0")
-	long := strings.Repeat("x", memory.MaxMetadataBytes/4)
+	long := strings.Repeat("x", memory.MaxSessionMetadataBytes/4)
 	_, err = store.UpdateSession(t.Context(),
 		memory.SessionUpdate{Ref: ref, Create: true, Metadata: map[string]string{"a": long, "b": long, "c": long, "d": long}})
 	fixture.RequireMode(t, err, failure.ResourceQuota)

@@ -43,11 +43,11 @@ func TurnKeys(ref session.Ref, turnID string, more ...string) []string {
 
 // JournalName returns the name of the key that holds the journal of a step.
 func JournalName(turnID string, step int) string {
-	return WaitingJournalName(turnID + ":" + strconv.Itoa(step))
+	return JournalNameOf(turnID + ":" + strconv.Itoa(step))
 }
 
-// WaitingJournalName is like JournalName, for a step that is given as <turn>:<step>.
-func WaitingJournalName(waiting string) string { return "jrnl:" + waiting }
+// JournalNameOf is like JournalName, for a step that is given by its id, <turn>:<step>.
+func JournalNameOf(stepID string) string { return "jrnl:" + stepID }
 
 // RoundsName returns the name of the key that lists the tool rounds of an agent.
 func RoundsName(agent string) string { return "rounds:" + agent }

@@ -126,7 +126,7 @@ func (s *Sessions) UpdateSession(ctx context.Context, u memory.SessionUpdate) (s
 	for name, value := range u.Metadata {
 		labels = append(labels, name, value)
 	}
-	args := append([]any{u.IfRevision, u.Create, u.User, memory.MaxMetadata, memory.MaxMetadataBytes, len(moves) / 2}, moves...)
+	args := append([]any{u.IfRevision, u.Create, u.User, memory.MaxSessionMetadata, memory.MaxSessionMetadataBytes, len(moves) / 2}, moves...)
 	r, err := s.db.RunScript(ctx, op, u.Ref, updateScript, []string{db.Key(u.Ref, "meta")}, append(args, labels...)...)
 	if err != nil {
 		return session.Session{}, err
@@ -139,7 +139,7 @@ func (s *Sessions) UpdateSession(ctx context.Context, u memory.SessionUpdate) (s
 	case "labels_full":
 		return session.Session{}, failure.Newf(failure.ResourceQuota, op,
 			"metadata: session %s would have %s labels of %s bytes; a session may have %d of %d bytes: remove some",
-			u.Ref.Session, r.Text(1), r.Text(2), memory.MaxMetadata, memory.MaxMetadataBytes)
+			u.Ref.Session, r.Text(1), r.Text(2), memory.MaxSessionMetadata, memory.MaxSessionMetadataBytes)
 	default:
 		return session.Session{}, db.SessionErrorFromReply(op, u.Ref, r)
 	}

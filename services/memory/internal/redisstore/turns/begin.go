@@ -107,7 +107,7 @@ type predecessor struct {
 func (t *Turns) loadPredecessor(ctx context.Context, op string, b memory.Begin, name string) (predecessor, error) {
 	p := predecessor{name: name}
 	if waiting, step, waits := strings.Cut(name, ":"); waits {
-		p.keys = []string{"turn:" + waiting, db.WaitingJournalName(name), db.WaitingJournalName(b.TurnID + ":" + step)}
+		p.keys = []string{"turn:" + waiting, db.JournalNameOf(name), db.JournalNameOf(b.TurnID + ":" + step)}
 		return p, nil
 	}
 	var err error

@@ -66,7 +66,7 @@ func (in Input) countMetNeeds(c Candidate) (n int) {
 	return n
 }
 
-// sortAvailable returns the available candidates in the order of the strategy's preference.
+// sortAvailable sorts the available candidates by the preference of the strategy.
 func (in Input) sortAvailable(free []Candidate) {
 	if n := uint64(len(free)); n > 0 && (in.Strategy == selection.RoundRobin || in.Strategy == selection.LoadBalanced) {
 		turn := int(in.Counter % n) // decides also among candidates with the same load

@@ -59,14 +59,14 @@ func New(p *publish.Publisher, t *telemetry.Telemetry) (*Closer, error) {
 
 // Turn is a turn that ends.
 type Turn struct {
-	Request request.Request
-	Turn    session.Turn
-	Target  string
-	Entry   string // first agent of the workflow (empty means the first agent of the published plan)
-	Began   time.Time
-	Lease   *lease.Lease      // nil when the turn is closed already
-	Permit  *admission.Permit // nil when the turn is closed already
-	Events  *publish.Writer
+	Request    request.Request
+	Turn       session.Turn
+	Target     string
+	EntryAgent string // first agent of the workflow (empty means the first agent of the published plan)
+	Began      time.Time
+	Lease      *lease.Lease      // nil when the turn is closed already
+	Permit     *admission.Permit // nil when the turn is closed already
+	Events     *publish.Writer
 }
 
 // Outcome is what running a turn produced: its results, or the reason why there is no answer.

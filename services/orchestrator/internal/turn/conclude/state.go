@@ -17,7 +17,7 @@ import (
 func finalState(t Turn, o Outcome, last *troupev1.Event) coordination.State {
 	ownStep := func(r execution.Result) bool { return !r.Inherited && r.Step >= publish.AnsweredStep(t.Turn) }
 	return coordination.Start(coordination.Turn{
-		SessionID: t.Request.Session, Number: t.Turn.Number, Messages: o.History, Entry: t.Entry,
+		SessionID: t.Request.Session, Number: t.Turn.Number, Messages: o.History, EntryAgent: t.EntryAgent,
 		Inherited: slices.DeleteFunc(slices.Clone(o.Results), ownStep),
 	}).Apply(t.Events.EventLog().Events()...).Apply(last)
 }

@@ -56,7 +56,7 @@ func (t *Turn) closeTurn(work, ctx context.Context) (state, error) {
 		outcome.CloseAs = session.OutcomeCancelled
 	}
 	broken := t.driver.Closer.Close(ctx, conclude.Turn{
-		Request: b.Request, Turn: b.Turn, Target: b.Target, Entry: b.Flow.Steps[b.Flow.Entry].Agent, Began: b.Began,
+		Request: b.Request, Turn: b.Turn, Target: b.Target, EntryAgent: b.Flow.Steps[b.Flow.Entry].Agent, Began: b.Began,
 		Lease: t.lease, Permit: b.Permit, Events: t.events,
 	}, outcome)
 	if broken != nil {

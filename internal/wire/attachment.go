@@ -6,15 +6,15 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// PartsToProto converts attachments to message parts. A part contains the bytes if the attachment has them.
-func PartsToProto(as []conversation.Attachment) []*troupev1.Part {
+// AttachmentsToProto converts attachments to message parts. A part contains the bytes if the attachment has them.
+func AttachmentsToProto(as []conversation.Attachment) []*troupev1.Part {
 	return convert.All(as, func(a conversation.Attachment) *troupev1.Part {
 		return &troupev1.Part{Content: &troupev1.Part_Blob{Blob: BlobToProto(a)}}
 	})
 }
 
-// PartsFromProto returns the attachments among the parts of a message.
-func PartsFromProto(parts []*troupev1.Part) []conversation.Attachment {
+// AttachmentsFromProto returns the attachments among the parts of a message.
+func AttachmentsFromProto(parts []*troupev1.Part) []conversation.Attachment {
 	var all []conversation.Attachment
 	for _, p := range parts {
 		if b := p.GetBlob(); b != nil {
