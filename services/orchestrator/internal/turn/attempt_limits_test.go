@@ -3,6 +3,7 @@ package turn
 import (
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -94,22 +95,28 @@ func TestTurn_TimeoutComesFromTheWorkflow(t *testing.T) {
 	}
 }
 
-// A turn of the assistant that takes longer than its timeout, here one second, fails.
+// A turn of the assistant that takes longer than its timeout fails.
 //
 // Req: RA-25
 func TestTurn_FailsAfterTheWorkflowTimeout(t *testing.T) {
-	rig := newRig(t)
 	declared, err := fs.ReadFile(researchassistant.FS, "workflow.yaml")
 	require.NoError(t, err)
 	require.Contains(t, string(declared), "timeout: 60s")
-	rig.workflows, err = workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(strings.Replace(string(declared), "timeout: 60s", "timeout: 4s", 1))}}, "")
-	require.NoError(t, err)
-	_, cancelled, release := rig.blockResearch()
-	defer release()
-	result := turnResult(runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1")))
-	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, result.GetFailure().GetMode())
-	require.Contains(t, result.GetFailure().GetMessage(), "the turn did not end within its 4s")
-	receive(t, cancelled)
+	// A busy machine may need longer than a short timeout to reach the step. Then the next turn gets twice the time.
+	for timeout := time.Second; ; timeout *= 2 {
+		rig := newRig(t)
+		rig.workflows, err = workflow.Load(fstest.MapFS{"w.yaml": {Data: []byte(strings.Replace(string(declared), "timeout: 60s", "timeout: "+timeout.String(), 1))}}, "")
+		require.NoError(t, err)
+		_, cancelled, release := rig.blockResearch()
+		t.Cleanup(release)
+		result := turnResult(runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1")))
+		require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, result.GetFailure().GetMode())
+		require.Contains(t, result.GetFailure().GetMessage(), fmt.Sprintf("the turn did not end within its %s", timeout))
+		if slices.Contains(rig.askedAgents(), "research") {
+			receive(t, cancelled)
+			return
+		}
+	}
 }
 
 // A workflow without a declared limit, such as the assistant, allows 20 steps in total, whether rules or models

@@ -295,13 +295,17 @@ func TestTurn_TimeoutFailsTheTurn(t *testing.T) {
 		cancelled <- s.stream.Context().Err()
 		return s.stream.Context().Err()
 	})
-	req := textRequest("s1", "r1")
-	req.Timeout = 3 * time.Second // a busy machine dispatches the first step in it
-	result := turnResult(runToEnd(t, rig.newRunner(t, "one"), req))
-	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, result.GetFailure().GetMode())
-	require.Contains(t, result.GetFailure().GetMessage(), "within its 3s")
+	runner := rig.newRunner(t, "one")
+	// A busy machine may need longer than a short timeout to dispatch the step. Then the next turn gets twice the time.
+	for timeout := 500 * time.Millisecond; len(rig.askedAgents()) == 0; timeout *= 2 {
+		req := textRequest(timeout.String(), "r1")
+		req.Timeout = timeout
+		result := turnResult(runToEnd(t, runner, req))
+		require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, result.GetFailure().GetMode())
+		require.Contains(t, result.GetFailure().GetMessage(), fmt.Sprintf("within its %s", timeout))
+		require.Equal(t, session.Failed, rig.state(t, timeout.String()))
+	}
 	require.Error(t, receive(t, cancelled), "the worker was notified")
-	require.Equal(t, session.Failed, rig.state(t, "s1"))
 }
 
 // A closing runner admits no new turns and waits for running ones until its context ends. It hands over the rest,
