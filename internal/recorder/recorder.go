@@ -166,18 +166,30 @@ func (r *Recorder) Unwritten(ctx context.Context) ([]execution.Entry, error) {
 	}
 }
 
-// Rounds returns messages as a commit stores them: without the text and the tool calls that a durable entry of the
-// journal has.
-func (r *Recorder) Rounds(messages []conversation.Message) []memory.RoundMessage {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// LatestRounds returns the latest of the rounds of a step that its commit may have. It returns none if the last round
+// alone is longer.
+func LatestRounds(messages []conversation.Message) []memory.RoundMessage {
+	messages = conversation.Window(messages, memory.MaxWindow, memory.MaxWindowBytes/4)
+	if size := (conversation.Rounds{Messages: messages}).Size(); size > memory.MaxWindowBytes || len(messages) > memory.MaxWindow {
+		return nil
+	}
 	var rounds []memory.RoundMessage
 	for _, m := range messages {
-		round := memory.RoundMessage{Message: m}
-		if i := slices.IndexFunc(r.stored, func(e execution.Entry) bool { return hasContent(e, m) }); i >= 0 {
-			round.Entry, round.Text, round.ToolCalls = r.stored[i].Number, "", nil
+		rounds = append(rounds, memory.RoundMessage{Message: m})
+	}
+	return rounds
+}
+
+// Refer returns the rounds of a commit without the text and the tool calls that a durable entry of the journal has.
+func (r *Recorder) Refer(rounds []memory.RoundMessage) []memory.RoundMessage {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rounds = slices.Clone(rounds)
+	for i := range rounds {
+		round := &rounds[i]
+		if at := slices.IndexFunc(r.stored, func(e execution.Entry) bool { return hasContent(e, round.Message) }); at >= 0 {
+			round.Entry, round.Text, round.ToolCalls = r.stored[at].Number, "", nil
 		}
-		rounds = append(rounds, round)
 	}
 	return rounds
 }

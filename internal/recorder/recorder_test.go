@@ -2,6 +2,7 @@ package recorder_test
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -91,4 +92,63 @@ func TestRecorder_WritesEntriesThatExceedACommit(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, left)
 	require.Len(t, stored(), 5)
+}
+
+// A commit names the entries that are durable. It has the text of what is not stored yet, of what a handler changed, and
+// of calls beside the conversation.
+func TestRecorder_ReferNamesDurableEntries(t *testing.T) {
+	j, _ := newRecorder(t)
+	asks := conversation.Assistant("research", "I look.")
+	asks.ToolCalls = []conversation.ToolCall{{ID: "1", Name: "lookup"}}
+	found := conversation.Message{Role: conversation.RoleTool, Text: "rain", ToolCallID: "1", Untrusted: "tool lookup"}
+	j.Record(execution.Entry{Number: 1, Phase: execution.Done, Reply: asks})
+	j.Record(execution.Entry{Number: 2, Phase: execution.Done, Tool: "lookup", Text: "rain"})
+	j.Record(execution.Entry{Number: 3, Phase: execution.Done, Reply: conversation.Assistant("research", "aside"), SideCall: true})
+	require.NoError(t, j.Sync(t.Context()))
+	j.Record(execution.Entry{Number: 4, Phase: execution.Done, Reply: conversation.Assistant("research", "late"), Late: true})
+
+	aside, late := conversation.Assistant("research", "aside"), conversation.Assistant("research", "late")
+	changed := found
+	changed.Text = "rain, they say"
+	rounds := recorder.LatestRounds([]conversation.Message{asks, found, aside, late, changed, conversation.User("rain")})
+	named, inlined := asks, found
+	named.Text, named.ToolCalls, inlined.Text = "", nil, ""
+	require.Equal(t, []memory.RoundMessage{
+		{Message: named, Entry: 1}, {Message: inlined, Entry: 2}, {Message: aside}, {Message: late}, {Message: changed}, {Message: conversation.User("rain")},
+	}, j.Refer(rounds))
+	require.Equal(t, asks, rounds[0].Message, "what was given is unchanged")
+}
+
+// Whole rounds at the end are kept, as many as a commit may have.
+func TestLatestRounds(t *testing.T) {
+	var all []conversation.Message
+	for n := range memory.MaxWindow {
+		asks := conversation.Assistant("research", "")
+		asks.ToolCalls = []conversation.ToolCall{{ID: strconv.Itoa(n), Name: "lookup"}}
+		all = append(all, asks, conversation.Message{Role: conversation.RoleTool, ToolCallID: asks.ToolCalls[0].ID})
+	}
+	kept := recorder.LatestRounds(all)
+	require.Len(t, kept, memory.MaxWindow)
+	require.Equal(t, all[len(all)-1], kept[memory.MaxWindow-1].Message)
+
+	for i := range all {
+		all[i].Text = strings.Repeat("a", 100<<10)
+	}
+	kept = recorder.LatestRounds(all)
+	size := 0
+	for _, r := range kept {
+		size += conversation.Size(r.Message)
+	}
+	require.Zero(t, len(kept)%2, "a round is kept whole")
+	require.LessOrEqual(t, size, memory.MaxWindowBytes)
+	require.Greater(t, size, memory.MaxWindowBytes-(300<<10))
+
+	one := all[:1:1]
+	one[0].ToolCalls = nil
+	for n := range memory.MaxWindow {
+		one[0].ToolCalls = append(one[0].ToolCalls, conversation.ToolCall{ID: strconv.Itoa(n), Name: "lookup"})
+		one = append(one, conversation.Message{Role: conversation.RoleTool, ToolCallID: strconv.Itoa(n)})
+	}
+	require.Empty(t, recorder.LatestRounds(one), "the last round alone is longer")
+	require.Empty(t, recorder.LatestRounds(nil))
 }

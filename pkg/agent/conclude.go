@@ -224,7 +224,7 @@ func (t *turn) lastEvent(err error) event.TurnResult {
 	if err == nil {
 		done.Result, done.Messages = r, t.output.messages
 		if len(r.Pending) == 0 {
-			done.State, done.Rounds = t.control.ChangesToStore(), briefing.Added(t.inv.Step, t.control.Turn().Messages())
+			done.State, done.Rounds = t.control.ChangesToStore(), briefing.Added(t.inv.Step, t.agent.roundTokens(t.inv.Step.Budget), t.control.Turn().Messages())
 		}
 		return done
 	}

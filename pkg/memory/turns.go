@@ -227,7 +227,11 @@ type Commit struct {
 // UntrustedSource returns the gravest source of untrusted words that the step has read or written (empty means
 // none).
 func (c Commit) UntrustedSource() string {
-	return conversation.MostRestrictiveSource(conversation.UntrustedSource(c.Messages), c.Result.Untrusted)
+	source := conversation.MostRestrictiveSource(conversation.UntrustedSource(c.Messages), c.Result.Untrusted)
+	for _, r := range c.Rounds {
+		source = conversation.MostRestrictiveSource(source, r.UntrustedSource())
+	}
+	return source
 }
 
 // Fail is a request to close a turn without an answer.

@@ -31,22 +31,12 @@ func (r *Runner) loadRounds(ctx context.Context, req *troupev1.ExecuteStepReques
 	return nil
 }
 
-// roundsToCommit returns the rounds of a step for the history of its agent: the latest whole ones that a call returns. A
-// recorded step stores them apart from its journal, which is kept for a shorter time.
-func roundsToCommit(req *troupev1.ExecuteStepRequest, journal *recorder.Recorder, rounds []conversation.Message) []memory.RoundMessage {
-	if len(rounds) == 0 {
-		return nil
+// roundsToCommit returns the rounds of a step for the history of its agent. A recorded step stores them apart from its
+// journal, which is kept for a shorter time.
+func roundsToCommit(req *troupev1.ExecuteStepRequest, journal *recorder.Recorder, messages []conversation.Message) []memory.RoundMessage {
+	rounds := recorder.LatestRounds(messages)
+	if req.GetRecorded() {
+		return rounds
 	}
-	rounds = conversation.Window(rounds, memory.MaxWindow, memory.MaxWindowBytes/4)
-	if size := (conversation.Rounds{Messages: rounds}).Size(); size > memory.MaxWindowBytes || len(rounds) > memory.MaxWindow {
-		return nil // one round is longer than what a later step may load
-	}
-	if !req.GetRecorded() {
-		return journal.Rounds(rounds)
-	}
-	var all []memory.RoundMessage
-	for _, m := range rounds {
-		all = append(all, memory.RoundMessage{Message: m})
-	}
-	return all
+	return journal.Refer(rounds)
 }

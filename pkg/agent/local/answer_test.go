@@ -123,7 +123,7 @@ func answerApproves(t *testing.T, store memory.Store) {
 	require.Equal(t, 2, resultOf(all).Turn)
 	require.Equal(t, "Sunny.", resultOf(all).Result.Text)
 	require.Equal(t, event.UserInput{Turn: 2, Prompt: "Weather?"}, all[0].Payload)
-	require.Equal(t, []string{"ai: → lookup", "tool: found oslo", "ai: Sunny."}, transcript(resultOf(all).Messages))
+	require.Equal(t, []string{"ai: → lookup", "tool: found oslo", "ai: Sunny."}, transcript(append(resultOf(all).Rounds, resultOf(all).Messages...)))
 	require.Equal(t, []string{"oslo"}, *ran)
 	require.Len(t, model.Requests(), 2, "the model call is not repeated")
 	require.Equal(t, session.Ready, again.State())

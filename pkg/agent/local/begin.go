@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/troupe-dev/troupe/internal/hookstore"
@@ -28,7 +29,7 @@ type openTurn struct {
 // turnLease is the lease that this process holds on a turn, with its renewal and the turn's journal.
 type turnLease struct {
 	writer      *storage.Writer
-	journal     *recorder.Recorder
+	journal     *recorder.Recorder      // (nil until it is open)
 	endRun      context.CancelCauseFunc // ends the agent's run
 	stopRenewal context.CancelFunc      // ends the renewal of the lease
 	renewal     sync.WaitGroup
@@ -55,7 +56,7 @@ func (t *turn) begin(ctx context.Context, end context.CancelCauseFunc, in Input)
 		return nil, found, err
 	}
 	record := b.record
-	b.step.TurnID, b.step.TraceID, b.step.Turn, b.step.History = record.ID, record.Trace, record.Number, storage.RepairToolCalls(b.step.History)
+	b.step.TurnID, b.step.TraceID, b.step.Turn = record.ID, record.Trace, record.Number
 	return b, nil, nil
 }
 
@@ -69,7 +70,8 @@ func (t *turn) beginUnsaved(ctx context.Context, b *openTurn, in Input) error {
 	if err := s.opener.ApplyAnswers(ctx, b.record, in.request()); err != nil {
 		return err
 	}
-	b.step.History = s.recent.withTurn(b.record.AllMessages())
+	recent := s.recent.forTurn(b.record)
+	b.step.History, b.step.Rounds = recent.messages, recent.rounds
 	b.store = &bufferedStore{s: s, turn: b.record}
 	return nil
 }
@@ -85,7 +87,9 @@ func (t *turn) beginStored(ctx context.Context, end context.CancelCauseFunc, b *
 	if opened.Status == memory.StatusClosed {
 		return &opened.Turn, nil
 	}
-	if b.lease, err = t.startLease(ctx, end, b.record, opened); err != nil {
+	b.lease = t.startLease(ctx, end, b.record, opened)
+	if err = t.load(ctx, b, opened); err != nil {
+		t.giveUp(b, err)
 		return nil, failure.FromCause(ctx, err)
 	}
 	b.step.Attempt, b.step.Journal, b.step.History, b.step.Answers = opened.Turn.Attempt, b.lease.journal, opened.History, opened.Turn.Answers
@@ -93,29 +97,44 @@ func (t *turn) beginStored(ctx context.Context, end context.CancelCauseFunc, b *
 	return nil, nil
 }
 
-// startLease starts to renew the lease of a turn, until release is called, and opens the turn's journal.
-func (t *turn) startLease(ctx context.Context, end context.CancelCauseFunc, record *storage.Turn, opened memory.BeginResult) (*turnLease, error) {
+// startLease starts to renew the lease of a turn, until release is called.
+func (t *turn) startLease(ctx context.Context, end context.CancelCauseFunc, record *storage.Turn, opened memory.BeginResult) *turnLease {
 	s := t.session
 	h := &turnLease{writer: s.storage.NewWriter(record, opened, s.agent.Name()), endRun: end}
 	renewing, drop := context.WithCancel(context.WithoutCancel(ctx))
 	h.stopRenewal = drop
 	h.renewal.Go(func() { turnlease.Renew(renewing, s.cfg.Store, h.writer.Lease, s.cfg.Lease, end) })
-	var err error
-	if h.journal, err = recorder.New(ctx, end, s.cfg.Store, h.writer.Lease, 1, opened.Turn.Attempt > 1); err != nil {
-		drop()
-		h.renewal.Wait()
-		record.MarkFailed(session.OutcomeFailed, storage.FailureFromError(err))
-		s.opener.SetUnclosed(h.writer)
-		return nil, err
+	return h
+}
+
+// load opens the journal of a turn that has begun, and reads the tool rounds that the agent remembers.
+func (t *turn) load(ctx context.Context, b *openTurn, opened memory.BeginResult) (err error) {
+	s := t.session
+	if b.lease.journal, err = recorder.New(ctx, b.lease.endRun, s.cfg.Store, b.lease.writer.Lease, 1, opened.Turn.Attempt > 1); err != nil {
+		return err
 	}
-	return h, nil
+	if slices.Contains(opened.Agents, s.agent.Name()) && len(opened.History) > 0 {
+		b.step.Rounds, err = s.storage.Rounds(ctx, s.agent.Name(), opened.History[0].Sequence)
+	}
+	return err
+}
+
+// giveUp ends the lease of a turn that has begun and cannot run. The next turn closes it as failed.
+func (t *turn) giveUp(b *openTurn, err error) {
+	b.lease.release()
+	b.record.MarkFailed(session.OutcomeFailed, storage.FailureFromError(err))
+	t.session.opener.SetUnclosed(b.lease.writer)
 }
 
 // release ends the agent's run, closes the journal and stops the renewal of the lease.
 func (t *turnLease) release() {
-	t.journal.Close()
+	if t.journal != nil {
+		t.journal.Close()
+	}
 	t.endRun(nil)
-	t.journal.Wait()
+	if t.journal != nil {
+		t.journal.Wait()
+	}
 	t.stopRenewal()
 	t.renewal.Wait()
 }
@@ -125,7 +144,7 @@ func (t *turnLease) release() {
 func (t *turn) store(ctx context.Context) (session.State, error) {
 	s, record := t.session, t.open.record
 	if s.cfg.NoAutoSave {
-		s.recent.add(record.AllMessages())
+		s.recent.add(record)
 		s.status.AddUnsaved(record)
 		return record.Outcome.SessionState(), nil
 	}

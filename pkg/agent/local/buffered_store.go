@@ -43,7 +43,7 @@ func (b *bufferedStore) State(ctx context.Context) (map[string]json.RawMessage, 
 	}
 	for _, t := range b.s.status.Unsaved() {
 		maps.Copy(state, t.State) // an empty value removes
-		source = conversation.MostRestrictiveSource(source, conversation.UntrustedSource(t.AllMessages()), t.Result.Untrusted)
+		source = conversation.MostRestrictiveSource(source, t.UntrustedSource())
 	}
 	return state, source, nil
 }

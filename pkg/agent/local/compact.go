@@ -65,9 +65,9 @@ func (s *Session) compact(ctx context.Context, keep int, summary string) (conver
 	if !s.cfg.NoAutoSave {
 		return done, nil
 	}
-	messages, err := s.storage.Latest(ctx, info, s.cfg.Window)
+	h, err := s.loadLatest(ctx, info, s.cfg.Window)
 	if err == nil {
-		s.recent.set(messages)
+		s.recent.set(h)
 	}
 	return done, err
 }

@@ -3,7 +3,6 @@ package local
 import (
 	"context"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/troupe-dev/troupe/pkg/agent/local/internal/storage"
@@ -71,17 +70,26 @@ func (s *Session) loadInfo(ctx context.Context) (info session.Session, err error
 	return info, err
 }
 
-// loadRecent reads the messages that the next turn of a session with NoAutoSave gets.
-func (s *Session) loadRecent(ctx context.Context, info session.Session) error {
-	messages, err := s.storage.Latest(ctx, info, s.cfg.Window)
-	if err != nil {
-		return err
-	}
+// loadRecent reads what the next turn of a session with NoAutoSave gets.
+func (s *Session) loadRecent(ctx context.Context, info session.Session) (err error) {
 	if s.recent.untrustedSource, err = s.storage.Untrusted(ctx, info); err != nil {
 		return err
 	}
-	s.recent.set(messages)
-	return nil
+	h, err := s.loadLatest(ctx, info, s.cfg.Window)
+	if err == nil {
+		s.recent.set(h)
+	}
+	return err
+}
+
+// loadLatest reads at most limit of the latest stored messages, and the rounds of the agent among them. info is the
+// session as stored.
+func (s *Session) loadLatest(ctx context.Context, info session.Session, limit int) (h history, err error) {
+	h.messages, err = s.storage.Latest(ctx, info, limit)
+	if err == nil && len(h.messages) > 0 {
+		h.rounds, err = s.storage.Rounds(ctx, s.agent.Name(), h.messages[0].Sequence)
+	}
+	return h, err
 }
 
 // stateAfterLoad returns the state in which a loaded session starts.
@@ -101,37 +109,10 @@ func (s *Session) stateAfterLoad(ctx context.Context, info session.Session) (ses
 	return session.Ready, nil
 }
 
-// recentMessages holds the latest messages of a session with NoAutoSave. Turns read the conversation from it
-// instead of the store.
-type recentMessages struct {
-	limit           int
-	messages        []conversation.Message // the latest
-	untrustedSource string                 // source of untrusted text that the store remembered at load time
-}
-
-// set replaces the messages.
-func (r *recentMessages) set(messages []conversation.Message) { r.messages = r.latest(messages) }
-
-// add appends the messages of a turn.
-func (r *recentMessages) add(messages []conversation.Message) {
-	r.messages = r.latest(append(r.messages, messages...))
-}
-
-// withTurn returns the conversation for a turn that begins with the given messages.
-func (r *recentMessages) withTurn(messages []conversation.Message) []conversation.Message {
-	return r.latest(append(slices.Clip(r.messages), messages...))
-}
-
-// latest returns the latest messages, up to the limit. It marks them with the source of untrusted text, even if
-// the message with that text is no longer among them.
-func (r *recentMessages) latest(messages []conversation.Message) []conversation.Message {
-	source := conversation.MostRestrictiveSource(r.untrustedSource, conversation.UntrustedSource(messages))
-	return conversation.MarkUntrusted(source, conversation.Window(messages, r.limit, 0))
-}
-
-// Messages returns the latest messages of the conversation, oldest first (0 returns all, LP-4). It includes turns
-// that are not saved yet. One message of conversation.RoleSummary stands for the messages that a compaction
-// removed. Unsaved messages have no sequence and no time.
+// Messages returns the latest messages of the conversation, oldest first (0 returns all, LP-4). The agent's own tool
+// rounds stand where they happened, and do not count to latest; at most memory.MaxWindowBytes of stored ones are returned.
+// Messages includes turns that are not saved yet. One message of conversation.RoleSummary stands for the messages that a
+// compaction removed. Messages of rounds, and unsaved messages, have no sequence and no time.
 func (s *Session) Messages(ctx context.Context, latest int) ([]conversation.Message, error) {
 	unsaved := s.status.Unsaved()
 	info, err := s.storage.Get(ctx)
@@ -141,17 +122,20 @@ func (s *Session) Messages(ctx context.Context, latest int) ([]conversation.Mess
 	if latest <= 0 {
 		latest = math.MaxInt
 	}
-	all, err := s.storage.Latest(ctx, info, latest)
+	h, err := s.loadLatest(ctx, info, latest)
 	if err != nil {
 		return nil, err
 	}
 	for _, t := range unsaved {
-		for _, m := range t.AllMessages() {
-			m.Turn = t.Number
-			all = append(all, m)
+		h = h.withTurn(t)
+	}
+	all := conversation.WithRounds(h.messages[max(0, len(h.messages)-latest):], h.rounds)
+	for i := range all {
+		if all[i].Time.IsZero() {
+			all[i].Sequence = 0
 		}
 	}
-	return all[max(0, len(all)-latest):], nil
+	return all, nil
 }
 
 // Artifacts returns all versions of the artifacts that turns made, by name and version, and the artifacts under

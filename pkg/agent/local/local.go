@@ -74,7 +74,7 @@ type Session struct {
 
 	// Only the operation that holds the claim may use the fields below.
 	opener *opening.Opener
-	recent recentMessages
+	recent recentHistory
 }
 
 var sessionID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
@@ -99,7 +99,7 @@ func Open(ctx context.Context, a *agent.Agent, c Config) (*Session, error) {
 	}
 	st := status.New(c.ID)
 	s := &Session{
-		agent: a, cfg: c, storage: in, status: st, opener: opening.New(in, st, a.Name()), recent: recentMessages{limit: c.Window},
+		agent: a, cfg: c, storage: in, status: st, opener: opening.New(in, st, a.Name()), recent: recentHistory{limit: c.Window},
 	}
 	return s, s.Start(ctx)
 }

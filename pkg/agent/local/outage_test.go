@@ -2,7 +2,6 @@ package local_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -159,37 +158,22 @@ func TestSession_OutageAtTheCommitFailsTheTurn(t *testing.T) {
 	})
 }
 
-// If the store fails between the commits of one turn, the missing messages are stored when it is back.
-func TestSession_OutageBetweenCommitsLosesNothing(t *testing.T) {
+// If the store fails while it closes a failed turn, what the agent said is there, and the turn is closed when it is back.
+func TestSession_OutageBeforeAFailedTurnIsClosedLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var replies []scripted.Reply
-		for i := range 34 {
-			replies = append(replies, lookupReply(fmt.Sprint(i), fmt.Sprint(-i)))
-		}
-		c := agent.Config{Tools: []tool.Tool{lookup(t)}, MaxIterations: 60}
-		a, _ := scriptedAgent(t, c, append(replies, scripted.Say("Done."))...)
-		commits, down := 0, true
-		store := inmem.New(inmem.Config{})
-		s, err := local.Open(t.Context(), a, local.Config{Store: &lossyStore{store, func(method string) (call, answer bool) {
-			switch method { // the journal is written at the same time
-			case "CommitStep":
-				commits++
-				return down && commits > 1, false
-			case "FailTurn":
-				return down, false
-			default:
-				return false, false
-			}
-		}}})
-		require.NoError(t, err)
-		runToError(t, s, local.Input{Text: "a"}, failure.SystemNetwork)
-		half, _ := storedMessages(t, store, s)
-		require.Len(t, half, 1+63, "a round stays together")
-		down = false
-		require.NoError(t, s.Save(t.Context()))
+		c := agent.Config{Tools: []tool.Tool{lookup(t)}}
+		broken := scripted.Fail(failure.New(failure.ResourceAPI, "test", "the model is down"))
+		s, _, wires, store := openWithOutages(t, c, local.Config{}, lookupReply("x"), lookupReply("y"), broken)
+		*wires = lostMethods{calls: []string{"FailTurn"}}
+		runToError(t, s, local.Input{Text: "a"}, failure.ResourceAPI)
+		want := []string{"user: a", "ai: → lookup (partial)", "tool: found x (partial)", "ai: → lookup (partial)", "tool: found y (partial)"}
 		said, info := storedMessages(t, store, s)
-		require.Len(t, said, 1+102+1)
-		require.Equal(t, "ai: Done. (partial)", said[103])
+		require.Equal(t, want, said)
+		require.Equal(t, session.Busy, info.State)
+		wires.heal()
+		require.NoError(t, s.Save(t.Context()))
+		said, info = storedMessages(t, store, s)
+		require.Equal(t, want, said)
 		require.Equal(t, session.Failed, info.State)
 		require.Equal(t, info.Size.Messages, s.Info().Size.Messages)
 	})

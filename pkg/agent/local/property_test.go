@@ -340,7 +340,7 @@ func (e *expectedSession) requireEqual(t *testing.T, s *local.Session, store mem
 	require.Equal(t, withoutReasons(e.all), withoutReasons(messages), where)
 	require.Equal(t, e.isWaiting, len(s.Pending()) > 0, where)
 	require.Equal(t, e.turns, s.Info().Turns, where)
-	require.EqualValues(t, len(e.all), s.Info().Size.Messages, where)
+	require.EqualValues(t, countSaid(e.all), s.Info().Size.Messages, where)
 	ref := session.Ref{Tenant: local.DefaultTenant, Session: s.ID()}
 	info, err := retry.Do(t.Context(), func(ctx context.Context) (session.Session, error) { return store.GetSession(ctx, ref) })
 	if e.storedState == "" {
@@ -350,7 +350,17 @@ func (e *expectedSession) requireEqual(t *testing.T, s *local.Session, store mem
 	require.NoError(t, err, where)
 	require.Equal(t, e.storedState, info.State, where)
 	require.Equal(t, e.savedTurns, info.Turns, where)
-	require.EqualValues(t, len(e.saved), info.Size.Messages, where)
+	require.EqualValues(t, countSaid(e.saved), info.Size.Messages, where)
+}
+
+// countSaid returns how many messages belong to the conversation, and not to tool rounds.
+func countSaid(messages []conversation.Message) (n int) {
+	for _, m := range messages {
+		if m.Role != conversation.RoleTool && len(m.ToolCalls) == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // Req: LP-6, LP-7a, LP-8, LP-9, LP-10, LP-11, LP-12, LP-17, LP-23, LP-32

@@ -189,7 +189,9 @@ func storedMessages(t *testing.T, store memory.Store, s *local.Session) ([]strin
 	require.NoError(t, err)
 	messages, err := store.LoadHistory(t.Context(), ref, 0, memory.MaxWindow)
 	require.NoError(t, err)
-	return transcript(messages), info
+	rounds, err := store.LoadRounds(t.Context(), ref, "research", 0)
+	require.NoError(t, err)
+	return transcript(conversation.WithRounds(messages, rounds)), info
 }
 
 func kindsOf(all []event.Event) []string {

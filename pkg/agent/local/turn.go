@@ -4,10 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"iter"
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/recorder"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/local/internal/storage"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -80,9 +80,10 @@ func (s *Session) Execute(ctx context.Context, in Input, emit func(event.Event) 
 type turn struct {
 	session       *Session
 	yield         func(event.Event, error) bool
-	open          *openTurn   // (nil until the turn has begun)
-	readerStopped bool        // the reader of the events has stopped
-	agentResult   event.Event // event with the agent's TurnResult
+	open          *openTurn              // (nil until the turn has begun)
+	readerStopped bool                   // the reader of the events has stopped
+	agentResult   event.Event            // event with the agent's TurnResult
+	said          []conversation.Message // the agent's messages so far, kept if the turn fails
 	released      bool
 }
 
@@ -130,7 +131,7 @@ func (t *turn) emit(e event.Event) bool {
 			m := p.Message
 			m.Text = conversation.Truncate(m.Text, conversation.MaxMessageBytes)
 			if m.Text != "" || len(m.ToolCalls) > 0 { // an empty message is not stored
-				t.open.record.Messages = append(t.open.record.Messages, m)
+				t.said = append(t.said, m)
 			}
 		}
 	}
@@ -146,7 +147,7 @@ func (t *turn) finish(ctx context.Context, err error) {
 	if t.readerStopped {
 		err = failure.New(failure.UserCancelled, "local.Turn", "the turn was cancelled: its events were not read to the end")
 	}
-	t.open.conclude(done, err)
+	t.open.conclude(done, t.said, err)
 	ctx, before := context.WithoutCancel(ctx), t.session.Info().Size.Messages
 	state, unstored := t.store(ctx)
 	if err == nil {
@@ -179,29 +180,24 @@ func (t *turn) finish(ctx context.Context, err error) {
 	}
 }
 
-// conclude copies the agent's result, or its error, into the record of the turn.
-func (ot *openTurn) conclude(done event.TurnResult, err error) {
+// conclude copies the agent's result, or what it had said until its error, into the record of the turn.
+func (ot *openTurn) conclude(done event.TurnResult, said []conversation.Message, err error) {
 	t := ot.record
-	for _, m := range done.Messages { // messages for which the agent emitted no event
-		isSame := func(o conversation.Message) bool { return o.Role == m.Role && o.Text == m.Text }
-		if !slices.ContainsFunc(t.Messages, isSame) {
-			t.Messages = append(t.Messages, m)
-		}
-	}
-	t.Messages = storage.RepairToolCalls(t.Messages)
-	switch {
-	case failure.Is(err, failure.UserCancelled):
-		t.MarkFailed(session.OutcomeCancelled, storage.FailureFromError(err))
-	case err != nil:
-		t.MarkFailed(session.OutcomeFailed, storage.FailureFromError(err))
-	default:
-		t.State, t.Result, t.Outcome = done.State, done.Result, session.OutcomeCompleted
+	if err == nil {
+		t.Messages, t.Rounds, t.State, t.Result, t.Outcome = done.Messages, recorder.LatestRounds(done.Rounds), done.State, done.Result, session.OutcomeCompleted
 		if done.Result.InputRequired {
 			t.Outcome = session.InputOutcome(done.Result)
 		}
-		if len(done.Result.Pending) > 0 { // the journal has the rest; the turn that continues produces it again
-			t.Messages, t.State = done.Messages, nil
+	} else {
+		t.SetSaid(said)
+		outcome := session.OutcomeFailed
+		if failure.Is(err, failure.UserCancelled) {
+			outcome = session.OutcomeCancelled
 		}
+		t.MarkFailed(outcome, storage.FailureFromError(err))
+	}
+	if ot.lease != nil {
+		t.Rounds = ot.lease.journal.Refer(t.Rounds)
 	}
 }
 
@@ -214,7 +210,7 @@ func (t *turn) closeAborted() {
 		t.release("")
 		return
 	}
-	t.open.conclude(event.TurnResult{}, failure.New(failure.UserCancelled, "local.Turn", "the turn was cancelled: the reader of its events failed"))
+	t.open.conclude(event.TurnResult{}, t.said, failure.New(failure.UserCancelled, "local.Turn", "the turn was cancelled: the reader of its events failed"))
 	state, _ := t.store(context.Background())
 	t.release(state)
 }
@@ -247,6 +243,10 @@ func (t *turn) newFailedEvent(id string, sequence int, done event.TurnResult, wh
 // deliverStored emits the result of a stored turn whose answer was never delivered.
 func (t *turn) deliverStored(ctx context.Context, found session.Turn) {
 	messages, err := t.session.storage.MessagesAfter(ctx, max(0, found.Sequence-memory.MaxWindow))
+	var rounds []conversation.Rounds
+	if err == nil && len(messages) > 0 {
+		rounds, err = t.session.storage.Rounds(ctx, t.session.agent.Name(), messages[0].Sequence)
+	}
 	if err != nil {
 		t.release("")
 		t.reject(err, err)
@@ -258,9 +258,13 @@ func (t *turn) deliverStored(ctx context.Context, found session.Turn) {
 			done.Messages = append(done.Messages, m)
 		}
 	}
+	for _, r := range rounds {
+		if r.Turn == found.Number {
+			done.Rounds = append(done.Rounds, r.Messages...)
+		}
+	}
 	if n := len(found.Steps); n > 0 {
 		done.Result = found.Steps[n-1]
-		done.Result.Step = 1 // a long turn is stored in several commits, each with a step number
 	}
 	if u := done.Result.Usage; u != (execution.Usage{}) {
 		done.Usage = &u

@@ -40,7 +40,7 @@ func turnTests() sessionTests {
 		"Turn_IsCancelledByItsContext":          turnIsCancelledByItsContext,
 		"Turn_GetsOnlyTheWindow":                turnGetsOnlyTheWindow,
 		"Turn_OneAgentServesManySessions":       turnOneAgentServesManySessions,
-		"Turn_LongTurnIsStoredInParts":          turnLongTurnIsStoredInParts,
+		"Turn_LongTurnIsStoredWhole":            turnLongTurnIsStoredWhole,
 		"Turn_AFlowKeepsItsAnswer":              turnAFlowKeepsItsAnswer,
 		"Turn_HandlersSeeTheSession":            turnHandlersSeeTheSession,
 		"Turn_StateThatCannotBeStoredIsAnError": turnStateThatCannotBeStoredIsAnError,
@@ -138,7 +138,8 @@ func turnKeepsToolRounds(t *testing.T, store memory.Store) {
 	want := []string{"user: Weather?", "ai: → lookup → lookup", "tool: found oslo", "tool: Error: down", "ai: Sunny."}
 	said, _ := storedMessages(t, store, s)
 	require.Equal(t, want, said)
-	require.Equal(t, want[1:], transcript(done.Messages))
+	require.Equal(t, want[1:4], transcript(done.Rounds))
+	require.Equal(t, want[4:], transcript(done.Messages))
 	ask(t, s, "Sure?")
 	require.Equal(t, append(want, "user: Sure?"), transcript(model.Requests()[2].Messages))
 }

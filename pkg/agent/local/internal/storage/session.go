@@ -116,6 +116,14 @@ func (s *Session) Latest(ctx context.Context, info session.Session, limit int) (
 	return s.MessagesAfter(ctx, max(0, info.Sequence-int64(limit)))
 }
 
+// Rounds returns the rounds of an agent that follow a message from the given sequence on, as far as one call of the
+// store returns them.
+func (s *Session) Rounds(ctx context.Context, agent string, from int64) ([]conversation.Rounds, error) {
+	return CallWithRetry(ctx, func(ctx context.Context) ([]conversation.Rounds, error) {
+		return s.Store.LoadRounds(ctx, s.Ref, agent, from)
+	})
+}
+
 // MessagesAfter returns all messages whose sequence is higher than the given one.
 func (s *Session) MessagesAfter(ctx context.Context, after int64) ([]conversation.Message, error) {
 	var all []conversation.Message

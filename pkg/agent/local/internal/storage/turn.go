@@ -3,6 +3,7 @@ package storage
 import (
 	"encoding/json"
 
+	"github.com/troupe-dev/troupe/internal/recorder"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -17,7 +18,8 @@ type Turn struct {
 	UserMessage conversation.Message   // the user's message (zero when the user said nothing)
 	Continues   string                 // id of the turn whose pending calls this one continues (empty for a new turn)
 	Answers     []execution.Answer     // answers to the pending calls
-	Messages    []conversation.Message // the agent's messages, in whole rounds
+	Messages    []conversation.Message // what the agent said in the conversation
+	Rounds      []memory.RoundMessage  // what its model saw besides, in whole rounds, for the history of the agent
 	State       map[string]json.RawMessage
 	Result      execution.Result
 	Outcome     session.Outcome
@@ -31,12 +33,37 @@ type File struct {
 	Bytes []byte // not nil, except for an artifact that is stored
 }
 
-// AllMessages returns the messages of the turn. The user's message comes first.
+// AllMessages returns what the turn adds to the conversation. The user's message comes first.
 func (t *Turn) AllMessages() []conversation.Message {
+	return append(t.UserMessages(), t.Messages...)
+}
+
+// UserMessages returns the user's message, or none if the user said nothing.
+func (t *Turn) UserMessages() []conversation.Message {
 	if t.UserMessage.Role == "" {
-		return t.Messages
+		return nil
 	}
-	return append([]conversation.Message{t.UserMessage}, t.Messages...)
+	return []conversation.Message{t.UserMessage}
+}
+
+// UntrustedSource returns the gravest source of untrusted text that the turn has read or written (empty means none).
+func (t *Turn) UntrustedSource() string {
+	source := conversation.MostRestrictiveSource(conversation.UntrustedSource(t.AllMessages()), t.Result.Untrusted)
+	for _, r := range t.Rounds {
+		source = conversation.MostRestrictiveSource(source, r.UntrustedSource())
+	}
+	return source
+}
+
+// SetSaid sets the messages and the rounds of a turn that failed from what the agent had said until then. Text at the
+// end belongs to the conversation, and what comes before it to the rounds.
+func (t *Turn) SetSaid(said []conversation.Message) {
+	said = repairToolCalls(said)
+	n := len(said)
+	for n > 0 && said[n-1].Role == conversation.RoleAssistant && len(said[n-1].ToolCalls) == 0 {
+		n--
+	}
+	t.Rounds, t.Messages = recorder.LatestRounds(said[:n]), said[n:]
 }
 
 // MarkFailed turns t into a failed turn without an answer. Its messages are kept and marked as partial (LP-17).
@@ -44,6 +71,9 @@ func (t *Turn) MarkFailed(outcome session.Outcome, why *failure.Error) {
 	t.Outcome, t.Failure, t.State = outcome, why, nil
 	for i := range t.Messages {
 		t.Messages[i].Partial = true
+	}
+	for i := range t.Rounds {
+		t.Rounds[i].Partial = true
 	}
 }
 
@@ -58,10 +88,9 @@ func IsAnswer(o session.Outcome) bool {
 // missingResultText is the tool result that the model reads for a call without a stored result.
 const missingResultText = "Interrupted: the turn ended before the tool had a result."
 
-// RepairToolCalls returns messages in which every tool call has exactly its result, because models require it. It
-// adds missing results and removes results without a call. A failed turn may end inside a round, and a process may
-// be lost while it stores a turn.
-func RepairToolCalls(messages []conversation.Message) []conversation.Message {
+// repairToolCalls returns messages in which every tool call has exactly its result, because models require it. It
+// adds missing results and removes results without a call. A failed turn may end inside a round.
+func repairToolCalls(messages []conversation.Message) []conversation.Message {
 	var all []conversation.Message
 	for i := 0; i < len(messages); i++ {
 		m := messages[i]

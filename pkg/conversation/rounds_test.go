@@ -1,0 +1,86 @@
+package conversation_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+)
+
+// lookupRound returns a round with one call of this id.
+func lookupRound(id string) []conversation.Message {
+	asks := conversation.Assistant("research", "")
+	asks.ToolCalls = []conversation.ToolCall{{ID: id, Name: "lookup"}}
+	return []conversation.Message{asks, {Role: conversation.RoleTool, ToolCallID: id, Text: "found by " + id}}
+}
+
+// sessionMessages returns the messages 3 to 6 of a session.
+func sessionMessages() []conversation.Message {
+	messages := []conversation.Message{
+		conversation.User("a"), conversation.Assistant("research", "A."), conversation.User("b"), conversation.Assistant("research", "B."),
+	}
+	for i := range messages {
+		messages[i].Sequence = int64(i + 3)
+	}
+	return messages
+}
+
+func textsOf(messages []conversation.Message) []string {
+	var texts []string
+	for _, m := range messages {
+		text := m.Text
+		for _, c := range m.ToolCalls {
+			text += "call " + c.ID
+		}
+		texts = append(texts, text)
+	}
+	return texts
+}
+
+// Req: LP-45
+func TestWithRounds(t *testing.T) {
+	half := lookupRound("half")[:1]
+	for name, c := range map[string]struct {
+		rounds []conversation.Rounds
+		want   []string
+	}{
+		"none": {nil, []string{"a", "A.", "b", "B."}},
+		"they follow the message that they name": {
+			[]conversation.Rounds{{After: 3, Messages: lookupRound("1")}, {After: 5, Messages: lookupRound("2")}},
+			[]string{"a", "call 1", "found by 1", "A.", "b", "call 2", "found by 2", "B."},
+		},
+		"two steps after the same message": {
+			[]conversation.Rounds{{After: 5, Step: 1, Messages: lookupRound("1")}, {After: 5, Step: 2, Messages: lookupRound("2")}},
+			[]string{"a", "A.", "b", "call 1", "found by 1", "call 2", "found by 2", "B."},
+		},
+		"the message is not there": {
+			[]conversation.Rounds{{After: 2, Messages: lookupRound("1")}, {After: 7, Messages: lookupRound("2")}},
+			[]string{"a", "A.", "b", "B."},
+		},
+		"one is not whole": {
+			[]conversation.Rounds{{After: 3, Messages: half}, {After: 5, Messages: lookupRound("2")}},
+			[]string{"a", "A.", "b", "call 2", "found by 2", "B."},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, c.want, textsOf(conversation.WithRounds(sessionMessages(), c.rounds)))
+		})
+	}
+}
+
+// Models number their calls anew in each step, but providers require that ids differ.
+func TestWithRounds_RenamesCallsWithTheSameID(t *testing.T) {
+	given := []conversation.Rounds{{After: 3, Messages: lookupRound("1")}, {After: 5, Messages: lookupRound("1")}, {After: 6, Messages: lookupRound("1")}}
+	all := conversation.WithRounds(sessionMessages(), given)
+	require.NoError(t, conversation.CheckRounds(all))
+	var ids []string
+	for _, m := range all {
+		if m.Role == conversation.RoleTool {
+			ids = append(ids, m.ToolCallID)
+		}
+	}
+	require.Equal(t, []string{"1", "1_2", "1_3"}, ids)
+	require.Equal(t, "1", given[1].Messages[1].ToolCallID, "what was given is unchanged")
+	require.Equal(t, all, conversation.WithRounds(sessionMessages(), given))
+}
