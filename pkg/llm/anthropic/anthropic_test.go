@@ -2,6 +2,7 @@ package anthropic_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -57,6 +58,34 @@ func TestModel_SendsThoughtsBackWithTheCall(t *testing.T) {
 	}}).Err
 	require.NoError(t, err)
 	require.JSONEq(t, llmtest.ReadRecording(t, "round.json"), s.Last().Body)
+}
+
+// The last message of a conversation that goes on ends with a breakpoint, so that the next request finds it in the
+// cache, also in the next turn. A first message has none, because there may be no second turn.
+//
+// Req: LP-45
+func TestModel_CachesAConversationThatGoesOn(t *testing.T) {
+	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
+	m := openModel(t, s, anthropic.Config{})
+	asks := conversation.Assistant("", "I look.")
+	asks.ToolCalls = []conversation.ToolCall{{ID: "1", Name: "look"}}
+	found := conversation.Message{Role: conversation.RoleTool, ToolCallID: "1", Text: "fog"}
+	all := []conversation.Message{conversation.User("Hello?"), asks, found, conversation.Assistant("", "It is foggy."), conversation.User("And now?")}
+	for n, want := range map[int][]string{1: nil, 3: {"tool_result"}, 5: {"text"}} {
+		require.NoError(t, llmtest.Ask(t.Context(), m, llm.Request{Messages: all[:n]}).Err)
+		var sent wireRequest
+		require.NoError(t, json.Unmarshal([]byte(s.Last().Body), &sent))
+		var marked []string
+		for i, message := range sent.Messages {
+			for k, b := range message.Content {
+				if len(b.CacheControl) > 0 {
+					require.Equal(t, []int{len(sent.Messages) - 1, len(message.Content) - 1}, []int{i, k}, "it is the last block")
+					marked = append(marked, b.Type)
+				}
+			}
+		}
+		require.Equal(t, want, marked, "after %d messages", n)
+	}
 }
 
 func TestModel_ConvertsAConversationToTheProviderFormat(t *testing.T) {

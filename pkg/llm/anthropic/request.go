@@ -16,9 +16,9 @@ import (
 // newRequest converts req to the provider's format.
 //
 // The provider caches everything before a breakpoint for five minutes, and charges a tenth of the price for
-// reading it again. There are breakpoints after the tools, after the system prompt, and after the last tool result
-// of a step. The next round begins with all of these. A breakpoint after too little text for the cache costs
-// nothing.
+// reading it again. There are breakpoints after the tools, after the system prompt, and after the last message of a
+// conversation that goes on. The next round begins with all of these, and so does the next turn. A breakpoint after too
+// little text for the cache costs nothing.
 func (m *model) newRequest(req llm.Request) sdk.MessageNewParams {
 	params := sdk.MessageNewParams{
 		Model:     m.model,
@@ -102,22 +102,31 @@ func toMessages(all []conversation.Message) []sdk.MessageParam {
 			out = append(out, sdk.MessageParam{Role: role, Content: blocks})
 		}
 	}
-	for i, m := range all {
+	for _, m := range all {
 		switch m.ReaderRole() {
 		case conversation.RoleSystem: // already part of the instructions
 		case conversation.RoleAssistant:
 			add(sdk.MessageParamRoleAssistant, assistantBlocks(m))
 		case conversation.RoleTool:
-			r := toolResultBlock(m)
-			if i == len(all)-1 {
-				r.CacheControl = sdk.NewCacheControlEphemeralParam()
-			}
-			add(sdk.MessageParamRoleUser, []sdk.ContentBlockParamUnion{{OfToolResult: r}})
+			add(sdk.MessageParamRoleUser, []sdk.ContentBlockParamUnion{{OfToolResult: toolResultBlock(m)}})
 		default:
 			add(sdk.MessageParamRoleUser, userBlocks(m))
 		}
 	}
+	addBreakpoint(out)
 	return out
+}
+
+// addBreakpoint adds a cache breakpoint after the last block of a conversation that goes on. The first message of a
+// conversation gets none, because storing it would cost more than sending it, and there may be no second turn.
+func addBreakpoint(messages []sdk.MessageParam) {
+	if len(messages) < 2 {
+		return
+	}
+	last := messages[len(messages)-1]
+	if c := last.Content[len(last.Content)-1].GetCacheControl(); c != nil && last.Role == sdk.MessageParamRoleUser {
+		*c = sdk.NewCacheControlEphemeralParam()
+	}
 }
 
 // assistantBlocks returns the blocks of an assistant message. Thoughts come where the model had them: before the

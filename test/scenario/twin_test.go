@@ -1,0 +1,440 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/troupe-dev/troupe/pkg/agent"
+	"github.com/troupe-dev/troupe/pkg/agent/flow"
+	"github.com/troupe-dev/troupe/pkg/agent/local"
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
+	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/llm/scripted"
+	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem"
+	"github.com/troupe-dev/troupe/pkg/tool"
+	"github.com/troupe-dev/troupe/test/rig"
+)
+
+// twinSession is a session with an agent in one of the runtimes: a program of one's own, or a mesh.
+type twinSession interface {
+	say(text string) string // runs a turn and returns its answer, or the mode of its failure
+	answer(yes bool) string // approves or denies the waiting call
+	compact(keep int)       // replaces all but the latest messages by a summary
+	clear()                 // removes the messages
+	pause()                 // pauses the session
+	reopen()                // another process with the same agent takes over
+}
+
+// twinScenario is a story that both runtimes play with the same agent and the same replies of its model.
+type twinScenario struct {
+	config  func(t *testing.T) agent.Config // without its name and its model
+	flow    bool                            // the agent is a sequence of two
+	replies []scripted.Reply
+	play    func(s twinSession) (answers []string)
+}
+
+// twinWindow is how many messages a turn gets. The defaults differ: a workflow has 10 (RA-21), a program 50 (LP-20).
+const twinWindow = 10
+
+var twinScenarios = map[string]twinScenario{
+	"two turns": {
+		config:  func(*testing.T) agent.Config { return agent.Config{Instructions: "Be brief."} },
+		replies: []scripted.Reply{scripted.Say("Hi."), scripted.Say("Fine.")},
+		play:    func(s twinSession) []string { return []string{s.say("Hello"), s.say("How are you?")} },
+	},
+	"tool rounds": {
+		config: lookingUp,
+		replies: []scripted.Reply{
+			looksUp("oslo", "error"), scripted.Say("Sunny."), looksUp("bergen"), looksUp("voss"), scripted.Say("Rain."), scripted.Say("Yes."),
+		},
+		play: func(s twinSession) []string { return []string{s.say("Oslo?"), s.say("Bergen?"), s.say("Sure?")} },
+	},
+	"thoughts and data of the provider": {
+		config: lookingUp,
+		replies: []scripted.Reply{
+			{Thought: "I look.", Deltas: []string{"One moment."}, ToolCalls: []conversation.ToolCall{{ID: "a", Name: "lookup", Arguments: `{"query":"x"}`, Extra: "opaque"}}},
+			{Thought: "I have it.", Deltas: []string{"X."}}, scripted.Say("Y."),
+		},
+		play: func(s twinSession) []string { return []string{s.say("x?"), s.say("y?")} },
+	},
+	"calls with the same id": {
+		config: lookingUp,
+		replies: []scripted.Reply{
+			scripted.Call(lookup("1", "a")), scripted.Say("A."), scripted.Call(lookup("1", "b")), scripted.Say("B."), scripted.Say("C."),
+		},
+		play: func(s twinSession) []string { return []string{s.say("a?"), s.say("b?"), s.say("c?")} },
+	},
+	"more turns than the window": {
+		config:  lookingUp,
+		replies: manyTurns(12),
+		play: func(s twinSession) (answers []string) {
+			for n := range 12 {
+				answers = append(answers, s.say(fmt.Sprint(n, "?")))
+			}
+			return answers
+		},
+	},
+	"text of third parties": {
+		config: func(t *testing.T) agent.Config {
+			c := lookingUp(t)
+			c.Tools[0] = tool.WithScope(tool.Scope{Untrusted: true}, tool.WithEffect(execution.Read, c.Tools[0]))
+			return c
+		},
+		replies: []scripted.Reply{scripted.Say("Hi."), looksUp("oslo"), scripted.Say("Sunny."), scripted.Say("Yes."), looksUp("bergen"), scripted.Say("Rain.")},
+		play:    func(s twinSession) []string { return []string{s.say("Hello"), s.say("Oslo?"), s.say("Sure?"), s.say("Bergen?")} },
+	},
+	"a question to the user": {
+		config:  lookingUp,
+		replies: []scripted.Reply{looksUp("ask"), looksUp("oslo"), scripted.Say("Sunny.")},
+		play:    func(s twinSession) []string { return []string{s.say("Weather?"), s.say("Oslo")} },
+	},
+	"an approval": {
+		config:  askingFirst,
+		replies: []scripted.Reply{looksUp("oslo"), scripted.Say("Sunny."), scripted.Say("Yes.")},
+		play:    func(s twinSession) []string { return []string{s.say("Oslo?"), s.answer(true), s.say("Sure?")} },
+	},
+	"a denial": {
+		config:  askingFirst,
+		replies: []scripted.Reply{looksUp("oslo"), scripted.Say("I may not look."), scripted.Say("No.")},
+		play:    func(s twinSession) []string { return []string{s.say("Oslo?"), s.answer(false), s.say("Sure?")} },
+	},
+	"a text instead of an approval": {
+		config:  askingFirst,
+		replies: []scripted.Reply{looksUp("oslo"), scripted.Say("All right."), scripted.Say("Yes.")},
+		play:    func(s twinSession) []string { return []string{s.say("Oslo?"), s.say("Forget it"), s.say("Sure?")} },
+	},
+	"state in the instructions": {
+		config: func(t *testing.T) agent.Config {
+			c := lookingUp(t)
+			c.Instructions, c.OutputKey = "You said before: {last?}", "last"
+			return c
+		},
+		replies: []scripted.Reply{looksUp("oslo"), scripted.Say("Sunny."), scripted.Say("Yes."), scripted.Say("Still.")},
+		play:    func(s twinSession) []string { return []string{s.say("Oslo?"), s.say("Sure?"), s.say("Really?")} },
+	},
+	"a handler adds messages": {
+		config: func(t *testing.T) agent.Config {
+			c := lookingUp(t)
+			c.Handlers = []hook.Handler{hook.AfterEachTool(func(_ context.Context, call *hook.Call) error {
+				call.Add(conversation.User("Be brief, please."))
+				return nil
+			})}
+			return c
+		},
+		replies: []scripted.Reply{looksUp("oslo"), scripted.Say("Sunny."), scripted.Say("Yes.")},
+		play:    func(s twinSession) []string { return []string{s.say("Oslo?"), s.say("Sure?")} },
+	},
+	"as many rounds as it may": {
+		config: func(t *testing.T) agent.Config {
+			c := lookingUp(t)
+			c.MaxIterations = 2
+			return c
+		},
+		replies: []scripted.Reply{looksUp("oslo"), looksUp("bergen"), scripted.Say("Yes.")},
+		play:    func(s twinSession) []string { return []string{s.say("Oslo?"), s.say("Sure?")} },
+	},
+	"a sequence of agents": {
+		config:  lookingUp,
+		flow:    true,
+		replies: []scripted.Reply{looksUp("oslo"), scripted.Say("Sun."), scripted.Say("It is sunny."), looksUp("oslo"), scripted.Say("Sun."), scripted.Say("It still is.")},
+		play:    func(s twinSession) []string { return []string{s.say("Oslo?"), s.say("And now?")} },
+	},
+	"a compaction": {
+		config:  lookingUp,
+		replies: append(manyTurns(4), scripted.Say("Yes.")),
+		play: func(s twinSession) (answers []string) {
+			for n := range 4 {
+				answers = append(answers, s.say(fmt.Sprint(n, "?")))
+			}
+			s.compact(3)
+			return append(answers, s.say("Sure?"))
+		},
+	},
+	"a session that is cleared": {
+		config:  lookingUp,
+		replies: append(manyTurns(2), scripted.Say("What?")),
+		play: func(s twinSession) []string {
+			answers := []string{s.say("0?"), s.say("1?")}
+			s.clear()
+			return append(answers, s.say("Sure?"))
+		},
+	},
+	"a pause": {
+		config:  lookingUp,
+		replies: append(manyTurns(1), scripted.Say("Yes.")),
+		play: func(s twinSession) []string {
+			answers := []string{s.say("0?")}
+			s.pause()
+			return append(answers, s.say("Sure?"))
+		},
+	},
+	"another process": {
+		config:  lookingUp,
+		replies: append(manyTurns(1), scripted.Say("Yes.")),
+		play: func(s twinSession) []string {
+			answers := []string{s.say("0?")}
+			s.reopen()
+			return append(answers, s.say("Sure?"))
+		},
+	},
+}
+
+// twinExceptions are the fields in which the requests may differ, each with its reason.
+var twinExceptions = map[string]string{
+	"Time": "the clock of the store", // no provider gets it
+}
+
+// lookingUp is the config of an agent with a tool that finds things.
+func lookingUp(t *testing.T) agent.Config {
+	t.Helper()
+	found, err := tool.Func("lookup", "Looks something up.", func(_ context.Context, in struct {
+		Query string `json:"query"`
+	},
+	) (string, error) {
+		switch in.Query {
+		case "error":
+			return "", errors.New("down")
+		case "ask":
+			return "", tool.AskUser("Where?")
+		}
+		return "found " + in.Query, nil
+	})
+	require.NoError(t, err)
+	return agent.Config{Tools: []tool.Tool{found}}
+}
+
+// askingFirst is the config of an agent whose tool needs an approval.
+func askingFirst(t *testing.T) agent.Config {
+	t.Helper()
+	c := lookingUp(t)
+	c.Handlers = []hook.Handler{hook.BeforeEachTool(func(_ context.Context, call *hook.Call) error {
+		call.Wait("May it look this up?", time.Time{})
+		return nil
+	})}
+	return c
+}
+
+func lookup(id, query string) conversation.ToolCall {
+	return conversation.ToolCall{ID: id, Name: "lookup", Arguments: `{"query":"` + query + `"}`}
+}
+
+// looksUp returns a reply with one call for each query.
+func looksUp(queries ...string) scripted.Reply {
+	var calls []conversation.ToolCall
+	for _, q := range queries {
+		calls = append(calls, lookup("", q))
+	}
+	return scripted.Call(calls...)
+}
+
+// manyTurns returns the replies of n turns with a round each.
+func manyTurns(n int) (replies []scripted.Reply) {
+	for i := range n {
+		replies = append(replies, looksUp(fmt.Sprint(i)), scripted.Say(fmt.Sprint(i, ".")))
+	}
+	return replies
+}
+
+// newAgent returns the agent of a scenario.
+func (s twinScenario) newAgent(t *testing.T, name string, model llm.Model) (*agent.Agent, error) {
+	t.Helper()
+	c := s.config(t)
+	c.Name, c.Description, c.Model = name, "Answers.", model
+	if !s.flow {
+		return agent.New(c)
+	}
+	c.Name = name + "-finder"
+	finder, err := agent.New(c)
+	if err != nil {
+		return nil, err
+	}
+	writer, err := agent.New(agent.Config{Name: name + "-writer", Description: "Writes.", Model: model})
+	if err != nil {
+		return nil, err
+	}
+	return flow.Sequence(agent.Config{Name: name, Description: "Answers."}, finder, writer)
+}
+
+// In a program and in a mesh, an agent with the same history is asked the same, byte for byte.
+//
+// Req: LP-45
+func TestTwin_SameRequestsInBothRuntimes(t *testing.T) {
+	t.Parallel()
+	m := rig.StartInProcess(t, rig.Config{})
+	number := 0
+	for title, scenario := range twinScenarios {
+		number++
+		name := fmt.Sprintf("twin-%d", number)
+		t.Run(title, func(t *testing.T) {
+			inProgram := scripted.New(scenario.replies...)
+			here := scenario.play(openTwinInProgram(t, func() (*agent.Agent, error) { return scenario.newAgent(t, name, inProgram) }))
+			inMesh := scripted.New(scenario.replies...)
+			there := scenario.play(openTwinInMesh(t, m, name, func() (*agent.Agent, error) { return scenario.newAgent(t, name, inMesh) }))
+			require.Equal(t, here, there)
+			require.Len(t, inProgram.Requests(), len(scenario.replies), "the whole script is played")
+			requireSameRequests(t, inProgram.Requests(), inMesh.Requests())
+		})
+	}
+}
+
+func requireSameRequests(t *testing.T, here, there []llm.Request) {
+	t.Helper()
+	require.Len(t, there, len(here))
+	for i := range here {
+		require.Equal(t, requestText(t, here[i]), requestText(t, there[i]), "request %d", i+1)
+	}
+}
+
+// requestText returns a request as text, without the exceptions.
+func requestText(t *testing.T, r llm.Request) string {
+	t.Helper()
+	text, err := json.Marshal(r)
+	require.NoError(t, err)
+	var fields map[string]any
+	require.NoError(t, json.Unmarshal(text, &fields))
+	messages, _ := fields["Messages"].([]any)
+	for _, m := range messages {
+		for field := range twinExceptions {
+			delete(m.(map[string]any), field)
+		}
+	}
+	text, err = json.MarshalIndent(fields, "", " ")
+	require.NoError(t, err)
+	return string(text)
+}
+
+// twinInProgram is a session in a program.
+type twinInProgram struct {
+	t        *testing.T
+	newAgent func() (*agent.Agent, error)
+	store    memory.Store
+	id       string
+	session  *local.Session
+}
+
+func openTwinInProgram(t *testing.T, newAgent func() (*agent.Agent, error)) twinSession {
+	t.Helper()
+	s := &twinInProgram{t: t, newAgent: newAgent, store: inmem.New(inmem.Config{}), id: uuid.NewString()}
+	s.reopen()
+	return s
+}
+
+func (s *twinInProgram) run(in local.Input) string {
+	done, err := s.session.Execute(s.t.Context(), in, nil)
+	if err != nil {
+		return string(failure.ModeOf(err))
+	}
+	return done.Result.Text
+}
+
+func (s *twinInProgram) say(text string) string { return s.run(local.Input{Text: text}) }
+
+func (s *twinInProgram) answer(yes bool) string {
+	verdict := execution.Deny
+	if yes {
+		verdict = execution.Approve
+	}
+	call := s.session.Pending()[0]
+	return s.run(local.Input{Answers: []execution.Answer{{ID: call.ID, Verdict: verdict}}})
+}
+
+func (s *twinInProgram) compact(keep int) {
+	_, err := s.session.Compact(s.t.Context(), keep, "")
+	require.NoError(s.t, err)
+}
+
+func (s *twinInProgram) clear() { require.NoError(s.t, s.session.Clear(s.t.Context())) }
+func (s *twinInProgram) pause() { require.NoError(s.t, s.session.Pause(s.t.Context())) }
+
+func (s *twinInProgram) reopen() {
+	if s.session != nil {
+		require.NoError(s.t, s.session.Close(s.t.Context()))
+	}
+	a, err := s.newAgent()
+	require.NoError(s.t, err)
+	s.session, err = local.Open(s.t.Context(), a, local.Config{Store: s.store, ID: s.id, Window: twinWindow})
+	require.NoError(s.t, err)
+}
+
+// twinInMesh is a session in a mesh.
+type twinInMesh struct {
+	t        *testing.T
+	mesh     *rig.Mesh
+	agent    string
+	newAgent func() (*agent.Agent, error)
+	workers  int
+	id       string
+	pending  []*troupev1.PendingCall
+}
+
+func openTwinInMesh(t *testing.T, m *rig.Mesh, name string, newAgent func() (*agent.Agent, error)) twinSession {
+	t.Helper()
+	s := &twinInMesh{t: t, mesh: m, agent: name, newAgent: newAgent, id: uuid.NewString()}
+	s.reopen()
+	return s
+}
+
+func (s *twinInMesh) run(req *troupev1.OrchestrateRequest) string {
+	req.SessionId, req.RequestId = s.id, uuid.NewString()
+	result := turnResult(runTurn(s.t, s.mesh, req))
+	s.pending = result.GetPending()
+	if f := result.GetFailure(); f != nil {
+		return f.GetMode().String()
+	}
+	return result.GetText()
+}
+
+func (s *twinInMesh) say(text string) string {
+	req := textRequest(text)
+	req.Target = s.agent
+	return s.run(req)
+}
+
+func (s *twinInMesh) answer(yes bool) string {
+	verdict := denied
+	if yes {
+		verdict = approved
+	}
+	return s.run(verdictRequest(s.id, s.pending[0].GetId(), verdict, ""))
+}
+
+func (s *twinInMesh) compact(keep int) {
+	_, err := s.mesh.Sessions.CompactSession(s.t.Context(), &troupev1.CompactSessionRequest{SessionId: s.id, KeepRecent: int32(keep)})
+	require.NoError(s.t, err)
+}
+
+func (s *twinInMesh) clear() {
+	_, err := s.mesh.Sessions.ClearSession(s.t.Context(), &troupev1.ClearSessionRequest{SessionId: s.id})
+	require.NoError(s.t, err)
+}
+
+func (s *twinInMesh) pause() {
+	_, err := s.mesh.Sessions.PauseSession(s.t.Context(), &troupev1.PauseSessionRequest{SessionId: s.id})
+	require.NoError(s.t, err)
+}
+
+func (s *twinInMesh) reopen() {
+	if s.workers > 0 {
+		s.mesh.Stop(s.worker())
+	}
+	s.workers++
+	s.mesh.HostWorker(s.worker(), rig.Program{
+		Instance: string(s.worker()), Agent: s.agent, DrainTimeout: time.Second, NewAgent: s.newAgent,
+	})
+	s.mesh.Await("the agent of the scenario is ready", func() bool { return s.mesh.IsReady(s.worker()) })
+}
+
+// worker returns the worker that runs now.
+func (s *twinInMesh) worker() rig.Part { return rig.Part(fmt.Sprintf("%s-%d", s.agent, s.workers)) }
