@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -149,6 +150,7 @@ func (r *referenceInstance) runStep(ctx context.Context, req *troupev1.ExecuteSt
 func (r *referenceInstance) commitStep(ctx context.Context, req *troupev1.ExecuteStepRequest, result *troupev1.StepResult) (int64, error) {
 	c := &troupev1.CommitStepRequest{
 		SessionId: req.GetSessionId(), TurnId: req.GetTurnId(), Epoch: req.GetEpoch(), BaseSequence: req.GetBaseSequence(), Result: result,
+		Rounds: r.toolRounds(req),
 		Messages: []*troupev1.Message{{
 			Role: troupev1.Role_ROLE_ASSISTANT, Author: agentName, Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: result.GetText()}}},
 		}},
@@ -176,6 +178,61 @@ func (r *referenceInstance) commitStep(ctx context.Context, req *troupev1.Execut
 	}
 }
 
+// lastCommand returns the last message of the user.
+func lastCommand(req *troupev1.ExecuteStepRequest) (text string) {
+	for _, m := range req.GetHistory() {
+		if m.GetRole() == troupev1.Role_ROLE_USER {
+			text = m.GetParts()[0].GetText()
+		}
+	}
+	return text
+}
+
+// toolRounds returns the rounds of the step for its commit.
+func (r *referenceInstance) toolRounds(req *troupev1.ExecuteStepRequest) []*troupev1.RoundMessage {
+	word, looked := strings.CutPrefix(lastCommand(req), "look ")
+	if !looked && !r.hasFault(inventsRounds) || r.hasFault(omitsRounds) {
+		return nil
+	}
+	return []*troupev1.RoundMessage{
+		{Message: &troupev1.Message{Role: troupev1.Role_ROLE_ASSISTANT, ToolCalls: []*troupev1.ToolCall{{Id: "1", Name: "look", Arguments: "{}"}}}},
+		{Message: &troupev1.Message{
+			Role: troupev1.Role_ROLE_TOOL, ToolCallId: "1", Parts: []*troupev1.Part{{Content: &troupev1.Part_Text{Text: "found " + word}}},
+		}},
+	}
+}
+
+// recall returns the results of the tool calls that the agent remembers.
+func (r *referenceInstance) recall(ctx context.Context, req *troupev1.ExecuteStepRequest) (string, error) {
+	if !req.GetHasRounds() && !r.hasFault(alwaysLoadsRounds) || r.hasFault(neverLoadsRounds) {
+		return "nothing", nil
+	}
+	if !r.hasFault(loadsRoundsWithoutCredential) {
+		ctx = turnctx.WithOutgoingCredential(turnctx.WithCredential(ctx, req.GetCredential()))
+	}
+	for {
+		loaded, err := r.memory.LoadRounds(ctx, &troupev1.LoadRoundsRequest{
+			SessionId: req.GetSessionId(), Agent: req.GetAgent(), From: req.GetHistory()[0].GetSequence(),
+		})
+		err = grpcfailure.FromStatus("memory.LoadRounds", err)
+		if failure.Is(err, failure.SystemNetwork) && !r.hasFault(neverRetriesLoad) {
+			if err := sleep(ctx, 20*time.Millisecond); err != nil {
+				return "", err
+			}
+			continue
+		}
+		var results []string
+		for _, s := range loaded.GetSteps() {
+			isPrior := func(p *troupev1.StepResult) bool { return p.GetStep() == s.GetStep() }
+			if s.GetTurn() == req.GetTurn() && !slices.ContainsFunc(req.GetPrior(), isPrior) && !r.hasFault(showsUnseenRounds) {
+				continue
+			}
+			results = append(results, s.GetMessages()[1].GetParts()[0].GetText())
+		}
+		return strings.Join(results, ", "), err
+	}
+}
+
 // runTestAgent is the test agent.
 func (r *referenceInstance) runTestAgent(ctx context.Context, req *troupev1.ExecuteStepRequest, beat func() error, say func(string) error) (text string,
 	err error,
@@ -185,13 +242,13 @@ func (r *referenceInstance) runTestAgent(ctx context.Context, req *troupev1.Exec
 			err = failure.New(failure.AgentLogic, "parrot", "the agent threw")
 		}
 	}()
-	for _, m := range req.GetHistory() {
-		if m.GetRole() == troupev1.Role_ROLE_USER {
-			text = m.GetParts()[0].GetText()
-		}
-	}
+	text = lastCommand(req)
 	verb, rest, _ := strings.Cut(text, " ")
 	switch verb {
+	case "look":
+		return "found " + rest, nil
+	case "recall":
+		return r.recall(ctx, req)
 	case "say":
 		return rest, say(rest)
 	case "count":

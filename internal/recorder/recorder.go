@@ -166,20 +166,6 @@ func (r *Recorder) Unwritten(ctx context.Context) ([]execution.Entry, error) {
 	}
 }
 
-// LatestRounds returns the latest of the rounds of a step that its commit may have. It returns none if the last round
-// alone is longer.
-func LatestRounds(messages []conversation.Message) []memory.RoundMessage {
-	messages = conversation.Window(messages, memory.MaxWindow, memory.MaxWindowBytes/4)
-	if size := (conversation.Rounds{Messages: messages}).Size(); size > memory.MaxWindowBytes || len(messages) > memory.MaxWindow {
-		return nil
-	}
-	var rounds []memory.RoundMessage
-	for _, m := range messages {
-		rounds = append(rounds, memory.RoundMessage{Message: m})
-	}
-	return rounds
-}
-
 // Refer returns the rounds of a commit without the text and the tool calls that a durable entry of the journal has.
 func (r *Recorder) Refer(rounds []memory.RoundMessage) []memory.RoundMessage {
 	r.mu.Lock()

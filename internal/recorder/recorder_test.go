@@ -2,7 +2,6 @@ package recorder_test
 
 import (
 	"context"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/internal/recorder"
+	"github.com/troupe-dev/troupe/internal/toolrounds"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -110,45 +110,11 @@ func TestRecorder_ReferNamesDurableEntries(t *testing.T) {
 	aside, late := conversation.Assistant("research", "aside"), conversation.Assistant("research", "late")
 	changed := found
 	changed.Text = "rain, they say"
-	rounds := recorder.LatestRounds([]conversation.Message{asks, found, aside, late, changed, conversation.User("rain")})
+	rounds := toolrounds.Latest([]conversation.Message{asks, found, aside, late, changed, conversation.User("rain")})
 	named, inlined := asks, found
 	named.Text, named.ToolCalls, inlined.Text = "", nil, ""
 	require.Equal(t, []memory.RoundMessage{
 		{Message: named, Entry: 1}, {Message: inlined, Entry: 2}, {Message: aside}, {Message: late}, {Message: changed}, {Message: conversation.User("rain")},
 	}, j.Refer(rounds))
 	require.Equal(t, asks, rounds[0].Message, "what was given is unchanged")
-}
-
-// Whole rounds at the end are kept, as many as a commit may have.
-func TestLatestRounds(t *testing.T) {
-	var all []conversation.Message
-	for n := range memory.MaxWindow {
-		asks := conversation.Assistant("research", "")
-		asks.ToolCalls = []conversation.ToolCall{{ID: strconv.Itoa(n), Name: "lookup"}}
-		all = append(all, asks, conversation.Message{Role: conversation.RoleTool, ToolCallID: asks.ToolCalls[0].ID})
-	}
-	kept := recorder.LatestRounds(all)
-	require.Len(t, kept, memory.MaxWindow)
-	require.Equal(t, all[len(all)-1], kept[memory.MaxWindow-1].Message)
-
-	for i := range all {
-		all[i].Text = strings.Repeat("a", 100<<10)
-	}
-	kept = recorder.LatestRounds(all)
-	size := 0
-	for _, r := range kept {
-		size += conversation.Size(r.Message)
-	}
-	require.Zero(t, len(kept)%2, "a round is kept whole")
-	require.LessOrEqual(t, size, memory.MaxWindowBytes)
-	require.Greater(t, size, memory.MaxWindowBytes-(300<<10))
-
-	one := all[:1:1]
-	one[0].ToolCalls = nil
-	for n := range memory.MaxWindow {
-		one[0].ToolCalls = append(one[0].ToolCalls, conversation.ToolCall{ID: strconv.Itoa(n), Name: "lookup"})
-		one = append(one, conversation.Message{Role: conversation.RoleTool, ToolCallID: strconv.Itoa(n)})
-	}
-	require.Empty(t, recorder.LatestRounds(one), "the last round alone is longer")
-	require.Empty(t, recorder.LatestRounds(nil))
 }

@@ -120,7 +120,7 @@ func TestTally_AddsUpTheEventsOfATrace(t *testing.T) {
 }
 
 func TestTally_WarnsAboutEachKindOnce(t *testing.T) {
-	events := []*troupev1.Event{planEvent(budget.Default(), budget.Amounts{}), eventAt(1, 1, "", modelCall(79_999))}
+	events := []*troupev1.Event{planEvent(budget.Default(), budget.Amounts{}), eventAt(1, 1, "", modelCall(3_999_999))}
 	s := newTally(events...)
 	require.Empty(t, s.DueWarnings())
 	events = append(events, eventAt(1, 1, "", modelCall(1)))
@@ -128,7 +128,7 @@ func TestTally_WarnsAboutEachKindOnce(t *testing.T) {
 	due := s.DueWarnings()
 	require.Len(t, due, 1)
 	require.Equal(t, spending.ReasonNearLimit, due[0].GetReason())
-	require.Equal(t, "limits.tokens: 80000 of 100000 are used", due[0].GetMessage())
+	require.Equal(t, "limits.tokens: 4000000 of 5000000 are used", due[0].GetMessage())
 	require.Empty(t, s.DueWarnings(), "it was published")
 
 	published := &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: due[0]}}

@@ -58,7 +58,7 @@ func TestLimits_LowerNeverRaises(t *testing.T) {
 
 func TestLimits_ReachedKindsReturnsKindsAboveTheFraction(t *testing.T) {
 	limits := budget.Default()
-	require.Empty(t, limits.ReachedKinds(budget.Amounts{ToolCalls: 39, Tokens: 79_999}, 0.8))
-	require.Equal(t, []budget.Kind{budget.ToolCalls, budget.Tokens}, limits.ReachedKinds(budget.Amounts{ToolCalls: 40, Tokens: 80_000}, 0.8))
+	require.Empty(t, limits.ReachedKinds(budget.Amounts{ToolCalls: 399, Tokens: 3_999_999}, 0.8))
+	require.Equal(t, []budget.Kind{budget.ToolCalls, budget.Tokens}, limits.ReachedKinds(budget.Amounts{ToolCalls: 400, Tokens: 4_000_000}, 0.8))
 	require.Empty(t, budget.Unbounded().ReachedKinds(budget.Amounts{ToolCalls: 1e9}, 0.8))
 }

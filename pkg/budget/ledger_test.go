@@ -142,6 +142,7 @@ func TestLedger_NilBoundsNothing(t *testing.T) {
 
 func TestLedger_ChildrenShareTheRest(t *testing.T) {
 	limits := budget.Default()
+	limits.Tokens = 100_000
 	l := budget.New(limits, 1)
 	own, err := l.Reserve(budget.Amounts{Tokens: 10_000})
 	require.NoError(t, err)

@@ -7,7 +7,8 @@ import { failure, Failure, toDetail } from './errors.js';
 import type { Lifecycle } from './lifecycle.js';
 import { log } from './log.js';
 import type { Memory } from './memory.js';
-import { timestamp, type ExecuteStepRequest, type ExecuteStepResponse, type Message, type StepResult } from './messages.js';
+import { textOf, timestamp, type ExecuteStepRequest, type ExecuteStepResponse, type Message, type StepResult } from './messages.js';
+import { remembered, Rounds } from './rounds.js';
 import { checkStep } from './validation.js';
 
 const op = 'agent.ExecuteStep';
@@ -58,10 +59,11 @@ async function beating<T>(answers: Answers<ExecuteStepResponse>, work: () => Pro
 async function step(agent: Agent, memory: Memory | undefined, request: ExecuteStepRequest, answers: Answers<ExecuteStepResponse>, signal: AbortSignal, deadline: number): Promise<StepResult> {
   const result: StepResult = { step: request.step, agent: agent.name };
   try {
-    const text = await ask(agent, request, answers, signal);
+    const rounds = new Rounds();
+    const text = await ask(agent, request, rounds, await remembered(memory, request, deadline, signal), answers, signal);
     signal.throwIfAborted(); // no commit begins after the step was cancelled
     const done = { ...result, text };
-    return { ...done, sequence: await commit(memory, request, done, deadline, signal) };
+    return { ...done, sequence: await commit(memory, request, done, rounds, deadline, signal) };
   } catch (err) {
     const cause = signal.aborted && !(err instanceof Failure) ? signal.reason : err;
     const why = cause instanceof Failure ? cause : failure('AGENT_LOGIC', op, "the agent failed; the worker's log has the cause", cause);
@@ -70,16 +72,18 @@ async function step(agent: Agent, memory: Memory | undefined, request: ExecuteSt
   }
 }
 
-async function ask(agent: Agent, request: ExecuteStepRequest, answers: Answers<ExecuteStepResponse>, signal: AbortSignal): Promise<string> {
+async function ask(agent: Agent, request: ExecuteStepRequest, rounds: Rounds, remembered: Message[], answers: Answers<ExecuteStepResponse>, signal: AbortSignal): Promise<string> {
   const said = request.history.findLast((m) => m.role === 'ROLE_USER');
   return agent.run({
-    question: said?.parts.map((p) => p.text ?? '').join('\n') ?? '',
+    question: said ? textOf(said) : '',
+    remembered,
+    call: (tool, parameters, run) => rounds.call(tool, parameters, run),
     signal,
     say: (text) => answers.send({ event: { time: timestamp(new Date()), textDelta: { text } } }),
   });
 }
 
-async function commit(memory: Memory | undefined, request: ExecuteStepRequest, result: StepResult, deadline: number, signal: AbortSignal): Promise<string | number> {
+async function commit(memory: Memory | undefined, request: ExecuteStepRequest, result: StepResult, rounds: Rounds, deadline: number, signal: AbortSignal): Promise<string | number> {
   // A routing step adds no message to the session.
   const messages: Message[] = request.routes.length > 0 ? [] : [{ role: 'ROLE_ASSISTANT', author: result.agent, parts: [{ text: result.text ?? '' }] }];
   if (!memory) return Number(request.baseSequence) + messages.length;
@@ -89,6 +93,7 @@ async function commit(memory: Memory | undefined, request: ExecuteStepRequest, r
     epoch: request.epoch,
     baseSequence: request.baseSequence,
     messages,
+    rounds: rounds.messages.map((message) => ({ message })),
     result,
     outcome: request.last ? 'TURN_OUTCOME_COMPLETED' : 'TURN_OUTCOME_UNSPECIFIED',
   }, request.credential, deadline, signal);

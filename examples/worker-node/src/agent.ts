@@ -1,9 +1,15 @@
 // The interface of agents, and the example agent: it counts the words of the question.
 
+import type { Message } from './messages.js';
+
 /** A step as the agent sees it. */
 export interface Step {
   /** The last message of the user. */
   question: string;
+  /** The agent's tool calls of earlier turns and their results, oldest first. */
+  remembered: Message[];
+  /** Calls a tool, and keeps the call and its result for later turns. */
+  call(tool: string, parameters: object, run: () => Promise<string>): Promise<string>;
   /** Streams a piece of the answer to the clients that watch. */
   say(text: string): Promise<void>;
   /** Aborted when the step is cancelled; the agent should stop then. */

@@ -5,11 +5,19 @@ export type Int64 = string | number;
 export interface Duration { seconds: Int64; nanos: number }
 export interface Timestamp { seconds: Int64; nanos: number }
 
+export interface ToolCall { id: string; name: string; arguments: string }
+
 export interface Message {
-  role: 'ROLE_UNSPECIFIED' | 'ROLE_USER' | 'ROLE_ASSISTANT';
-  author: string;
+  role: 'ROLE_UNSPECIFIED' | 'ROLE_USER' | 'ROLE_ASSISTANT' | 'ROLE_TOOL';
+  author?: string;
+  sequence?: Int64;
   parts: { text?: string }[];
+  toolCalls?: ToolCall[];
+  toolCallId?: string; // of a ROLE_TOOL message: the call whose result it is
 }
+
+/** What one step of an agent added to what its model saw. */
+export interface StepRounds { turn: number; step: number; after: Int64; messages: Message[] }
 
 export interface FailureDetail {
   mode: string;
@@ -41,6 +49,7 @@ export interface ExecuteStepRequest {
   routes: string[];
   last: boolean;
   credential: string;
+  hasRounds: boolean;
 }
 
 export interface ExecuteStepResponse {
@@ -55,6 +64,7 @@ export interface CommitStepRequest {
   epoch: Int64;
   baseSequence: Int64;
   messages: Message[];
+  rounds: { message: Message }[];
   result: StepResult;
   outcome: 'TURN_OUTCOME_UNSPECIFIED' | 'TURN_OUTCOME_COMPLETED';
 }
@@ -68,6 +78,9 @@ export interface MakeInstanceRequest {
   keepFailed: boolean;
   memoryAddress: string;
 }
+
+/** The text of a message. */
+export const textOf = (m: Message): string => m.parts.map((p) => p.text ?? '').join('\n');
 
 /** Milliseconds of a duration. */
 export const milliseconds = (d: Duration): number => Number(d.seconds) * 1000 + d.nanos / 1e6;

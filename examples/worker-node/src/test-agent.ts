@@ -5,6 +5,7 @@ import type { Agent } from './agent.js';
 import { parseDuration } from './durations.js';
 import { failure } from './errors.js';
 import type { Hook } from './hook.js';
+import { textOf } from './messages.js';
 import { ownership } from './ownership.js';
 
 /** An agent that does what the user says. */
@@ -14,7 +15,7 @@ export function testAgent(capacity: number): Agent {
     version: '1',
     description: 'Does what the conformance kit says.',
     capacity,
-    async run({ question, say, signal }) {
+    async run({ question, remembered, call, say, signal }) {
       const [, verb, rest = ''] = /^(\S+)(?: (.*))?$/s.exec(question) ?? [];
       switch (verb) {
         case 'say':
@@ -41,6 +42,12 @@ export function testAgent(capacity: number): Agent {
           throw new Error('thrown, as requested');
         case 'own':
           return ownership(rest).owns ? 'owns' : 'does not own';
+        case 'look':
+          return call('look', { word: rest }, async () => `found ${rest}`);
+        case 'recall': {
+          const results = remembered.filter((m) => m.role === 'ROLE_TOOL').map(textOf);
+          return results.join(', ') || 'nothing';
+        }
       }
       return question;
     },

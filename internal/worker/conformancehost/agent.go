@@ -1,7 +1,9 @@
 package conformancehost
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"slices"
@@ -15,13 +17,23 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/ownership"
+	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
 // testAgentName is the agent name that conformance.proto requires.
 const testAgentName = "conformance"
 
 func newTestAgent(capacity int) (*agent.Agent, error) {
-	return agent.New(agent.Config{Name: testAgentName, Version: "test", Model: commandModel{}, Capacity: capacity})
+	look, err := tool.Func("look", "Finds a word.", func(_ context.Context, in struct {
+		Word string `json:"word"`
+	},
+	) (string, error) {
+		return "found " + in.Word, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return agent.New(agent.Config{Name: testAgentName, Version: "test", Model: commandModel{}, Capacity: capacity, Tools: []tool.Tool{look}})
 }
 
 // commandModel is the model of the test agent. It executes the command in the user's last message, as
@@ -57,6 +69,15 @@ func (commandModel) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm
 				answer = "owns"
 			}
 			yield(llm.Delta{Text: answer}, nil)
+		case "look":
+			if found := req.Messages[len(req.Messages)-1]; found.Role == conversation.RoleTool {
+				yield(llm.Delta{Text: found.Text}, nil)
+				return
+			}
+			arguments, _ := json.Marshal(map[string]string{"word": rest})
+			yield(llm.Delta{ToolCalls: []conversation.ToolCall{{Name: "look", Arguments: string(arguments)}}}, nil)
+		case "recall":
+			yield(llm.Delta{Text: rememberedResults(req.Messages)}, nil)
 		default:
 			yield(llm.Delta{Text: said}, nil)
 		}
@@ -77,6 +98,17 @@ func streamNumbers(n string, yield func(llm.Delta, error) bool) {
 	}
 }
 
+// rememberedResults returns the results of all tool calls in a conversation.
+func rememberedResults(messages []conversation.Message) string {
+	var results []string
+	for _, m := range messages {
+		if m.Role == conversation.RoleTool {
+			results = append(results, m.Text)
+		}
+	}
+	return cmp.Or(strings.Join(results, ", "), "nothing")
+}
+
 func parseAndSleep(ctx context.Context, duration string) error {
 	d, err := time.ParseDuration(duration)
 	if err != nil {
@@ -87,7 +119,7 @@ func parseAndSleep(ctx context.Context, duration string) error {
 
 func lastUserText(messages []conversation.Message) string {
 	for _, m := range slices.Backward(messages) {
-		if m.Role == conversation.RoleUser {
+		if m.Role == conversation.RoleUser && m.Author == "" {
 			return m.Text
 		}
 	}

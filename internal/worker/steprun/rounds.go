@@ -6,6 +6,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/recorder"
 	"github.com/troupe-dev/troupe/internal/retry"
+	"github.com/troupe-dev/troupe/internal/toolrounds"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -34,7 +35,7 @@ func (r *Runner) loadRounds(ctx context.Context, req *troupev1.ExecuteStepReques
 // roundsToCommit returns the rounds of a step for the history of its agent. A recorded step stores them apart from its
 // journal, which is kept for a shorter time.
 func roundsToCommit(req *troupev1.ExecuteStepRequest, journal *recorder.Recorder, messages []conversation.Message) []memory.RoundMessage {
-	rounds := recorder.LatestRounds(messages)
+	rounds := toolrounds.Latest(messages)
 	if req.GetRecorded() {
 		return rounds
 	}

@@ -1,16 +1,28 @@
 package local
 
 import (
+	"context"
 	"slices"
 
 	"github.com/troupe-dev/troupe/pkg/agent/local/internal/storage"
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/session"
 )
 
 // history is a part of a conversation, with the agent's own rounds.
 type history struct {
 	messages []conversation.Message
 	rounds   []conversation.Rounds
+}
+
+// loadHistory reads at most limit of the latest stored messages, and the rounds of the agent among them. info is the
+// session as stored.
+func loadHistory(ctx context.Context, from *storage.Session, agent string, info session.Session, limit int) (h history, err error) {
+	h.messages, err = from.Latest(ctx, info, limit)
+	if err == nil && len(h.messages) > 0 {
+		h.rounds, err = from.Rounds(ctx, agent, h.messages[0].Sequence)
+	}
+	return h, err
 }
 
 // withTurn returns the history with what a turn adds that is not stored yet. The messages get the sequences that they will

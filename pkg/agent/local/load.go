@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/toolrounds"
 	"github.com/troupe-dev/troupe/pkg/agent/local/internal/storage"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -75,21 +76,11 @@ func (s *Session) loadRecent(ctx context.Context, info session.Session) (err err
 	if s.recent.untrustedSource, err = s.storage.Untrusted(ctx, info); err != nil {
 		return err
 	}
-	h, err := s.loadLatest(ctx, info, s.cfg.Window)
+	h, err := loadHistory(ctx, s.storage, s.agent.Name(), info, s.cfg.Window)
 	if err == nil {
 		s.recent.set(h)
 	}
 	return err
-}
-
-// loadLatest reads at most limit of the latest stored messages, and the rounds of the agent among them. info is the
-// session as stored.
-func (s *Session) loadLatest(ctx context.Context, info session.Session, limit int) (h history, err error) {
-	h.messages, err = s.storage.Latest(ctx, info, limit)
-	if err == nil && len(h.messages) > 0 {
-		h.rounds, err = s.storage.Rounds(ctx, s.agent.Name(), h.messages[0].Sequence)
-	}
-	return h, err
 }
 
 // stateAfterLoad returns the state in which a loaded session starts.
@@ -122,14 +113,14 @@ func (s *Session) Messages(ctx context.Context, latest int) ([]conversation.Mess
 	if latest <= 0 {
 		latest = math.MaxInt
 	}
-	h, err := s.loadLatest(ctx, info, latest)
+	h, err := loadHistory(ctx, s.storage, s.agent.Name(), info, latest)
 	if err != nil {
 		return nil, err
 	}
 	for _, t := range unsaved {
 		h = h.withTurn(t)
 	}
-	all := conversation.WithRounds(h.messages[max(0, len(h.messages)-latest):], h.rounds)
+	all := toolrounds.Merge(h.messages[max(0, len(h.messages)-latest):], h.rounds)
 	for i := range all {
 		if all[i].Time.IsZero() {
 			all[i].Sequence = 0

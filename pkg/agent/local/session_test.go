@@ -13,6 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/memoryrpc"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
+	"github.com/troupe-dev/troupe/internal/toolrounds"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/local"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -191,7 +192,7 @@ func storedMessages(t *testing.T, store memory.Store, s *local.Session) ([]strin
 	require.NoError(t, err)
 	rounds, err := store.LoadRounds(t.Context(), ref, "research", 0)
 	require.NoError(t, err)
-	return transcript(conversation.WithRounds(messages, rounds)), info
+	return transcript(toolrounds.Merge(messages, rounds)), info
 }
 
 func kindsOf(all []event.Event) []string {

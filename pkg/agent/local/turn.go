@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/troupe-dev/troupe/internal/recorder"
+	"github.com/troupe-dev/troupe/internal/toolrounds"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/local/internal/storage"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -184,7 +184,7 @@ func (t *turn) finish(ctx context.Context, err error) {
 func (ot *openTurn) conclude(done event.TurnResult, said []conversation.Message, err error) {
 	t := ot.record
 	if err == nil {
-		t.Messages, t.Rounds, t.State, t.Result, t.Outcome = done.Messages, recorder.LatestRounds(done.Rounds), done.State, done.Result, session.OutcomeCompleted
+		t.Messages, t.Rounds, t.State, t.Result, t.Outcome = done.Messages, toolrounds.Latest(done.Rounds), done.State, done.Result, session.OutcomeCompleted
 		if done.Result.InputRequired {
 			t.Outcome = session.InputOutcome(done.Result)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/anthropictest"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -73,7 +74,7 @@ func TestModel_CachesAConversationThatGoesOn(t *testing.T) {
 	all := []conversation.Message{conversation.User("Hello?"), asks, found, conversation.Assistant("", "It is foggy."), conversation.User("And now?")}
 	for n, want := range map[int][]string{1: nil, 3: {"tool_result"}, 5: {"text"}} {
 		require.NoError(t, llmtest.Ask(t.Context(), m, llm.Request{Messages: all[:n]}).Err)
-		var sent wireRequest
+		var sent anthropictest.Request
 		require.NoError(t, json.Unmarshal([]byte(s.Last().Body), &sent))
 		var marked []string
 		for i, message := range sent.Messages {
@@ -196,7 +197,7 @@ data: {"type":"message_start","message":{"id":"msg_01","type":"message","role":"
 `
 
 func TestModel_DropsLongThoughts(t *testing.T) {
-	r := wire{}.Stream(llmtest.Reply{Calls: []llmtest.Call{{ID: "1", Name: "look", Extra: strings.Repeat("x", 64<<10)}}})
+	r := anthropictest.Wire{}.Stream(llmtest.Reply{Calls: []llmtest.Call{{ID: "1", Name: "look", Extra: strings.Repeat("x", 64<<10)}}})
 	s := llmtest.NewReplay(t, http.StatusOK, string(bytes.Join(slices.Concat(r.Begin, r.Body, r.End), nil)))
 	said := llmtest.Ask(t.Context(), openModel(t, s, anthropic.Config{}), hello)
 	require.NoError(t, said.Err)

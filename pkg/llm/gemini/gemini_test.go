@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/geminitest"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -192,7 +193,7 @@ func TestModel_ReportsUsageOfAMessageWithoutContent(t *testing.T) {
 }
 
 func TestModel_DropsALongSignature(t *testing.T) {
-	r := wire{}.Stream(llmtest.Reply{Calls: []llmtest.Call{{Name: "look", Extra: strings.Repeat("abcd", 16<<10)}}})
+	r := geminitest.Wire{}.Stream(llmtest.Reply{Calls: []llmtest.Call{{Name: "look", Extra: strings.Repeat("abcd", 16<<10)}}})
 	s := llmtest.NewReplay(t, http.StatusOK, string(bytes.Join(slices.Concat(r.Begin, r.Body, r.End), nil)))
 	said := llmtest.Ask(t.Context(), openModel(t, s, gemini.Config{}), hello)
 	require.NoError(t, said.Err)

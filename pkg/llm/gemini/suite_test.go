@@ -3,6 +3,7 @@ package gemini_test
 import (
 	"testing"
 
+	"github.com/troupe-dev/troupe/internal/geminitest"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/gemini"
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
@@ -13,7 +14,7 @@ import (
 func TestModel_PassesTheSuite(t *testing.T) {
 	llmtest.Run(t, llmtest.Provider{
 		Name: gemini.Prefix,
-		Wire: wire{},
+		Wire: geminitest.Wire{},
 		// The provider may send calls without ids.
 		NoCallIDs:     true,
 		NoCacheWrites: true,

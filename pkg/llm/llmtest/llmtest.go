@@ -92,7 +92,6 @@ func Run(t *testing.T, p Provider) {
 		{"Refusal", errorResponseTests},
 		{"Stream", streamTests},
 		{"Bound", boundTests},
-		{"Memory", memoryTests},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			for _, trial := range part.tests {

@@ -19,6 +19,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	requests []DecodedRequest
+	bodies   []string
 }
 
 // NewServer starts a Server that runs until the test ends. It calls answer for each request, possibly from several
@@ -54,6 +55,13 @@ func (s *Server) Requests() []DecodedRequest {
 	return slices.Clone(s.requests)
 }
 
+// Bodies returns the bodies of the requests so far, in order.
+func (s *Server) Bodies() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.bodies)
+}
+
 func (s *Server) serve(t testing.TB, response http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -66,7 +74,7 @@ func (s *Server) serve(t testing.TB, response http.ResponseWriter, r *http.Reque
 		return
 	}
 	s.mu.Lock()
-	s.requests = append(s.requests, asked)
+	s.requests, s.bodies = append(s.requests, asked), append(s.bodies, string(body))
 	s.mu.Unlock()
 	reply := s.answer(asked)
 	if reply.ErrorStatus != 0 {

@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 )
 
 // MemoryService is the fake memory service to which workers under test commit. It keeps turns in memory, validates
-// commits by the same rules as the real service, and records every CommitStep. A check can change its behavior for
+// commits by the same rules as the real service, and records every CommitStep and LoadRounds. A check can change its behavior for
 // each session. It is safe for concurrent use.
 type MemoryService struct {
 	troupev1.UnimplementedMemoryServiceServer
@@ -37,7 +38,11 @@ type Session struct {
 	RemainingOutages int                    // number of further commits that are answered with UNAVAILABLE
 	RejectMode       failure.Mode           // mode with which every commit is rejected (empty means none)
 	HoldUntil        chan struct{}          // answers to commits wait until this is closed (nil means no wait)
+	Rounds           []*troupev1.StepRounds // what LoadRounds returns
+	RoundOutages     int                    // number of further LoadRounds calls that are answered with UNAVAILABLE
 	calls            []*recordedCall        // every CommitStep call, including rejected ones
+	loads            []*LoadCall
+	journal          []*troupev1.JournalEntry
 	commits          map[int32]storedCommit // stored commits, by step
 }
 
@@ -45,6 +50,12 @@ type recordedCall struct {
 	Request     *troupev1.CommitStepRequest
 	Credentials []string // turn credentials sent with the call
 	receivedAt  time.Time
+}
+
+// LoadCall is a call of LoadRounds.
+type LoadCall struct {
+	Request     *troupev1.LoadRoundsRequest
+	Credentials []string // turn credentials sent with the call
 }
 
 type storedCommit struct {
@@ -98,6 +109,63 @@ func (m *MemoryService) StoredCommit(session string) *troupev1.CommitStepRequest
 		return c.request
 	}
 	return nil
+}
+
+// LoadCalls returns every LoadRounds call of a session so far, including rejected ones.
+func (m *MemoryService) LoadCalls(session string) []*LoadCall {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.sessions[session].loads)
+}
+
+// StoredRounds returns the rounds of the only stored commit of a session, with the content that they take from the journal
+// of the step.
+func (m *MemoryService) StoredRounds(session string) []*troupev1.Message {
+	commit := m.StoredCommit(session)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []*troupev1.Message
+	for _, r := range commit.GetRounds() {
+		message := proto.CloneOf(r.GetMessage())
+		for _, e := range m.sessions[session].journal {
+			if e.GetNumber() == r.GetEntry() && r.GetEntry() > 0 && e.GetPhase() == troupev1.JournalPhase_JOURNAL_PHASE_DONE {
+				message.Parts, message.ToolCalls = e.GetReply().GetParts(), e.GetReply().GetToolCalls()
+				if e.GetTool() != "" {
+					message.Parts = []*troupev1.Part{{Content: &troupev1.Part_Text{Text: e.GetText()}}}
+				}
+			}
+		}
+		all = append(all, message)
+	}
+	return all
+}
+
+// Journal implements troupev1.MemoryServiceServer.
+func (m *MemoryService) Journal(_ context.Context, req *troupev1.JournalRequest) (*troupev1.JournalResponse, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.sessions[req.GetSessionId()]
+	if s == nil {
+		return nil, failure.New(failure.NotFound, "memory.Record", "no such session")
+	}
+	s.journal = append(s.journal, req.GetEntries()...)
+	return &troupev1.JournalResponse{}, nil
+}
+
+// LoadRounds implements troupev1.MemoryServiceServer.
+func (m *MemoryService) LoadRounds(ctx context.Context, req *troupev1.LoadRoundsRequest) (*troupev1.LoadRoundsResponse, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.sessions[req.GetSessionId()]
+	if s == nil {
+		return nil, failure.New(failure.NotFound, "memory.LoadRounds", "no such session")
+	}
+	s.loads = append(s.loads, &LoadCall{req, metadata.ValueFromIncomingContext(ctx, turnctx.CredentialKey)})
+	if s.RoundOutages > 0 {
+		s.RoundOutages--
+		return nil, failure.New(failure.SystemNetwork, "memory.LoadRounds", "the conformance kit simulates an outage")
+	}
+	return &troupev1.LoadRoundsResponse{Steps: s.Rounds}, nil
 }
 
 // CommitStep implements troupev1.MemoryServiceServer.

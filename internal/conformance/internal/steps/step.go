@@ -17,7 +17,7 @@ const agentLogic = troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC
 
 // Checks returns the checks of this package in the order of a report.
 func Checks() []check.Check {
-	return slices.Concat(stepChecks(), commitChecks())
+	return slices.Concat(stepChecks(), commitChecks(), roundChecks())
 }
 
 func stepChecks() []check.Check {

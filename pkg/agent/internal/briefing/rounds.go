@@ -3,6 +3,7 @@ package briefing
 import (
 	"slices"
 
+	"github.com/troupe-dev/troupe/internal/toolrounds"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
@@ -11,7 +12,7 @@ import (
 // happened (LP-45). It leaves out the oldest rounds until all messages have about the given tokens, so that the context of
 // the model has room for the step.
 func Conversation(step execution.Step, tokens int64) []conversation.Message {
-	return conversation.WithRounds(step.History, latestRounds(step, tokens))
+	return toolrounds.Merge(step.History, latestRounds(step, tokens))
 }
 
 // latestRounds returns the latest rounds of a step that have about the given tokens together with its history.

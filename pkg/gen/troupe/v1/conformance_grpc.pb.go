@@ -39,6 +39,9 @@ const (
 //	fail            fails with AGENT_LOGIC
 //	panic           throws
 //	own KEY         answers "owns" or "does not own": may the agent write the key?
+//	look WORD       calls its tool look, which returns "found WORD", and answers "found WORD"
+//	recall          answers with the results of all tool calls that it remembers, oldest first, separated
+//	                by ", ", or "nothing"
 //
 // Any other text is answered with itself.
 type ConformanceServiceClient interface {
@@ -93,6 +96,9 @@ func (c *conformanceServiceClient) DropInstance(ctx context.Context, in *DropIns
 //	fail            fails with AGENT_LOGIC
 //	panic           throws
 //	own KEY         answers "owns" or "does not own": may the agent write the key?
+//	look WORD       calls its tool look, which returns "found WORD", and answers "found WORD"
+//	recall          answers with the results of all tool calls that it remembers, oldest first, separated
+//	                by ", ", or "nothing"
 //
 // Any other text is answered with itself.
 type ConformanceServiceServer interface {

@@ -3,7 +3,7 @@ package storage
 import (
 	"encoding/json"
 
-	"github.com/troupe-dev/troupe/internal/recorder"
+	"github.com/troupe-dev/troupe/internal/toolrounds"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -63,7 +63,7 @@ func (t *Turn) SetSaid(said []conversation.Message) {
 	for n > 0 && said[n-1].Role == conversation.RoleAssistant && len(said[n-1].ToolCalls) == 0 {
 		n--
 	}
-	t.Rounds, t.Messages = recorder.LatestRounds(said[:n]), said[n:]
+	t.Rounds, t.Messages = toolrounds.Latest(said[:n]), said[n:]
 }
 
 // MarkFailed turns t into a failed turn without an answer. Its messages are kept and marked as partial (LP-17).

@@ -56,7 +56,7 @@ func (d *Decider) admitFork(ctx context.Context, req request.Request, begin memo
 	}
 	copied := &memory.Copy{StepMessages: messagesAfter(messages[first:], inherited), State: state}
 	copied.History = windowBefore(messages[:first], memory.MaxWindow-1-len(copied.StepMessages))
-	if copied.Rounds, err = d.loadForkedRounds(ctx, p.ref, newForkedHistory(copied, said, inherited), messages, inherited); err != nil {
+	if copied.Rounds, err = loadForkedRounds(ctx, d.Memory, p.ref, newForkedHistory(copied, said, inherited), messages, inherited); err != nil {
 		return Admission{}, err
 	}
 	decided.Begin.Predecessor.Inherited = renumberResults(inherited, copied)

@@ -52,12 +52,12 @@ func (h forkedHistory) rounds(steps []conversation.Rounds) []conversation.Rounds
 
 // loadForkedRounds returns the rounds with which a fork begins, by agent. The agents are those that wrote the messages
 // or the inherited results.
-func (d *Decider) loadForkedRounds(ctx context.Context, ref session.Ref, h forkedHistory, messages []conversation.Message, inherited []execution.Result,
+func loadForkedRounds(ctx context.Context, store Memory, ref session.Ref, h forkedHistory, messages []conversation.Message, inherited []execution.Result,
 ) (map[string][]conversation.Rounds, error) {
 	all := map[string][]conversation.Rounds{}
 	for _, agent := range agentsOf(messages, inherited) {
 		steps, err := retry.Do(ctx, func(ctx context.Context) ([]conversation.Rounds, error) {
-			return d.Memory.LoadRounds(ctx, ref, agent, 0)
+			return store.LoadRounds(ctx, ref, agent, 0)
 		})
 		if err != nil {
 			return nil, err

@@ -1,4 +1,6 @@
-package anthropic_test
+// Package anthropictest implements the server side of the Messages API, which package anthropic speaks. An llmtest server with its Wire replies
+// like a real server.
+package anthropictest
 
 import (
 	"encoding/json"
@@ -12,8 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 
-// wire implements llmtest.Wire for the format of the Messages API.
-type wire struct{}
+// Wire implements llmtest.Wire for the format of the Messages API.
+type Wire struct{}
 
 type jsonObject = map[string]any
 
@@ -23,15 +25,14 @@ func newEvent(kind string, fields jsonObject) []byte {
 	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", kind, mustMarshal(fields))
 }
 
+// mustMarshal encodes an object that holds only texts and numbers, so encoding cannot fail.
 func mustMarshal(v any) []byte {
-	data, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
+	data, _ := json.Marshal(v)
 	return data
 }
 
-func (wire) Stream(r llmtest.Reply) llmtest.Stream {
+// Stream implements llmtest.Wire.
+func (Wire) Stream(r llmtest.Reply) llmtest.Stream {
 	index := 0
 	var body [][]byte
 	block := func(content jsonObject, deltas ...jsonObject) {
@@ -114,7 +115,8 @@ var errorTypes = map[llm.Kind]string{
 	llm.ContextLength:  "invalid_request_error",
 }
 
-func (wire) ErrorBody(_ int, kind llm.Kind, text string) []byte {
+// ErrorBody implements llmtest.Wire.
+func (Wire) ErrorBody(_ int, kind llm.Kind, text string) []byte {
 	if kind == llm.ContextLength {
 		text = "prompt is too long: 210000 tokens > 200000 maximum; " + text
 	}
@@ -125,19 +127,20 @@ func (wire) ErrorBody(_ int, kind llm.Kind, text string) []byte {
 	return mustMarshal(jsonObject{"type": "error", "error": e, "request_id": "req_01"})
 }
 
-func (w wire) ErrorEvent(kind llm.Kind, text string) []byte {
+// ErrorEvent implements llmtest.Wire.
+func (w Wire) ErrorEvent(kind llm.Kind, text string) []byte {
 	return fmt.Appendf(nil, "event: error\ndata: %s\n\n", w.ErrorBody(0, kind, text))
 }
 
-// wireRequest is a request in the format that the API receives.
-type wireRequest struct {
+// Request is a request in the format that the API receives.
+type Request struct {
 	Model     string
 	MaxTokens int  `json:"max_tokens"`
 	Stream    bool `json:"stream"`
-	System    []block
+	System    []Block
 	Messages  []struct {
 		Role    conversation.Role
-		Content []block
+		Content []Block
 	}
 	Tools []struct {
 		Name, Description string
@@ -148,11 +151,12 @@ type wireRequest struct {
 	Thinking   json.RawMessage
 }
 
-type block struct {
+// Block is a block of content.
+type Block struct {
 	Type, Text, ID, Name, Thinking, Signature, Data string
 	Input                                           json.RawMessage
 	ToolUseID                                       string `json:"tool_use_id"`
-	Content                                         []block
+	Content                                         []Block
 	CacheControl                                    json.RawMessage `json:"cache_control"`
 	Title                                           string
 	Source                                          struct {
@@ -162,8 +166,9 @@ type block struct {
 	}
 }
 
-func (wire) DecodeRequest(r *http.Request, body []byte) (llmtest.DecodedRequest, error) {
-	var a wireRequest
+// DecodeRequest implements llmtest.Wire.
+func (Wire) DecodeRequest(r *http.Request, body []byte) (llmtest.DecodedRequest, error) {
+	var a Request
 	if err := json.Unmarshal(body, &a); err != nil {
 		return llmtest.DecodedRequest{}, err
 	}
@@ -177,41 +182,59 @@ func (wire) DecodeRequest(r *http.Request, body []byte) (llmtest.DecodedRequest,
 	for _, t := range a.Tools {
 		out.Tools = append(out.Tools, llm.ToolSpec{Name: t.Name, Description: t.Description, Schema: t.InputSchema})
 	}
+	var err error
+	out.Messages, err = a.messages()
+	return out, err
+}
+
+// messages returns the messages of the request. It returns an error if the API would refuse their order.
+func (a Request) messages() (all []conversation.Message, _ error) {
 	last := conversation.Role("")
 	for _, m := range a.Messages {
 		if m.Role == last || len(m.Content) == 0 || last == "" && m.Role != conversation.RoleUser {
-			return out, fmt.Errorf("the API refuses a message of %s after one of %q", m.Role, last)
+			return nil, fmt.Errorf("the API refuses a message of %s after one of %q", m.Role, last)
 		}
 		last = m.Role
 		if m.Role == conversation.RoleAssistant {
-			out.Messages = append(out.Messages, toAssistantMessage(m.Content))
+			all = append(all, toAssistantMessage(m.Content))
 			continue
 		}
 		for _, b := range m.Content {
-			switch b.Type {
-			case "text":
-				out.Messages = append(out.Messages, conversation.User(b.Text))
-			case "image", "document":
-				if b.Source.Type != "base64" {
-					return out, fmt.Errorf("a source of type %q", b.Source.Type)
-				}
-				file := conversation.Attachment{Name: b.Title, MediaType: b.Source.MediaType, Data: b.Source.Data}
-				out.Messages = append(out.Messages, conversation.Message{Role: conversation.RoleUser, Attachments: []conversation.Attachment{file}})
-			case "tool_result":
-				result := conversation.Message{Role: conversation.RoleTool, ToolCallID: b.ToolUseID}
-				for _, c := range b.Content {
-					result.Text += c.Text
-				}
-				out.Messages = append(out.Messages, result)
+			message, err := toUserMessage(b)
+			if err != nil {
+				return nil, err
 			}
+			all = append(all, message)
 		}
 	}
-	return out, nil
+	return all, nil
+}
+
+// toUserMessage converts a block of a user message: a text, a file or a tool result.
+func toUserMessage(b Block) (conversation.Message, error) {
+	switch b.Type {
+	case "text":
+		return conversation.User(b.Text), nil
+	case "image", "document":
+		if b.Source.Type != "base64" {
+			return conversation.Message{}, fmt.Errorf("a source of type %q", b.Source.Type)
+		}
+		file := conversation.Attachment{Name: b.Title, MediaType: b.Source.MediaType, Data: b.Source.Data}
+		return conversation.Message{Role: conversation.RoleUser, Attachments: []conversation.Attachment{file}}, nil
+	case "tool_result":
+		result := conversation.Message{Role: conversation.RoleTool, ToolCallID: b.ToolUseID}
+		for _, c := range b.Content {
+			result.Text += c.Text
+		}
+		return result, nil
+	default:
+		return conversation.Message{}, fmt.Errorf("a block of type %q", b.Type)
+	}
 }
 
 // toAssistantMessage converts the content of an assistant message. The signature of a thought becomes the Extra of
 // the call that follows it.
-func toAssistantMessage(blocks []block) conversation.Message {
+func toAssistantMessage(blocks []Block) conversation.Message {
 	m := conversation.Message{Role: conversation.RoleAssistant}
 	extra := ""
 	for _, b := range blocks {

@@ -1,11 +1,15 @@
-package conversation_test
+package toolrounds_test
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/toolrounds"
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
 // lookupRound returns a round with one call of this id.
@@ -39,7 +43,7 @@ func textsOf(messages []conversation.Message) []string {
 }
 
 // Req: LP-45
-func TestWithRounds(t *testing.T) {
+func TestMerge(t *testing.T) {
 	half := lookupRound("half")[:1]
 	for name, c := range map[string]struct {
 		rounds []conversation.Rounds
@@ -64,15 +68,15 @@ func TestWithRounds(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, c.want, textsOf(conversation.WithRounds(sessionMessages(), c.rounds)))
+			require.Equal(t, c.want, textsOf(toolrounds.Merge(sessionMessages(), c.rounds)))
 		})
 	}
 }
 
 // Models number their calls anew in each step, but providers require that ids differ.
-func TestWithRounds_RenamesCallsWithTheSameID(t *testing.T) {
+func TestMerge_RenamesCallsWithTheSameID(t *testing.T) {
 	given := []conversation.Rounds{{After: 3, Messages: lookupRound("1")}, {After: 5, Messages: lookupRound("1")}, {After: 6, Messages: lookupRound("1")}}
-	all := conversation.WithRounds(sessionMessages(), given)
+	all := toolrounds.Merge(sessionMessages(), given)
 	require.NoError(t, conversation.CheckRounds(all))
 	var ids []string
 	for _, m := range all {
@@ -82,5 +86,39 @@ func TestWithRounds_RenamesCallsWithTheSameID(t *testing.T) {
 	}
 	require.Equal(t, []string{"1", "1_2", "1_3"}, ids)
 	require.Equal(t, "1", given[1].Messages[1].ToolCallID, "what was given is unchanged")
-	require.Equal(t, all, conversation.WithRounds(sessionMessages(), given))
+	require.Equal(t, all, toolrounds.Merge(sessionMessages(), given))
+}
+
+// Whole rounds at the end are kept, as many as a commit may have.
+func TestLatest(t *testing.T) {
+	var all []conversation.Message
+	for n := range memory.MaxWindow {
+		asks := conversation.Assistant("research", "")
+		asks.ToolCalls = []conversation.ToolCall{{ID: strconv.Itoa(n), Name: "lookup"}}
+		all = append(all, asks, conversation.Message{Role: conversation.RoleTool, ToolCallID: asks.ToolCalls[0].ID})
+	}
+	kept := toolrounds.Latest(all)
+	require.Len(t, kept, memory.MaxWindow)
+	require.Equal(t, all[len(all)-1], kept[memory.MaxWindow-1].Message)
+
+	for i := range all {
+		all[i].Text = strings.Repeat("a", 100<<10)
+	}
+	kept = toolrounds.Latest(all)
+	size := 0
+	for _, r := range kept {
+		size += conversation.Size(r.Message)
+	}
+	require.Zero(t, len(kept)%2, "a round is kept whole")
+	require.LessOrEqual(t, size, memory.MaxWindowBytes)
+	require.Greater(t, size, memory.MaxWindowBytes-(300<<10))
+
+	one := all[:1:1]
+	one[0].ToolCalls = nil
+	for n := range memory.MaxWindow {
+		one[0].ToolCalls = append(one[0].ToolCalls, conversation.ToolCall{ID: strconv.Itoa(n), Name: "lookup"})
+		one = append(one, conversation.Message{Role: conversation.RoleTool, ToolCallID: strconv.Itoa(n)})
+	}
+	require.Empty(t, toolrounds.Latest(one), "the last round alone is longer")
+	require.Empty(t, toolrounds.Latest(nil))
 }

@@ -1,4 +1,6 @@
-package gemini_test
+// Package geminitest implements the server side of the Gemini API, which package gemini speaks. An llmtest server with its Wire replies
+// like a real server.
+package geminitest
 
 import (
 	"cmp"
@@ -13,8 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 )
 
-// wire implements llmtest.Wire for the format of the Gemini API.
-type wire struct{}
+// Wire implements llmtest.Wire for the format of the Gemini API.
+type Wire struct{}
 
 type jsonObject = map[string]any
 
@@ -24,11 +26,9 @@ func newEvent(fields jsonObject) []byte {
 	return fmt.Appendf(nil, "data: %s\r\n\r\n", mustMarshal(fields))
 }
 
+// mustMarshal encodes an object that holds only texts and numbers, so encoding cannot fail.
 func mustMarshal(v any) []byte {
-	data, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
+	data, _ := json.Marshal(v)
 	return data
 }
 
@@ -40,7 +40,8 @@ func partEvent(part, usage jsonObject) []byte {
 	})
 }
 
-func (wire) Stream(r llmtest.Reply) llmtest.Stream {
+// Stream implements llmtest.Wire.
+func (Wire) Stream(r llmtest.Reply) llmtest.Stream {
 	begin, end := usageFields(r.Usage)
 	var body [][]byte
 	for _, text := range r.Texts {
@@ -110,7 +111,8 @@ var errorMessages = map[llm.Kind]string{
 	llm.PaidModel:     "Quota exceeded for metric: generativelanguage.googleapis.com/generate_content_free_tier_requests, limit: 0. ",
 }
 
-func (wire) ErrorBody(status int, kind llm.Kind, text string) []byte {
+// ErrorBody implements llmtest.Wire.
+func (Wire) ErrorBody(status int, kind llm.Kind, text string) []byte {
 	e := jsonObject{"code": status, "message": errorMessages[kind] + text, "status": "INVALID_ARGUMENT"}
 	if code, ok := errorStatuses[kind]; ok {
 		e["status"] = code
@@ -118,7 +120,8 @@ func (wire) ErrorBody(status int, kind llm.Kind, text string) []byte {
 	return mustMarshal(jsonObject{"error": e})
 }
 
-func (w wire) ErrorEvent(kind llm.Kind, text string) []byte {
+// ErrorEvent implements llmtest.Wire.
+func (w Wire) ErrorEvent(kind llm.Kind, text string) []byte {
 	status := http.StatusServiceUnavailable
 	if kind == llm.RateLimit {
 		status = http.StatusTooManyRequests
@@ -167,7 +170,8 @@ type content struct {
 	}
 }
 
-func (wire) DecodeRequest(r *http.Request, body []byte) (llmtest.DecodedRequest, error) {
+// DecodeRequest implements llmtest.Wire.
+func (Wire) DecodeRequest(r *http.Request, body []byte) (llmtest.DecodedRequest, error) {
 	var a wireRequest
 	if err := json.Unmarshal(body, &a); err != nil {
 		return llmtest.DecodedRequest{}, err

@@ -1,0 +1,89 @@
+// Package toolrounds puts the tool rounds that an agent remembers into a conversation, and limits those of a step.
+package toolrounds
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/memory"
+)
+
+// Merge returns messages of a session with rounds where they happened. The rounds are in the order of their After, and
+// are left out if that message is not there, or if they are not whole. Calls get ids that differ.
+func Merge(messages []conversation.Message, rounds []conversation.Rounds) []conversation.Message {
+	if len(rounds) == 0 {
+		return slices.Clip(messages)
+	}
+	var all []conversation.Message
+	ids := callIDs{}
+	for _, m := range messages {
+		ids.add(m)
+		all = append(all, m)
+		for len(rounds) > 0 && rounds[0].After <= m.Sequence {
+			if rounds[0].After == m.Sequence && conversation.CheckRounds(rounds[0].Messages) == nil {
+				all = append(all, ids.unique(rounds[0].Messages)...)
+			}
+			rounds = rounds[1:]
+		}
+	}
+	return all
+}
+
+// callIDs are the ids of the tool calls of a conversation. Models number their calls anew in each step, and steps in
+// branches do not see each other, but providers require that ids differ.
+type callIDs map[string]bool
+
+// add notes the ids of a message's calls.
+func (ids callIDs) add(m conversation.Message) {
+	for _, c := range m.ToolCalls {
+		ids[c.ID] = true
+	}
+}
+
+// unique returns rounds with new ids for the calls whose id is taken.
+func (ids callIDs) unique(rounds []conversation.Message) []conversation.Message {
+	isTaken := func(m conversation.Message) bool {
+		return slices.ContainsFunc(m.ToolCalls, func(c conversation.ToolCall) bool { return ids[c.ID] })
+	}
+	if !slices.ContainsFunc(rounds, isTaken) {
+		for _, m := range rounds {
+			ids.add(m)
+		}
+		return rounds
+	}
+	rounds = slices.Clone(rounds)
+	var renamed map[string]string
+	for i := range rounds {
+		m := &rounds[i]
+		if len(m.ToolCalls) > 0 {
+			renamed, m.ToolCalls = map[string]string{}, slices.Clone(m.ToolCalls)
+			for k := range m.ToolCalls {
+				id := m.ToolCalls[k].ID
+				for n := 2; ids[m.ToolCalls[k].ID]; n++ {
+					m.ToolCalls[k].ID = fmt.Sprintf("%s_%d", id, n)
+				}
+				renamed[id] = m.ToolCalls[k].ID
+				ids[m.ToolCalls[k].ID] = true
+			}
+		}
+		if id, ok := renamed[m.ToolCallID]; ok && m.Role == conversation.RoleTool {
+			m.ToolCallID = id
+		}
+	}
+	return rounds
+}
+
+// Latest returns the latest of the rounds of a step that its commit may have. It returns none if the last round
+// alone is longer.
+func Latest(messages []conversation.Message) []memory.RoundMessage {
+	messages = conversation.Window(messages, memory.MaxWindow, memory.MaxWindowBytes/4)
+	if size := (conversation.Rounds{Messages: messages}).Size(); size > memory.MaxWindowBytes || len(messages) > memory.MaxWindow {
+		return nil
+	}
+	var rounds []memory.RoundMessage
+	for _, m := range messages {
+		rounds = append(rounds, memory.RoundMessage{Message: m})
+	}
+	return rounds
+}
