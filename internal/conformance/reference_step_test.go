@@ -224,7 +224,7 @@ func (r *referenceInstance) recall(ctx context.Context, req *troupev1.ExecuteSte
 		var results []string
 		for _, s := range loaded.GetSteps() {
 			isPrior := func(p *troupev1.StepResult) bool { return p.GetStep() == s.GetStep() }
-			if s.GetTurn() == req.GetTurn() && !slices.ContainsFunc(req.GetPrior(), isPrior) && !r.hasFault(showsUnseenRounds) {
+			if s.GetAfter() >= req.GetBaseSequence() && !slices.ContainsFunc(req.GetPrior(), isPrior) && !r.hasFault(showsUnseenRounds) {
 				continue
 			}
 			results = append(results, s.GetMessages()[1].GetParts()[0].GetText())

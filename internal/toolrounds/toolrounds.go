@@ -1,13 +1,44 @@
-// Package toolrounds puts the tool rounds that an agent remembers into a conversation, and limits those of a step.
+// Package toolrounds says which tool rounds a step sees, puts them into its conversation, and limits those that it stores.
 package toolrounds
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
+
+// Visible returns the rounds that a step may see. Of its own turn, and of turns that this one continues or resumes, these
+// are the rounds of the steps whose results it was given, and not those of other branches or of steps that run again. So
+// another attempt sees the same.
+func Visible(step execution.Step, rounds []conversation.Rounds) []conversation.Rounds {
+	started := startOfTurn(step.History)
+	isOfTurn := func(r conversation.Rounds) bool { return r.Turn == step.Turn || r.After >= started }
+	latest := map[int]int{} // turn by step
+	for _, r := range rounds {
+		if isOfTurn(r) && r.Turn <= step.Turn {
+			latest[r.Step] = max(latest[r.Step], r.Turn)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(rounds), func(r conversation.Rounds) bool {
+		isPrior := func(p execution.Result) bool { return p.Step == r.Step }
+		return r.Turn > step.Turn || isOfTurn(r) && (r.Turn < latest[r.Step] || !slices.ContainsFunc(step.Prior, isPrior))
+	})
+}
+
+// startOfTurn returns the sequence of the user's last message. A turn that continues or resumes another has no message of
+// its own.
+func startOfTurn(history []conversation.Message) int64 {
+	for _, m := range slices.Backward(history) {
+		if m.Role == conversation.RoleUser && m.Author == "" {
+			return m.Sequence
+		}
+	}
+	return math.MaxInt64
+}
 
 // Merge returns messages of a session with rounds where they happened. The rounds are in the order of their After, and
 // are left out if that message is not there, or if they are not whole. Calls get ids that differ.

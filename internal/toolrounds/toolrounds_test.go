@@ -9,6 +9,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/toolrounds"
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
@@ -121,4 +122,32 @@ func TestLatest(t *testing.T) {
 	}
 	require.Empty(t, toolrounds.Latest(one), "the last round alone is longer")
 	require.Empty(t, toolrounds.Latest(nil))
+}
+
+// Req: LP-45
+func TestVisible(t *testing.T) {
+	prior := []execution.Result{{Step: 1}}
+	for name, c := range map[string]struct {
+		prior  []execution.Result
+		rounds conversation.Rounds
+		more   []conversation.Rounds
+		want   bool
+	}{
+		"of an earlier turn":                        {nil, conversation.Rounds{Turn: 1, Step: 1, After: 3}, nil, true},
+		"of a step whose result was given":          {prior, conversation.Rounds{Turn: 2, Step: 1, After: 5}, nil, true},
+		"of a step in another branch":               {prior, conversation.Rounds{Turn: 2, Step: 2, After: 5}, nil, false},
+		"of a later turn":                           {nil, conversation.Rounds{Turn: 3, Step: 1, After: 6}, nil, false},
+		"of the turn that this one continues":       {prior, conversation.Rounds{Turn: 1, Step: 1, After: 5}, nil, true},
+		"of another branch of that turn":            {prior, conversation.Rounds{Turn: 1, Step: 2, After: 5}, nil, false},
+		"of a step that runs again after a resume":  {nil, conversation.Rounds{Turn: 1, Step: 1, After: 5}, nil, false},
+		"of a step that has run again in this turn": {prior, conversation.Rounds{Turn: 1, Step: 1, After: 5}, []conversation.Rounds{{Turn: 2, Step: 1, After: 5}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			step := execution.Step{Turn: 2, Number: 3, History: sessionMessages()[:3], Prior: c.prior} // 5 is the user's message
+			all := append([]conversation.Rounds{c.rounds}, c.more...)
+			got := toolrounds.Visible(step, all)
+			require.Equal(t, c.want, len(got) == len(all))
+			require.Subset(t, got, c.more)
+		})
+	}
 }

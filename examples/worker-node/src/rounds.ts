@@ -2,7 +2,7 @@
 
 import { randomUUID } from 'node:crypto';
 import type { Memory } from './memory.js';
-import type { ExecuteStepRequest, Message } from './messages.js';
+import type { ExecuteStepRequest, Message, StepRounds } from './messages.js';
 
 /** Returns the messages of the rounds that the agent of a step remembers, oldest first. */
 export async function remembered(memory: Memory | undefined, request: ExecuteStepRequest, deadline: number, signal: AbortSignal): Promise<Message[]> {
@@ -10,9 +10,20 @@ export async function remembered(memory: Memory | undefined, request: ExecuteSte
   if (!memory || !request.hasRounds || !first) return [];
   const { sessionId, agent } = request;
   const steps = await memory.loadRounds({ sessionId, agent, from: first.sequence ?? 0 }, request.credential, deadline, signal);
-  // Of the same turn only steps whose results the step was given: another attempt sees the same.
-  const seen = steps.filter((s) => s.turn < request.turn || s.turn === request.turn && request.prior.some((p) => p.step === s.step));
-  return seen.flatMap((s) => s.messages);
+  return steps.filter((s) => isVisible(s, steps, request)).flatMap((s) => s.messages);
+}
+
+/**
+ * Reports whether a step may see rounds. Of those that follow the user's last message, these are the ones of steps whose
+ * results it was given, from the latest turn if a step ran again: another attempt sees the same.
+ */
+function isVisible(rounds: StepRounds, all: StepRounds[], request: ExecuteStepRequest): boolean {
+  const said = request.history.findLast((m) => m.role === 'ROLE_USER');
+  const isOfTurn = (s: StepRounds) => s.turn === request.turn || said !== undefined && BigInt(s.after) >= BigInt(said.sequence ?? 0);
+  if (rounds.turn > request.turn) return false;
+  if (!isOfTurn(rounds)) return true;
+  const ranAgain = all.some((s) => s.step === rounds.step && s.turn > rounds.turn && s.turn <= request.turn);
+  return !ranAgain && request.prior.some((p) => p.step === rounds.step);
 }
 
 /** The rounds of a running step. */

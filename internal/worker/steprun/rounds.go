@@ -2,7 +2,6 @@ package steprun
 
 import (
 	"context"
-	"slices"
 
 	"github.com/troupe-dev/troupe/internal/recorder"
 	"github.com/troupe-dev/troupe/internal/retry"
@@ -13,8 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// loadRounds loads the tool rounds that the agent of a step remembers. A step in a branch does not see the steps of other
-// branches: only those whose results it was given, so that another attempt sees the same.
+// loadRounds loads the tool rounds that the agent of a step remembers.
 func (r *Runner) loadRounds(ctx context.Context, req *troupev1.ExecuteStepRequest, step *execution.Step) error {
 	if !req.GetHasRounds() || len(step.History) == 0 {
 		return nil
@@ -25,10 +23,7 @@ func (r *Runner) loadRounds(ctx context.Context, req *troupev1.ExecuteStepReques
 	if err != nil {
 		return err
 	}
-	step.Rounds = slices.DeleteFunc(rounds, func(rounds conversation.Rounds) bool {
-		isPrior := func(p execution.Result) bool { return p.Step == rounds.Step }
-		return rounds.Turn > step.Turn || rounds.Turn == step.Turn && !slices.ContainsFunc(step.Prior, isPrior)
-	})
+	step.Rounds = toolrounds.Visible(*step, rounds)
 	return nil
 }
 

@@ -31,7 +31,7 @@ func roundChecks() []check.Check {
 		},
 		{
 			ID: "rounds/of-unseen-steps-are-left-out", Requirement: "ExecuteStepRequest.prior", Run: checkUnseenRoundsAreLeftOut,
-			Title: "The agent does not see rounds of a step of the same turn whose result it was not given, so that another attempt sees the same.",
+			Title: "Of the rounds that follow the user's last message, the agent sees only those of steps whose results it was given.",
 		},
 	}
 }
@@ -118,7 +118,7 @@ func checkUnseenRoundsAreLeftOut(t *check.T) {
 	req.HasRounds, req.Step = true, 3
 	req.Prior = []*troupev1.StepResult{{Step: 1, Agent: req.GetAgent(), Text: "found milk"}}
 	s := in.SendStep(t.Ctx, req, check.Session{Rounds: []*troupev1.StepRounds{
-		roundsOf(2, 1, 5, "tea"), roundsOf(3, 1, 7, "milk"), roundsOf(3, 2, 7, "salt"),
+		roundsOf(2, 1, 5, "tea"), roundsOf(2, 2, 7, "dust"), roundsOf(3, 1, 7, "milk"), roundsOf(3, 2, 7, "salt"),
 	}})
 	check.Equal(t, "what the agent remembers", "found tea, found milk", s.RequireSuccess(t, check.AnswerLimit).Text())
 }

@@ -69,7 +69,8 @@ type ExecuteStepRequest struct {
 	Silent bool `protobuf:"varint,17,opt,name=silent,proto3" json:"silent,omitempty"`
 	// has_rounds is set if the agent may have tool rounds in the session: the worker loads them with
 	// MemoryService.LoadRounds, from the first message of history on, and shows them to the model
-	// between the messages of history (contract LP-45).
+	// between the messages of history (contract LP-45). Of those that follow the user's last message
+	// it shows only the ones of steps in prior, so that another attempt sees the same.
 	HasRounds bool `protobuf:"varint,18,opt,name=has_rounds,json=hasRounds,proto3" json:"has_rounds,omitempty"`
 	// profile of the request, for the agent and its tools. Empty means "default".
 	Profile string `protobuf:"bytes,20,opt,name=profile,proto3" json:"profile,omitempty"`
