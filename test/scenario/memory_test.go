@@ -128,6 +128,7 @@ func (r reader) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta
 			done++
 		case conversation.RoleUser:
 			done = 0 // what follows belongs to a new turn
+		default:
 		}
 	}
 	said := llm.Delta{Text: "I read them."}

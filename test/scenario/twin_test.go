@@ -65,7 +65,8 @@ var twinScenarios = map[string]twinScenario{
 		config: lookingUp,
 		replies: []scripted.Reply{
 			{Thought: "I look.", Deltas: []string{"One moment."}, ToolCalls: []conversation.ToolCall{{ID: "a", Name: "lookup", Arguments: `{"query":"x"}`, Extra: "opaque"}}},
-			{Thought: "I have it.", Deltas: []string{"X."}}, scripted.Say("Y."),
+			{Thought: "I have it.", Deltas: []string{"X."}},
+			scripted.Say("Y."),
 		},
 		play: func(s twinSession) []string { return []string{s.say("x?"), s.say("y?")} },
 	},
@@ -93,7 +94,9 @@ var twinScenarios = map[string]twinScenario{
 			return c
 		},
 		replies: []scripted.Reply{scripted.Say("Hi."), looksUp("oslo"), scripted.Say("Sunny."), scripted.Say("Yes."), looksUp("bergen"), scripted.Say("Rain.")},
-		play:    func(s twinSession) []string { return []string{s.say("Hello"), s.say("Oslo?"), s.say("Sure?"), s.say("Bergen?")} },
+		play: func(s twinSession) []string {
+			return []string{s.say("Hello"), s.say("Oslo?"), s.say("Sure?"), s.say("Bergen?")}
+		},
 	},
 	"a question to the user": {
 		config:  lookingUp,

@@ -60,8 +60,8 @@ func Added(step execution.Step, tokens int64, messages []conversation.Message) [
 
 // lastIndex returns the index of the last message that is the same (-1 if there is none).
 func lastIndex(messages []conversation.Message, m conversation.Message) int {
-	for i := len(messages) - 1; i >= 0; i-- {
-		if isSame(messages[i], m) {
+	for i, other := range slices.Backward(messages) {
+		if isSame(other, m) {
 			return i
 		}
 	}

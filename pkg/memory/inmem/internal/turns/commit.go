@@ -36,9 +36,8 @@ func (s *Turns) CommitStep(_ context.Context, commit memory.Commit) (int64, erro
 	if err != nil {
 		return 0, err
 	}
-	made := commitParts{Commit: commit, deltas: splitByScope(commit.State)}
-	missing := 0
-	made.rounds, missing = resolveRounds(commit.Rounds, t.Journals[commit.Result.Step])
+	rounds, missing := resolveRounds(commit.Rounds, t.Journals[commit.Result.Step])
+	made := commitParts{Commit: commit, deltas: splitByScope(commit.State), rounds: rounds}
 	if err := s.checkCommit(op, c, t, made, missing); err != nil {
 		return 0, err
 	}
