@@ -84,7 +84,7 @@ func hostileMesh(t *testing.T) string {
 	return lis.Addr().String()
 }
 
-// hostileResponse returns the response of a method with the hostile text in every field. For a trace it returns
+// sendHostileResponse sends the response of a method with the hostile text in every field. For a trace it sends
 // one event of each kind.
 func hostileResponse(_ any, stream grpc.ServerStream) error {
 	name, _ := grpc.MethodFromServerStream(stream)

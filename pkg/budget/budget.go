@@ -124,7 +124,7 @@ func (a Amounts) Divide(n int) []Amounts {
 	return parts
 }
 
-// Text formats an amount of the kind for people. A cost is shown in US dollars.
+// FormatAmount formats an amount of the kind for people. A cost is shown in US dollars.
 func (k Kind) Text(amount int64) string {
 	if k == Cost {
 		return strconv.FormatFloat(float64(amount)/1e6, 'f', -1, 64)

@@ -62,8 +62,9 @@ func (l *Ledger) Reserve(asked Amounts) (Reservation, error) {
 	return r, nil
 }
 
-// exceededKinds returns the kinds whose requested amount exceeds what is left, except kinds that were reported
-// before. Under the policy Block, and always for FanOut, it returns an error instead. The caller holds the lock.
+// exceededKinds returns the kinds whose requested amount exceeds what is left, and marks them as reported. It
+// omits kinds that were reported before. Under the policy Block, and always for FanOut, it returns an error
+// instead. The caller holds the lock.
 func (l *Ledger) exceededKinds(asked, left, taken Amounts) (first []Kind, err error) {
 	for _, k := range Kinds() {
 		switch {

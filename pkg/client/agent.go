@@ -167,9 +167,10 @@ func (r *remoteTurn) budgetUse() budget.Amounts {
 // cancelTimeout limits how long the cancellation of a remote turn may take (AD-33).
 const cancelTimeout = 5 * time.Second
 
-// cancelUnwanted cancels a remote turn whose result is no longer needed, because the parent was stopped or its
-// turn was cancelled. If ctx ended for another reason, the worker may be lost. Its successor then attaches to the
-// remote turn, so the turn continues. Without a journal there is no successor, so the turn is always cancelled.
+// cancelUnwanted cancels a remote turn whose result is no longer needed. That is so if the parent was stopped, its
+// turn was cancelled or timed out, or its reader left. If ctx ended for another reason, the worker may be lost.
+// Its successor then attaches to the remote turn, so the turn continues. Without a journal there is no successor,
+// so the turn is always cancelled.
 func (r *remoteTurn) cancelUnwanted(ctx context.Context, c *Client, inv agent.Invocation) {
 	unwanted := r.readerGone || inv.Stop != nil && inv.Stop.Err() != nil || inv.Step.Journal == nil ||
 		failure.Is(context.Cause(ctx), failure.UserCancelled, failure.AgentTimeout)

@@ -70,7 +70,7 @@ func TestAgent_NotCalledWhenBudgetIsUsedUp(t *testing.T) {
 	require.Empty(t, m.requests)
 }
 
-// If the result of a remote turn reports no usage, the usage in its events is counted.
+// If the result of a remote turn does not name the used budget, the usage in its events is counted.
 func TestAgent_CountsUsageFromEvents(t *testing.T) {
 	events := flowEvents()
 	m := &fakeMesh{events: append(events[:len(events)-1], turnResult(&troupev1.TurnResult{

@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// memoryJournal records a step in memory and replays it in the turn that continues the step.
+// ramJournal records a step in RAM and replays it in the turn that continues the step.
 type memoryJournal struct {
 	mu      sync.Mutex
 	entries map[int]map[execution.Phase]execution.Entry

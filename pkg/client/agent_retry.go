@@ -35,9 +35,9 @@ func maxTurns(inv agent.Invocation) int {
 	}
 }
 
-// retry requests a failed remote turn once more. It resumes the turn if possible, and otherwise repeats the
-// request. All attempts use the same request id for the nth remote turn, so that a successor attaches to it. If
-// the parent turn is resumed again, other ids are used.
+// retry yields a warning and requests a failed remote turn once more. It resumes the turn if possible, and
+// otherwise repeats the request. All attempts use the same request id for the nth remote turn, so that a successor
+// attaches to it. If the parent turn is resumed again, other ids are used.
 func (r *remoteTurn) retry(ctx context.Context, c *Client, inv agent.Invocation, first *troupev1.OrchestrateRequest,
 	was *troupev1.TurnResult, n int,
 ) (*troupev1.TurnResult, error) {

@@ -29,8 +29,8 @@ func newCertificateFiles(t *testing.T) identity.Files {
 	return f
 }
 
-// When either side rejects a certificate, the client fails at once and sends no request, because a retry would
-// fail too.
+// When either side rejects a certificate, or the server has no TLS, the client fails at once. It sends no request,
+// because a retry would fail too.
 func TestTurn_FailsAtOnceOnRejectedCertificate(t *testing.T) {
 	ours, theirs := newCertificateFiles(t), newCertificateFiles(t)
 	edge, err := identity.Edge{Cert: theirs.Cert, Key: theirs.Key, CA: theirs.CA}.Open(zap.NewNop())
@@ -63,7 +63,7 @@ func TestTurn_FailsAtOnceOnRejectedCertificate(t *testing.T) {
 	}
 }
 
-// When the server rejects a certificate after the request was sent, the client retries, because a turn may have
+// When the client rejects the server's certificate only after a request, it retries, because a turn may have
 // begun.
 func TestTurn_RetriesWhenCertificateIsRejectedLater(t *testing.T) {
 	ours, theirs := newCertificateFiles(t), newCertificateFiles(t)

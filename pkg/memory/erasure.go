@@ -19,8 +19,8 @@ const (
 	KindUserBytes     = "artifact_bytes_of_user"
 )
 
-// Erasure reports what was removed of a session or user, and what remains (S24). It is stored with the tombstone,
-// so every later call returns the same report.
+// ErasureReport says what was removed of a session or user, and what remains (S24). It is stored with the
+// tombstone, so every later call returns the same report.
 type Erasure struct {
 	Session, User string           // exactly one of them is set
 	Removed       map[string]int64 // counts by kind, without zeros

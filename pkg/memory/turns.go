@@ -37,7 +37,7 @@ type Turns interface {
 	//
 	// A turn with Resumes replaces the session's last turn, which failed. It gets that turn's window, the journals
 	// of the steps that are not Inherited, and the next attempt. Tools recognize repeated calls by the turn's
-	// Origin (OC-27). A turn with Copy is the first turn of its session. The session begins with the copied data,
+	// OriginTurnID (OC-27). A turn with Copy is the first turn of its session. The session begins with the copied data,
 	// all or nothing. With Resumes and with Copy, the Inherited steps count as committed.
 	//
 	// The window is what conversation.Window returns for the summary and the messages after it, at the time when

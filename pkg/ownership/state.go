@@ -8,7 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Violation returns the error for a rejected write to state of another owner (SO-6, SO-7).
+// NewViolationError returns the error for a rejected write to state of another owner (SO-6, SO-7).
 func Violation(op, key string, owner Owner, actor string) *failure.Error {
 	return failure.Newf(failure.StateViolation, op, "state %q is owned by %s, but %s attempted to modify it", key, owner, actor).
 		WithOwner(key, string(owner), actor)

@@ -97,7 +97,8 @@ func (l *rateLimits) beforeTool(ctx context.Context, c *hook.Call) error {
 	return l.await(ctx, c.Turn, l.tool)
 }
 
-// await waits until the limits of the agent and of the session allow the call.
+// await waits until the limits of the agent and of the session allow the call. It rejects a call that would have
+// to wait too long.
 func (l *rateLimits) await(ctx context.Context, t *hook.Turn, k callKind) error {
 	session, err := l.session(t, k)
 	if err != nil {
@@ -134,7 +135,7 @@ func (l *rateLimits) await(ctx context.Context, t *hook.Turn, k callKind) error 
 	}
 }
 
-// session returns the limiter of the session, or nil if sessions have no limit.
+// sessionLimiter returns the limiter of the session (nil if sessions have no limit).
 func (l *rateLimits) session(t *hook.Turn, k callKind) (found *rate.Limiter, err error) {
 	if k.limit.Session == 0 {
 		return nil, nil

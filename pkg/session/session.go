@@ -90,8 +90,8 @@ type Turn struct {
 	Continues string             // id of the turn with waiting calls that this turn continues (empty means none)
 	Answers   []execution.Answer // answers to those calls
 
-	// Origin is the id of the first failed turn in the chain of turns that this turn resumes (empty if it resumes
-	// none).
+	// OriginTurnID is the id of the failed turn that this turn resumes (empty if none). If that turn resumed
+	// another, it is the first turn of the chain.
 	Origin string
 }
 

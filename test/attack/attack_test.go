@@ -45,7 +45,8 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 
 var _ encoding.CodecV2 = rawCodec{}
 
-// sendBytes calls a method with one message of arbitrary bytes and reads responses until the call ends.
+// sendBytes calls a method with one message of arbitrary bytes. It reads responses until the call ends, and
+// returns their number and the error that ended the call.
 func sendBytes(ctx context.Context, conn *grpc.ClientConn, method string, body []byte, opts ...grpc.CallOption) (answers int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

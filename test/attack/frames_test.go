@@ -109,7 +109,8 @@ func (p *http2Peer) status(stream uint32) string {
 	}
 }
 
-// awaitGoAway reads until the server closes the connection and returns the debug data of its GOAWAY frame.
+// awaitGoAway reads until the server closes the connection. It returns the error code of the GOAWAY frame, and
+// false if none arrived.
 func (p *http2Peer) awaitGoAway() (code http2.ErrCode, told bool) {
 	for {
 		f, err := p.ReadFrame()

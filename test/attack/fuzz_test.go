@@ -45,7 +45,8 @@ func allMethods() (all []string) {
 	return all
 }
 
-// callTimeout bounds a call, because some streams wait for future events.
+// callTimeout returns the time limit for a call of the method. It is short for streams, because some of them wait
+// for future events.
 func callTimeout(method string) time.Duration {
 	if m, ok := findMethod(method); ok && m.IsStreamingServer() {
 		return 200 * time.Millisecond

@@ -53,7 +53,7 @@ func measureGoodput(b *testing.B, m *rig.Mesh, other func(context.Context)) int 
 	return g.finish(b)
 }
 
-// resetStreams opens and resets streams until the connection ends.
+// resetStreams opens and resets streams until ctx or the connection ends.
 func resetStreams(ctx context.Context, p *http2Peer) {
 	defer func() { _ = p.Close() }()
 	go p.awaitGoAway()
@@ -69,7 +69,7 @@ func resetStreams(ctx context.Context, p *http2Peer) {
 	}
 }
 
-// floodPings sends pings until the connection ends.
+// floodPings sends pings until ctx or the connection ends.
 func floodPings(ctx context.Context, p *http2Peer) {
 	defer func() { _ = p.Close() }()
 	go p.awaitGoAway()

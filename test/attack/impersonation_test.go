@@ -110,7 +110,7 @@ func (s stolenCredential) withCredential(t *testing.T) context.Context {
 	return metadata.AppendToOutgoingContext(t.Context(), turnctx.CredentialKey, s.text)
 }
 
-// childRequest requests a child turn of the credential's turn, as the SDK does.
+// childRequest returns a request for a child turn of the credential's turn, as the SDK makes it.
 func (s stolenCredential) childRequest(target string) *troupev1.OrchestrateRequest {
 	share := s.Budget
 	share.FanOut = budget.Unlimited

@@ -48,8 +48,8 @@ var attacks = []struct {
 	{"more connections than an address may have", openManyConnections},
 }
 
-// During each attack all calls of a good client succeed. Afterwards the mesh works and uses no more memory than
-// before.
+// During each attack all calls of a good client succeed. Afterwards the mesh works and uses at most 64 MiB more
+// memory than before.
 func TestMesh_SurvivesMalformedTraffic(t *testing.T) {
 	m := rig.StartInProcess(t, rig.Config{})
 	requireTurnSucceeds(t, m)
@@ -120,7 +120,7 @@ func floodWithPings(t *testing.T, m *rig.Mesh) {
 	}
 }
 
-// A client that never reads soon fills the flow control window of its stream. Only this stream may block.
+// Many streams have a flow control window of 0, so their responses are stuck. Only these streams may block.
 func stallWindow(t *testing.T, m *rig.Mesh) {
 	for range 20 {
 		p := connect(t, m.Address(rig.Orchestrator), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
@@ -132,8 +132,7 @@ func stallWindow(t *testing.T, m *rig.Mesh) {
 	requireTurnSucceeds(t, m)
 }
 
-// The server disconnects a client after 5 seconds if the client does not complete its handshake, or sends it byte
-// by byte.
+// The server disconnects a client that stops in the middle of its handshake, wherever it stops.
 func holdIncompleteHandshakes(t *testing.T, m *rig.Mesh) {
 	began := time.Now()
 	var conns []net.Conn

@@ -63,7 +63,8 @@ func measureCapacity(b *testing.B, m *rig.Mesh, clients int, during time.Duratio
 	return float64(done.Load()) / during.Seconds()
 }
 
-// offerLoad sends requests at a fixed rate and counts their outcomes.
+// offerLoad sends requests at a fixed rate. It returns how many succeed per second, how long each rejection took,
+// and how many requests failed otherwise.
 func offerLoad(b *testing.B, m *rig.Mesh, rate float64, during time.Duration) (good float64, rejections []time.Duration, failed int) {
 	b.Helper()
 	var mu sync.Mutex
@@ -92,7 +93,7 @@ func offerLoad(b *testing.B, m *rig.Mesh, rate float64, during time.Duration) (g
 	return float64(done) / during.Seconds(), rejections, failed
 }
 
-// sendOnce sends a request once and does not retry if it is rejected.
+// sendOnce runs one turn to its end and returns its failure. It does not retry if the request is rejected.
 func sendOnce(ctx context.Context, m *rig.Mesh) error {
 	s, err := m.Orchestrate(ctx, &troupev1.OrchestrateRequest{
 		Input:  &troupev1.OrchestrateRequest_Text{Text: "Tell me about it"},

@@ -59,7 +59,8 @@ func violatedChecks(found []violation.Violation) (names []string) {
 	return names
 }
 
-// injectUntilFound injects faults that should reveal the bug until the expected check has found it.
+// injectUntilFound injects faults that should reveal the bug until the expected check has found it or bugTime is
+// over. It returns all violations and the number of faults.
 func injectUntilFound(t *testing.T, b Bug, programs map[string]string) (found []violation.Violation, faults int) {
 	t.Helper()
 	cfg := mesh.Config{Programs: programs, RedisFlags: b.Redis, Durability: b.Durability}

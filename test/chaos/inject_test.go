@@ -70,8 +70,8 @@ func (r *run) recordFault(fault simclients.Fault, instance string) {
 	r.injected[fault]++
 }
 
-// selectVictim waits for a worker that makes the selected call, and holds the call until release is called. It
-// returns any running worker if no call is selected or none arrives in time.
+// selectVictim waits for a worker that makes the selected call, and holds the call until release is called. If no
+// call is selected or none arrives in time, it returns any worker that is not frozen.
 func (r *run) selectVictim(at CallSelector) (victim *mesh.Process, release func()) {
 	hold := r.ledger.Hold(func(c ledger.Call) bool {
 		_, runs := r.Worker(c.Worker)

@@ -56,7 +56,7 @@ func (r *run) rollback() []violation.Violation {
 	return nil
 }
 
-// beginTurn begins a turn in a session with the same name.
+// beginTurn begins the turn with this name, or takes it over. Its session has the same name.
 func (r *run) beginTurn(name string) session.Turn {
 	r.t.Helper()
 	begun, err := retry.Do(r.ctx, func(ctx context.Context) (memory.BeginResult, error) {

@@ -54,7 +54,7 @@ func TestIndex_NamesEveryPage(t *testing.T) {
 	}
 }
 
-// pages returns the texts of the repository's Markdown files, keyed by path.
+// pagePaths returns the paths of the repository's Markdown files.
 func pages(t *testing.T) (pages []string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -93,7 +93,7 @@ func anchors(t *testing.T, page string) map[string]bool {
 	return all
 }
 
-// section returns the text of a page between two headings of the same level.
+// section returns the text below a heading of a page, up to the next heading of the same level.
 func section(t *testing.T, page, title string) string {
 	t.Helper()
 	_, rest, ok := strings.Cut(readPage(t, page), "\n## "+title+"\n")

@@ -263,7 +263,7 @@ func (s *script) write(t *testing.T, dir string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "script.sh"), []byte(all.String()), 0o600))
 }
 
-// lastPart returns the part in which the script ended.
+// lastPart returns the index of the part in which the script ended.
 func (s *script) lastPart(dir string) int {
 	status, _ := os.ReadFile(filepath.Join(dir, "status"))
 	if words := strings.Fields(string(status)); len(words) == 2 {

@@ -70,7 +70,7 @@ func runEtcd() error {
 	return <-server.Err()
 }
 
-// checkFlags returns a stand-in for one of our programs. It checks flags and arguments, and really runs commands
+// flagChecker returns a stand-in for one of our programs. It checks flags and arguments, and really runs commands
 // that create something.
 func checkFlags(command ...string) func([]string) error {
 	return func(args []string) error {
@@ -205,7 +205,7 @@ func checkGo(args []string) error {
 	return nil
 }
 
-// checkGit clones this repository, whatever address is given.
+// checkGit links to this repository in place of a clone, whatever address is given.
 func checkGit(args []string) error {
 	if args[0] != "clone" {
 		return fmt.Errorf("unknown command %v", args)

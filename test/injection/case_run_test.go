@@ -91,7 +91,7 @@ func (r *caseRun) actingAgent(mode tool.Guard, parallel bool, more ...tool.Tool)
 	return r.newAgent(config)
 }
 
-// firstTool returns the tool that the model calls first.
+// firstTool returns the name of the tool that the model calls first (empty if it calls none).
 func (r *caseRun) firstTool(tools []tool.Tool) string {
 	if len(tools) == 0 || r.c.Channel == "description" {
 		return ""

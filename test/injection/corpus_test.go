@@ -64,7 +64,7 @@ func loadCorpus(t *testing.T) []injectionCase {
 	return all
 }
 
-// sortCalls sorts calls, so that lists of calls can be compared.
+// sortedCalls returns the calls of all lists in one sorted list, so that they can be compared.
 func sortCalls(calls ...[]string) []string {
 	all := slices.Concat(calls...)
 	slices.Sort(all)

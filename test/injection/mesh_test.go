@@ -149,7 +149,7 @@ func textInput(text string) *troupev1.OrchestrateRequest_Text {
 	return &troupev1.OrchestrateRequest_Text{Text: text}
 }
 
-// runTurn runs a request to its end. A pending call also appears as a warning.
+// runTurn runs a request to its end. For the agent clerk it requires a warning exactly if a call is pending.
 func runTurn(t *testing.T, m *rig.Mesh, req *troupev1.OrchestrateRequest) *troupev1.TurnResult {
 	t.Helper()
 	req.RequestId = uuid.NewString()

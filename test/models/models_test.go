@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 // patience bounds every wait. It is far longer than any passing test waits.
 const patience = time.Minute
 
-// startProvider starts a server that speaks the OpenAI protocol. From now on the models of this process and its
-// children connect to it.
+// startProvider starts a server that speaks the OpenAI protocol. Until the test ends, the models of this process
+// and its children connect to it.
 func startProvider(t *testing.T, answer func(llmtest.DecodedRequest) llmtest.Reply) *llmtest.Server {
 	t.Helper()
 	s := llmtest.NewServer(t, openaitest.Wire{}, answer)
@@ -94,7 +94,8 @@ func startMesh(t *testing.T, agents string) *client.Client {
 	return client.New(conn)
 }
 
-// runTurn sends a request to the helper. It returns the tool results in order, and the answer.
+// runTurn sends a request to the helper. It returns the tools that were called, in order and each with its status,
+// and the answer.
 func runTurn(t *testing.T, c *client.Client, text string) (tools []string, answer string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -106,7 +106,8 @@ func updateTrial(as ownership.Actor, keys ...string) trial {
 	}
 }
 
-// writeSession makes every call that writes the session of a turn, and returns the errors.
+// writeSession changes keys of three scopes and writes a journal entry in the session of a turn. It returns the
+// errors.
 func writeSession(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) []error {
 	return []error{
 		updateState(ctx, memory, turn, "mood"), updateState(ctx, memory, turn, "user:name"), updateState(ctx, memory, turn, "app:theme"),
@@ -142,7 +143,7 @@ func renewTurn(ctx context.Context, memory troupev1.MemoryServiceClient, turn tu
 	}))
 }
 
-// endTurn makes the calls that commit a step or delete an artifact, and returns the errors.
+// commitAndDelete makes the calls that commit a step and delete an artifact, and returns the errors.
 func endTurn(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) []error {
 	return []error{
 		commitStep(ctx, memory, turn),
@@ -150,7 +151,7 @@ func endTurn(ctx context.Context, memory troupev1.MemoryServiceClient, turn turn
 	}
 }
 
-// writeInTurn makes every write that the owner may make in its own turn.
+// writeInTurn writes the session of the owner's own turn and renews its lease. It returns the first error.
 func writeInTurn(t *testing.T, m *mesh) error {
 	memory, ctx, turn := m.memory(ownership.Owner), m.withCredential(t, ownership.Owner), m.turns[ownership.Owner]
 	return firstError(append(writeSession(ctx, memory, turn), renewTurn(ctx, memory, turn))...)

@@ -37,7 +37,7 @@ type process struct {
 	cmd    *exec.Cmd
 	output string // path of the file with its output
 	done   chan struct{}
-	err    error // valid once ended is closed
+	err    error // valid once done is closed
 }
 
 func launchProcess(m *Mesh, dir string, p Part) service {

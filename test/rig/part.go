@@ -47,13 +47,13 @@ func (added programs) stopOrder() []Part {
 	return append(all, Memory)
 }
 
-// agent returns the agent of a worker.
+// agentOf returns the agent of a worker.
 func (added programs) agent(p Part) string {
 	_, name, _ := strings.Cut(strings.TrimSuffix(string(p), secondSuffix), " ")
 	return cmp.Or(added[p].Agent, name)
 }
 
-// id returns the identity of a service.
+// identityOf returns the identity of a service or a worker.
 func (added programs) id(p Part) identity.ID {
 	if p == Memory || p == Orchestrator {
 		return identity.ID{Role: identity.Role(p)}

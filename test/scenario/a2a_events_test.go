@@ -101,8 +101,8 @@ func (v *taskView) findItem(t *testing.T, kind string, data map[string]any) brid
 	return v.items[i]
 }
 
-// requireAuthor checks the context, task and parent of all items. It also checks that no internal event reached
-// the client.
+// requireItems checks the context, task, parent and time of all items. It also checks that no internal event
+// reached the client.
 func (v *taskView) requireAuthor(t *testing.T, context, task, parent string) {
 	t.Helper()
 	require.NotEmpty(t, v.items)

@@ -187,7 +187,7 @@ func (a *a2aMesh) getTask(t *testing.T, id a2a.TaskID) *a2a.Task {
 	return task
 }
 
-// callJSONRPC sends a JSON-RPC request and returns the error code of the response.
+// callJSONRPC sends a JSON-RPC request and returns the error code and the error message of the response.
 func (a *a2aMesh) callJSONRPC(t *testing.T, method, params string) (code int, message string) {
 	t.Helper()
 	body := `{"jsonrpc":"2.0","id":"1","method":"` + method + `","params":` + params + `}`

@@ -50,8 +50,9 @@ func turnMakesOnlyDocumentedWrites(t *testing.T, m *rig.Mesh) {
 	}
 }
 
-// journalEntries returns the number of journal entries of a turn. There is one for each model reply that calls
-// tools, and two for each call: its intent and its result. The last reply of a step is committed with the step.
+// countJournalEntries returns the number of journal entries of a turn. There is one for each model reply that
+// calls tools, and two for each call: its intent and its result. The last reply of a step is committed with the
+// step.
 func journalEntries(events []*troupev1.Event) (entries int) {
 	for _, e := range events {
 		switch {

@@ -151,7 +151,7 @@ func TestCredentialCanary_Binaries(t *testing.T) {
 	t.Logf("not in %d places of %d MiB", len(left), size>>20)
 }
 
-// signed matches every JWT, and so every turn credential.
+// jwtPattern matches every JWT, and so every turn credential.
 const signed = `eyJ[\w-]{20,}\.eyJ[\w-]{20,}\.[\w-]{40,}`
 
 // runManyTurns runs many turns at once, each with its own credential, while parts of the mesh are killed and

@@ -118,7 +118,8 @@ func (g *gatedMesh) startTurn(t *testing.T, req *troupev1.OrchestrateRequest) (w
 	}
 }
 
-// requireAnsweredOnce checks that the turn has exactly one answer, in its events and in its session.
+// requireAnsweredOnce checks that the turn has exactly one answer, in its events and in its session. Repeating the
+// request must return the same events.
 func (g *gatedMesh) requireAnsweredOnce(t *testing.T, req *troupev1.OrchestrateRequest, events []*troupev1.Event) {
 	t.Helper()
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome(), "%v", turnResult(events))

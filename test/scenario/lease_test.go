@@ -62,7 +62,8 @@ func findReady(t *testing.T, m *rig.Mesh, id string) *troupev1.Instance {
 	return nil
 }
 
-// runUnderLoad sends requests to the agent research while do runs, at least one for each client. No turn may fail.
+// runUnderLoad sends requests to the agent research while do runs, at least one for each client. It returns the
+// number of turns. No turn may fail.
 func runUnderLoad(t *testing.T, m *rig.Mesh, do func()) (turns int) {
 	t.Helper()
 	const clients = 8

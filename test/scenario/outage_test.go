@@ -44,8 +44,8 @@ func memoryServiceKillLosesNothing(t *testing.T, m *rig.Mesh) {
 	checkOutageLosesNothing(t, m, rig.Memory)
 }
 
-// checkOutageLosesNothing kills a part during a turn, which ends once the part is back. In the meantime new calls
-// are rejected with a clear error, and the same calls succeed afterwards.
+// checkOutageLosesNothing kills a part during a turn, which ends once the part is back. In the meantime a call is
+// rejected with system_network. Afterwards the repeated request returns the same events.
 func checkOutageLosesNothing(t *testing.T, m *rig.Mesh, p rig.Part) {
 	t.Helper()
 	resume := pauseWorker(t, m, "research")

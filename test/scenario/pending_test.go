@@ -77,8 +77,8 @@ func (g *gatedMesh) awaitInputAgents(t *testing.T) {
 	})
 }
 
-// startPending sends the agent clerk a request that ends with a pending call. It returns the session, the key at
-// the gate, and the events.
+// startPending sends the target a request that ends with a pending call. It returns the session, the key at the
+// gate, and the events.
 func (g *gatedMesh) startPending(t *testing.T, target, verb string) (session, key string, events []*troupev1.Event) {
 	t.Helper()
 	key = uuid.NewString()
@@ -263,7 +263,8 @@ func pendingCallsAreAnsweredInTurn(t *testing.T, s *gatedMesh) {
 	s.requireToolRuns(t, key, 1)
 }
 
-// A pending approval survives restarts of every process, because no process keeps it in memory.
+// A pending approval survives the loss of the orchestrator, the memory service, Redis and all workers of its
+// agent. No process keeps it in memory only.
 func pendingApprovalSurvivesAllRestarts(t *testing.T, s *gatedMesh) {
 	session, key, before := s.startPending(t, "", "send")
 	parts := []rig.Part{rig.Orchestrator, rig.Memory, rig.Redis}

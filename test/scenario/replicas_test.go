@@ -149,7 +149,7 @@ func (r *replicatedMesh) killOwners(t *testing.T, n int) {
 }
 
 // injectFaultIntoOwner injects a fault into the replica that owns a turn during a model call. It ends the fault
-// once the trace has a new owner, and returns how long the takeover took.
+// some time after the trace has a new owner, and returns how long the takeover took.
 func (r *replicatedMesh) injectFaultIntoOwner(t *testing.T, hit func(victim int) (undo func())) time.Duration {
 	t.Helper()
 	held, release := r.holdModelCall(t)

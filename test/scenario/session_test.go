@@ -118,8 +118,8 @@ func TestSession_ContinuesInAnotherProcess(t *testing.T) {
 	require.NoError(t, s.Close(t.Context()))
 }
 
-// continueSession continues a session after the lease of its lost turn has expired. It returns the time that the
-// session told it to wait.
+// continueSession continues a session after the lease of its lost turn has expired. It returns the result of the
+// turn, and the time that the session told it to wait.
 func continueSession(t *testing.T, s *local.Session) (done event.TurnResult, waited time.Duration) {
 	t.Helper()
 	for {

@@ -103,8 +103,8 @@ func (g *guard) beforeAgent(ctx context.Context, t *hook.Turn) (string, error) {
 	return g.replacement(t, "input", tripped)
 }
 
-// removeTripping removes the text of older user messages that would trip a check. The session still contains
-// rejected messages, and the next turn must not show them to the model.
+// hideTrippingMessages replaces the text of older user messages that would trip a check. The session still
+// contains rejected messages, and the next turn must not show them to the model.
 func (g *guard) removeTripping(ctx context.Context, t *hook.Turn) error {
 	messages := slices.Clone(t.Messages())
 	changed, last := false, true
@@ -149,8 +149,9 @@ func (g *guard) beforeLLM(_ context.Context, req *hook.LLMRequest) error {
 	return nil
 }
 
-// afterLLM checks the text of a reply. It also checks text next to tool calls, because that text becomes the
-// answer when no iterations are left.
+// afterLLM checks the text of a reply, unless the reply chooses a route. It replaces a text that trips and drops
+// the tool calls. It also checks text next to tool calls, because that text becomes the answer when no iterations
+// are left.
 func (g *guard) afterLLM(ctx context.Context, reply *hook.LLMReply) error {
 	if len(reply.Info().Routes) > 0 {
 		return nil // the reply is the name of an agent, which is not shown

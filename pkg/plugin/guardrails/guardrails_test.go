@@ -201,8 +201,8 @@ func TestGuardrails_TripOnLongTextsWithoutAsking(t *testing.T) {
 	require.Empty(t, out.model.Requests())
 }
 
-// A judgement applies to one text only. If the successor of a worker gets another text from its model, that text
-// is judged again.
+// The successor of a lost worker takes the reply and its judgement from the journal. It calls no model, so no
+// other text takes their place.
 func TestGuardrails_CheckTheTextOfASuccessorAgain(t *testing.T) {
 	kept := &attemptJournal{}
 	c := guardrails.Config{Output: []guardrails.Check{guardrails.Topics("the weather")}}

@@ -75,7 +75,8 @@ func ApplyAll(changes []Change) (map[string]string, error) {
 	return texts, nil
 }
 
-// writeOverlay writes the changed files, and the file that makes the compiler read them.
+// writeOverlay writes the changed files, and a file that makes the compiler read them. It returns the path of that
+// file.
 func writeOverlay(folder string, changes []Change) (string, error) {
 	texts, err := ApplyAll(changes)
 	if err != nil {

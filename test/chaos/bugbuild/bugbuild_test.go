@@ -38,7 +38,7 @@ func TestApplyAll_AppliesAllChangesOfAFile(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// The built program contains the change, and the source file does not.
+// The compiler sees the change, and the source file stays the same.
 func TestBuild_AppliesTheChange(t *testing.T) {
 	const file = "test/chaos/worker/main.go"
 	before, err := os.ReadFile(filepath.Join(bugbuild.RepositoryRoot(), file))

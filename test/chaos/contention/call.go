@@ -76,8 +76,8 @@ type rejectedWrite struct {
 	tries    int
 }
 
-// commit commits a turn and reports whether the store accepted it. A rejection is not returned as an error.
-// Callers that expect none must check the result.
+// commit commits a turn and reports whether the store accepted it. Otherwise it returns the error, and remembers
+// the write, because an earlier try may have taken effect.
 func (r *sessionRun) commit(ctx context.Context, c memory.Commit) (accepted bool, rejection error) {
 	call, key := r.epochs.Now(), commitKey(c)
 	last, n, err := callUntilAnswered(ctx, r.Run, func(ctx context.Context, s memory.Store) (int64, error) { return s.CommitStep(ctx, c) })
@@ -171,6 +171,7 @@ func (r *sessionRun) loadSession(ctx context.Context) error {
 }
 
 // resolveRejected adds a rejected write to the history as accepted, because its message was found in the session.
+// If the write had only one try, that is a violation.
 func (r *sessionRun) resolveRejected(key string, sequence int64) {
 	r.mu.Lock()
 	refused, ok := r.unresolved[key]

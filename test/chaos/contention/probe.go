@@ -80,7 +80,8 @@ func (r *sessionRun) playExpiry(ctx context.Context, b memory.Begin, begun memor
 	return r.mustCommit(ctx, second, "a")
 }
 
-// takeOverWithAnotherTrace takes over a turn without a lease, under a different trace.
+// takeOverWithAnotherTrace takes over a turn without a lease, under a different trace, and commits it. A late
+// commit of the former holder must be fenced.
 func (r *sessionRun) takeOverWithAnotherTrace(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
 	b.TraceID = newTraceID()
 	second, err := r.beginTurn(ctx, b)

@@ -111,7 +111,8 @@ func (l *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(Reply{Receipt: receipt})
 }
 
-// record records a call and returns the hold that matches it (nil if there is none).
+// record records a call and returns its receipt. It also returns the hold that matches the call (nil if there is
+// none), after telling it of the call.
 func (l *Ledger) record(call Call) (receipt string, hold *HeldCall) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -91,7 +91,7 @@ func TestProxy_DropsTheReplyButNotTheRequest(t *testing.T) {
 	require.Equal(t, "three\n", reply)
 }
 
-// When the server is stopped, the proxy closes the connections of its callers.
+// When no server listens at the target, the proxy closes the connections of its callers.
 func TestProxy_ClosesConnectionsWithoutAServer(t *testing.T) {
 	p, err := proxy.New("127.0.0.1:1")
 	require.NoError(t, err)

@@ -15,7 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/verify"
 )
 
-// completeRequest repeats a request until it has a result or ctx ends.
+// completeRequest repeats a request until it has a result, is rejected for good, or ctx ends. It records a
+// violation in the last two cases.
 func (c *Clients) completeRequest(ctx context.Context, req *troupev1.OrchestrateRequest) {
 	mark := req.GetText()
 	began := c.record.sessions.Now()

@@ -70,8 +70,8 @@ func (s *recordingStream) SendMsg(m any) error {
 	return s.ClientStream.SendMsg(m)
 }
 
-// isFirstStream reports whether this is the first stream of the mark. If another stream is open and has received
-// nothing yet, the order is unknown and the result is false.
+// isFirstStream reports whether no other stream has this mark. If another one has received nothing yet, their
+// order is unknown, so neither counts as the first.
 func (r *recordingConn) isFirstStream(mark string) bool {
 	first := true
 	for _, other := range r.streams {

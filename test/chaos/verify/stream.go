@@ -83,8 +83,8 @@ func (s Stream) checkResult() []violation.Violation {
 	return nil
 }
 
-// checkAttempts checks that the attempts of a step grow by one, and that a text_retracted event precedes each
-// attempt except the first.
+// checkAttempts checks that the attempts of a step grow, and that a text_retracted event precedes each attempt
+// except the first. It skips streams that began later.
 func (s Stream) checkAttempts() []violation.Violation {
 	if s.After > 0 {
 		return nil

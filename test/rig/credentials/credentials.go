@@ -33,7 +33,7 @@ type Credentials struct {
 	DevCA string
 
 	t      testing.TB
-	files  *certificateFolder // of certificates (nil without Config.Files)
+	files  *certificateFolder // folder of certificates (nil without Config.CertificateFiles)
 	tokens string             // folder of the client's token (empty means that clients need none)
 }
 

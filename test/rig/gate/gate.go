@@ -82,7 +82,7 @@ func New(t testing.TB) *Gate {
 	return g
 }
 
-// wait blocks a call until its key is open or its caller disconnects.
+// wait reports that a call has arrived, and blocks it until its key is open or its caller disconnects.
 func (k *keyState) wait(r *http.Request) {
 	k.arrived <- r.FormValue("instance")
 	select {
@@ -100,7 +100,7 @@ func (g *Gate) keyState(key string) *keyState {
 	return g.locks[key]
 }
 
-// recordCaller records the credentials that a call carries.
+// recordCaller records whether a model or a tool calls, with the actor and the credentials that the call carries.
 func (g *Gate) recordCaller(l *keyState, kind string, r *http.Request) {
 	actor, credential, _ := r.BasicAuth()
 	g.mu.Lock()

@@ -103,7 +103,7 @@ func (s *Stores) KeysContaining(text string) (found []string) {
 }
 
 // RewriteRedis makes Redis replace its append-only file with a snapshot of its current data (BGREWRITEAOF). It
-// returns when the old file is deleted.
+// returns when Redis has finished.
 func (s *Stores) RewriteRedis(ctx context.Context) {
 	s.t.Helper()
 	client := s.uncompressedClient(ctx)

@@ -11,8 +11,8 @@ import (
 // Models, tools and users choose these texts. On a terminal the texts must not move the cursor, hide other text,
 // or look like output of the command itself.
 
-// Escape replaces each invisible character of a text with an escape sequence. It keeps line breaks and the joiners
-// that emoji and some scripts need.
+// Escape replaces each invisible character of a text with an escape sequence. It keeps line breaks, tabs, and the
+// joiners that emoji and some scripts need.
 func Escape(text string) string {
 	return EscapeExcept(strings.ReplaceAll(text, "\r\n", "\n"), "\n\t\u200c\u200d")
 }

@@ -72,7 +72,7 @@ func (n *newAgent) Run(term console.Terminal) error {
 	return nil
 }
 
-// validateFlags rejects an invalid name and flags that exclude each other.
+// validateFlags rejects an invalid or reserved name, and --replace without --go.
 func (n *newAgent) validateFlags() error {
 	invalid := func(format string, args ...any) error {
 		return failure.Newf(failure.UserInvalidInput, "troupe new agent", format, args...)

@@ -17,7 +17,8 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone"
 )
 
-// newCertificate creates one of two certificates: a worker's, together with its user in etcd, or an admin's.
+// newCertificateCommand creates one of two certificates: a worker's, together with its user in etcd, or an
+// admin's.
 type newCertificate struct {
 	Agent   string `arg:"" optional:"" help:"Name of the agent that the worker hosts."`
 	Admin   string `help:"Make the certificate of an admin with this name instead, who may call workers directly." placeholder:"NAME"`
@@ -32,7 +33,8 @@ With --admin the certificate is one with which an operator may call workers dire
 Example: env $(cat .troupe/mesh.env) $(troupe new certificate words) npm start`
 }
 
-// Run writes the certificate and its key. It overwrites files from an earlier run.
+// Run writes the certificate and its key, over files from an earlier run, and prints how programs find them. For a
+// worker it also creates the user in etcd, if etcd runs.
 func (n *newCertificate) Run(ctx context.Context, term console.Terminal) error {
 	const op = "troupe new certificate"
 	if (n.Agent == "") == (n.Admin == "") {

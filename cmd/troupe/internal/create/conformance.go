@@ -25,7 +25,8 @@ func (conformanceCheck) Help() string {
 	return "Exit code 0: the worker follows every rule. 1: it does not, or cannot be reached. 2: invalid command."
 }
 
-// Run checks the worker and prints the report. It returns a non-zero exit code if a check failed.
+// Run checks the worker and prints the report, or only lists the checks. It returns a non-zero exit code if a
+// check failed.
 func (c *conformanceCheck) Run(ctx context.Context, term console.Terminal) error {
 	checks, err := conformance.SelectChecks(c.Only...)
 	if err != nil {

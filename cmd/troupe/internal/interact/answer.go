@@ -64,8 +64,9 @@ func (a *answerCommand) Run(ctx context.Context, term console.Terminal) error {
 	})
 }
 
-// credentialAnswer returns the answer to a call that needs a credential. If text contains no credential, it reads
-// one from the terminal or from standard input.
+// credentialAnswer returns the sealed answer to a call that needs a credential. It rejects a credential that is an
+// argument. Unless text was read from standard input before, it reads the credential from the terminal or from
+// standard input.
 func (a *answerCommand) credentialAnswer(ctx context.Context, term console.Terminal, p *troupev1.PendingCall, text string) ([]*troupev1.CallAnswer, error) {
 	switch given := strings.Join(a.Text, " "); {
 	case a.Failed:
@@ -95,8 +96,8 @@ func (a *answerCommand) credentialAnswer(ctx context.Context, term console.Termi
 	return []*troupev1.CallAnswer{sealed}, nil
 }
 
-// readAnswer reads an answer from standard input and removes the final newline. It reads at most one byte more
-// than the limit, so that the mesh can report an answer that is too long.
+// readAnswer reads an answer from standard input and removes the final newline. It reads only slightly more than
+// the limit, so that the mesh can report a longer answer.
 func readAnswer(r io.Reader) (string, error) {
 	b, err := io.ReadAll(io.LimitReader(r, execution.MaxAnswer+3))
 	return trimLineEnd(string(b)), err

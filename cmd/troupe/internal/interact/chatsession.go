@@ -39,7 +39,8 @@ func (c *chatSession) run(ctx context.Context) error {
 	return nil
 }
 
-// openSession prints the greeting and the latest messages of the session. It fails if the mesh cannot be reached.
+// openSession reads the session from the mesh and prints the greeting and the latest messages. It fails if the
+// mesh cannot be reached.
 func (c *chatSession) openSession(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, remote.Timeout)
 	defer cancel()

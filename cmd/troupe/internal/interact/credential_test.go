@@ -58,7 +58,7 @@ func TestChat_AsksForACredential(t *testing.T) {
 	require.Contains(t, out, "deny: not mine")
 }
 
-// On a terminal the command reads a credential without echo and in no other way.
+// On a terminal the chat reads a credential without echo and in no other way.
 func TestChat_ReadsCredentialWithoutEcho(t *testing.T) {
 	d := newMesh(t)
 	s := startChat(t, d)

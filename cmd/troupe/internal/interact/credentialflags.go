@@ -55,7 +55,7 @@ func (c credentialFlags) readAuth() (*troupev1.Auth, error) {
 	return wire.AuthToProto(auth), nil
 }
 
-// repeatHint returns the flags that the user must add to send the same request again.
+// repeatHint returns a reminder that a repeated request needs the same credentials (empty if there are none).
 func (c credentialFlags) repeatHint() string {
 	if len(c.Credential) == 0 {
 		return ""

@@ -93,7 +93,7 @@ func Answer(a *troupev1.CallAnswer) string {
 	return text
 }
 
-// Parent names the step and the call that started a child turn.
+// Parent names the trace, the step and the call that started a child turn.
 func Parent(p *troupev1.Parent) string {
 	return fmt.Sprintf("trace %s  step %d  call %d", console.EscapeLine(p.GetTraceId()), p.GetStep(), p.GetCall())
 }

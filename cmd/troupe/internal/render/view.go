@@ -205,7 +205,8 @@ func (v *View) printNextSteps(session string, r *troupev1.TurnResult) {
 	v.printLine("A text in their place leaves them undone: troupe ask%s …", flags)
 }
 
-// commandFlags returns the flags with which a further command reaches the same mesh as the same user.
+// commandFlags returns the given flags, and those with which a further command reaches the same mesh as the same
+// user.
 func (v *View) commandFlags(more string) string {
 	flags := v.Server.Flags() + more
 	if v.User != "" {

@@ -88,8 +88,8 @@ func (b *a2aBridge) Run(ctx context.Context, term console.Terminal) error {
 	}, probe.ServerPart(lis, served), b.checkMesh(mesh, term))
 }
 
-// checkMesh prints a warning if the mesh cannot be reached. The bridge still starts, because it connects again for
-// each request.
+// checkMesh returns a part of the process that prints a warning if the mesh cannot be reached. The bridge still
+// starts, because it connects again for each request.
 func (b *a2aBridge) checkMesh(mesh *client.Client, term console.Terminal) process.Part {
 	return process.Part{Name: "look", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
 		ready()

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/process"
 )
 
-// Each service accepts the flags of its own program and rejects the same values.
+// Each service rejects unknown flags and invalid values, as its own program does.
 func TestServices_ValidateTheirFlags(t *testing.T) {
 	for says, args := range map[string][]string{
 		"--timeout: 1h0m0s is not between 1s and 10m0s": {"orchestrator", "--timeout", "1h"},

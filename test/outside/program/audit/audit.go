@@ -14,7 +14,7 @@ func New(w io.Writer) hook.Plugin {
 	return hook.Plugin{Name: "audit", Handlers: []hook.Handler{Note(w)}, Close: func() error { return nil }}
 }
 
-// NewRecorderHook returns the hook without the plugin.
+// Note returns a hook that writes a line for each finished tool call.
 func Note(w io.Writer) hook.Handler {
 	return hook.AfterEachTool(func(_ context.Context, call *hook.Call) error {
 		_, err := fmt.Fprintln(w, "called", call.Name)

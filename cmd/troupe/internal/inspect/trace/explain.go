@@ -63,7 +63,8 @@ func (ec *explainCommand) Run(ctx context.Context, term console.Terminal) error 
 	return w.Flush()
 }
 
-// explainEvent returns a heading and lines about the decision in an event (nil if the event records no decision).
+// explainEvent returns a heading and lines about a decision, a failure, a plan or a warning (nil for other
+// events).
 func explainEvent(e *troupev1.Event) []string {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_RoutingDecision:

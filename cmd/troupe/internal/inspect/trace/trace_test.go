@@ -281,7 +281,8 @@ func TestDollars_FormatsSmallAndUnknownCosts(t *testing.T) {
 	require.Equal(t, "-", formatDollars(0, false))
 }
 
-// The description of a turn names its run, its user, and its final state.
+// The description of a turn names the turns of its run. It also names the iteration, the last agent and the next
+// one.
 func TestDescribeTrace_PrintsRunUserAndState(t *testing.T) {
 	const child = "11111111111111111111111111111111"
 	own := &troupev1.Trace{TraceId: clitest.TraceID, RootTraceId: clitest.TraceID, Target: "team", Result: &troupev1.TurnResult{

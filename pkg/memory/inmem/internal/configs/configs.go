@@ -90,8 +90,8 @@ func (c *config) applyChange(protocol ownership.Protocol, after, delta map[strin
 	}
 }
 
-// checkConflict rejects changes to an older version, unless all writers use the protocol merge and no key of the
-// change was changed since. Modes: revision_mismatch.
+// checkConflict rejects a change whose base is not the current version. It accepts an older base if all writers
+// use merge and no key of the change has changed since. Modes: revision_mismatch.
 func (c *config) checkConflict(op string, change memory.ConfigChange, delta map[string]json.RawMessage) error {
 	if change.Base == c.Version {
 		return nil

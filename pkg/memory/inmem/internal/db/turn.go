@@ -47,7 +47,8 @@ func (t *Turn) HasCommitted(step int) bool {
 	return ok
 }
 
-// RunningStep returns the number of the step after the last committed step.
+// RunningStep returns the number of the step after the last committed step, or of the continued step if that is
+// higher.
 func (t *Turn) RunningStep() int {
 	last := 0
 	if len(t.Steps) > 0 {

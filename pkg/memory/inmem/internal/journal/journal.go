@@ -119,8 +119,9 @@ func (j *Journal) KeepRecording(t *db.Turn, step int, last []execution.Entry) {
 	t.Recordings[step] = db.Recording{Entries: journal, RecordedAt: j.db.Now()}
 }
 
-// mergeEntries adds entries to a journal. It returns the number of the first entry that differs from a stored one
-// (0 means none). Entry 0 is the step's input. It is replaced, because each attempt has its own input.
+// mergeEntries returns a journal with the entries added. If an entry differs from a stored one, it stops there and
+// returns its number (0 means none). Entry 0 is the step's input. It is replaced, because each attempt has its own
+// input.
 func mergeEntries(stored, entries []execution.Entry) (journal []execution.Entry, conflict int) {
 	journal = slices.Clone(stored)
 	for _, e := range entries {

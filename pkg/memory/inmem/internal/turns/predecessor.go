@@ -84,7 +84,8 @@ func copyWaitingTurn(t, waiting *db.Turn, b memory.Begin) {
 	delete(waiting.Recordings, t.ContinuedStep)
 }
 
-// copyFailedTurn copies the journals of a failed turn into the new turn, except those of inherited steps.
+// copyFailedTurn moves the journals of a failed turn to the new turn, and drops those of inherited steps. It
+// copies the attempt, the start and the untrusted source, and sets the origin.
 func copyFailedTurn(t, failed *db.Turn, b memory.Begin) {
 	t.Origin = failed.Origin
 	if t.Origin == "" {
