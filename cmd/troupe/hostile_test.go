@@ -77,7 +77,7 @@ func hostileMesh(t *testing.T) string {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	server := grpc.NewServer(grpc.UnknownServiceHandler(hostileResponse))
+	server := grpc.NewServer(grpc.UnknownServiceHandler(sendHostileResponse))
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(lis) }()
 	t.Cleanup(func() { server.Stop(); require.NoError(t, <-ended) })
@@ -86,7 +86,7 @@ func hostileMesh(t *testing.T) string {
 
 // sendHostileResponse sends the response of a method with the hostile text in every field. For a trace it sends
 // one event of each kind.
-func hostileResponse(_ any, stream grpc.ServerStream) error {
+func sendHostileResponse(_ any, stream grpc.ServerStream) error {
 	name, _ := grpc.MethodFromServerStream(stream)
 	found, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(strings.ReplaceAll(name[1:], "/", ".")))
 	if err != nil {

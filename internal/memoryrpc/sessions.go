@@ -75,10 +75,10 @@ func (s *sessions) ClearSession(ctx context.Context, ref session.Ref) error {
 }
 
 // DeleteSession implements memory.Sessions.
-func (s *sessions) DeleteSession(ctx context.Context, ref session.Ref) (memory.Erasure, error) {
+func (s *sessions) DeleteSession(ctx context.Context, ref session.Ref) (memory.ErasureReport, error) {
 	r, err := s.service.DeleteSession(rpc.WithTenant(ctx, ref.Tenant), &troupev1.MemoryServiceDeleteSessionRequest{SessionId: ref.Session})
 	if err != nil {
-		return memory.Erasure{}, grpcfailure.FromStatus("memory.DeleteSession", err)
+		return memory.ErasureReport{}, grpcfailure.FromStatus("memory.DeleteSession", err)
 	}
 	return memorywire.ErasureFromProto(r.GetReceipt()), nil
 }
@@ -89,7 +89,7 @@ func (s *sessions) EraseUser(ctx context.Context, tenant, user string) (memory.U
 	if err != nil {
 		return memory.UserErasure{}, grpcfailure.FromStatus("memory.EraseUser", err)
 	}
-	return memory.UserErasure{Sessions: r.GetSessionIds(), Erasure: memorywire.ErasureFromProto(r.GetReceipt())}, nil
+	return memory.UserErasure{Sessions: r.GetSessionIds(), Report: memorywire.ErasureFromProto(r.GetReceipt())}, nil
 }
 
 // SearchMemory implements memory.Sessions.

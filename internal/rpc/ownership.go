@@ -36,7 +36,7 @@ func recordHandlerViolation(ctx context.Context, violations *telemetry.Violation
 	if !ok || e.Mode != failure.StateViolation || e.Facts[failure.FactKey] == "" {
 		return err
 	}
-	violation := ownership.Violation(e.Op, e.Facts[failure.FactKey], ownership.Owner(e.Facts[failure.FactOwner]), caller.String()).Because(err)
+	violation := ownership.NewViolationError(e.Op, e.Facts[failure.FactKey], ownership.Owner(e.Facts[failure.FactOwner]), caller.String()).Because(err)
 	recordViolation(ctx, violations, caller, violation)
 	return violation
 }
@@ -61,7 +61,7 @@ func recordOutOfScope(ctx context.Context, violations *telemetry.Violations, cal
 		return recordDeniedWrite(ctx, violations, caller, method, err)
 	}
 	if key, owner, writes := authz.WrittenState(method); writes && failure.Is(err, failure.NotFound) {
-		recordViolation(ctx, violations, caller, ownership.Violation("call", key, owner, caller.String()))
+		recordViolation(ctx, violations, caller, ownership.NewViolationError("call", key, owner, caller.String()))
 	}
 	return err
 }

@@ -53,7 +53,7 @@ func TestOwnership_RecordsTheProvenCallerAsActor(t *testing.T) {
 	ctx := identity.WithPrincipal(t.Context(), identity.Principal{Role: identity.Worker, Name: "a", Tenant: "default"})
 
 	handler := func(context.Context, any) (any, error) {
-		return nil, ownership.Violation("memory.UpdateState", "trace_id", ownership.Orchestrator, "another")
+		return nil, ownership.NewViolationError("memory.UpdateState", "trace_id", ownership.Orchestrator, "another")
 	}
 	_, err = ownershipInterceptor(violations).unary(ctx, nil, &grpc.UnaryServerInfo{}, handler)
 	require.True(t, failure.Is(err, failure.StateViolation))

@@ -60,7 +60,7 @@ func (t *Tally) DueWarnings() []*troupev1.Warning {
 	}
 	limits := wire.LimitsFromProto(t.budget.GetLimits())
 	for _, k := range limits.ReachedKinds(used, warnThreshold) {
-		add(string(k), k.Text(used.Get(k)), k.Text(limits.Get(k)))
+		add(string(k), k.FormatAmount(used.Get(k)), k.FormatAmount(limits.Get(k)))
 	}
 	return due
 }
@@ -104,9 +104,9 @@ func DescribeUsed(used *troupev1.BudgetUse, limits *troupev1.Budget) string {
 		if amount == 0 {
 			continue
 		}
-		text := string(k) + " " + k.Text(amount)
+		text := string(k) + " " + k.FormatAmount(amount)
 		if limit := bounds.Get(k); limit != budget.Unlimited {
-			text += " of " + k.Text(limit)
+			text += " of " + k.FormatAmount(limit)
 		}
 		words = append(words, text)
 	}

@@ -125,7 +125,7 @@ func (a Amounts) Divide(n int) []Amounts {
 }
 
 // FormatAmount formats an amount of the kind for people. A cost is shown in US dollars.
-func (k Kind) Text(amount int64) string {
+func (k Kind) FormatAmount(amount int64) string {
 	if k == Cost {
 		return strconv.FormatFloat(float64(amount)/1e6, 'f', -1, 64)
 	}

@@ -56,7 +56,7 @@ func TestLimits_LowerNeverRaises(t *testing.T) {
 	require.Equal(t, budget.Block, limits.Lower(asked).Policy)
 }
 
-func TestLimits_ReachedKindsReturnsKindsAboveTheFraction(t *testing.T) {
+func TestLimits_ReachedKindsReturnsKindsAtOrAboveTheFraction(t *testing.T) {
 	limits := budget.Default()
 	require.Empty(t, limits.ReachedKinds(budget.Amounts{ToolCalls: 399, Tokens: 3_999_999}, 0.8))
 	require.Equal(t, []budget.Kind{budget.ToolCalls, budget.Tokens}, limits.ReachedKinds(budget.Amounts{ToolCalls: 400, Tokens: 4_000_000}, 0.8))

@@ -191,12 +191,12 @@ func (l *Ledger) Rejection() error {
 // NewExceededError returns the error for a reservation that would exceed a limit. It is the BudgetError of OC-29.
 func NewExceededError(k Kind, limit, used, asked int64) error {
 	message := fmt.Sprintf("limits.%s: %s of %s are used, and %s more would go beyond; raise limits.%s of the workflow, or ask for a smaller thing",
-		k, k.Text(used), k.Text(limit), k.Text(asked), k)
+		k, k.FormatAmount(used), k.FormatAmount(limit), k.FormatAmount(asked), k)
 	if k == Depth {
 		message = fmt.Sprintf("limits.depth: a remote turn would lie %d deep, and %d is allowed; "+
 			"raise limits.depth of the workflow, or nest fewer agents",
 			used+asked, limit)
 	}
 	return failure.New(failure.PolicyBudget, "budget.Reserve", message).
-		With("budget", string(k)).With("limit", k.Text(limit)).With("used", k.Text(used)).With("asked", k.Text(asked))
+		With("budget", string(k)).With("limit", k.FormatAmount(limit)).With("used", k.FormatAmount(used)).With("asked", k.FormatAmount(asked))
 }

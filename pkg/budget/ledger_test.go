@@ -28,7 +28,7 @@ func calls(n int64, policy budget.Policy) budget.Limits {
 // Req: OC-29
 func TestDefault_LimitsEachKind(t *testing.T) {
 	limits := budget.Default()
-	require.Equal(t, "100", budget.Cost.Text(limits.Cost), "in US dollars")
+	require.Equal(t, "100", budget.Cost.FormatAmount(limits.Cost), "in US dollars")
 	require.EqualValues(t, 500, limits.ToolCalls)
 	require.EqualValues(t, 5_000_000, limits.Tokens)
 	require.Equal(t, budget.Block, limits.Policy)
@@ -51,9 +51,9 @@ func TestDefault_LimitsEachKind(t *testing.T) {
 		require.True(t, ok, "%v", err)
 		require.Equal(t, failure.PolicyBudget, refused.Mode)
 		require.Equal(t, string(c.kind), refused.Facts["budget"])
-		require.Equal(t, c.kind.Text(limits.Get(c.kind)), refused.Facts["limit"])
+		require.Equal(t, c.kind.FormatAmount(limits.Get(c.kind)), refused.Facts["limit"])
 		require.Equal(t, refused.Facts["limit"], refused.Facts["used"])
-		require.Equal(t, c.kind.Text(c.above.Get(c.kind)), refused.Facts["asked"])
+		require.Equal(t, c.kind.FormatAmount(c.above.Get(c.kind)), refused.Facts["asked"])
 
 		warned := limits
 		warned.Policy = budget.Warn

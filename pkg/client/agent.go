@@ -82,12 +82,12 @@ type remoteTurn struct {
 	branch string // branch of the local agent
 	yield  func(event.Event, error) bool
 
-	spent      *spending.Tally // budget that the remote turn has used so far
-	earlierUse budget.Amounts  // budget that earlier remote turns used before they failed
-	usage      execution.Usage // usage of these failed turns
-	trace      string          // trace of the remote turn while it runs (empty otherwise)
-	readerGone bool            // the caller stopped reading events
-	result     execution.Result
+	spent          *spending.Tally // budget that the remote turn has used so far
+	earlierAmounts budget.Amounts  // budget that earlier remote turns used before they failed
+	earlierUsage   execution.Usage // usage of these failed turns
+	trace          string          // trace of the remote turn while it runs (empty otherwise)
+	readerGone     bool            // the caller stopped reading events
+	result         execution.Result
 }
 
 func (r *remoteTurn) run(ctx context.Context, c *Client, inv agent.Invocation) error {
@@ -159,7 +159,7 @@ func (r *remoteTurn) runRequest(ctx context.Context, c *Client, inv agent.Invoca
 // budgetUse returns how much of the parent turn's budget the remote turn has used. It counts as one turn, no
 // matter how often it was retried and how many turns it started itself.
 func (r *remoteTurn) budgetUse() budget.Amounts {
-	used := r.earlierUse.Add(r.spent.Used())
+	used := r.earlierAmounts.Add(r.spent.Used())
 	used.FanOut = 1
 	return used
 }
@@ -283,7 +283,7 @@ func (r *remoteTurn) authorAndBranch(e *troupev1.Event) (author, branch string) 
 
 // yieldResult yields the result of the remote turn.
 func (r *remoteTurn) yieldResult(done *troupev1.TurnResult, session string) error {
-	r.result.Usage = r.usage.Add(wire.UsageFromProto(done.GetUsage()))
+	r.result.Usage = r.earlierUsage.Add(wire.UsageFromProto(done.GetUsage()))
 	out := event.TurnResult{Reason: event.Natural, Result: r.result}
 	failed := grpcfailure.FromProto(done.GetFailure())
 	if failed != nil && failed.Facts[failure.FactTrace] != "" { // WithRun replaces this fact by the trace of the parent turn

@@ -18,23 +18,23 @@ import (
 )
 
 // ramJournal records a step in RAM and replays it in the turn that continues the step.
-type memoryJournal struct {
+type ramJournal struct {
 	mu      sync.Mutex
 	entries map[int]map[execution.Phase]execution.Entry
 }
 
-func newJournal() *memoryJournal {
-	return &memoryJournal{entries: map[int]map[execution.Phase]execution.Entry{}}
+func newJournal() *ramJournal {
+	return &ramJournal{entries: map[int]map[execution.Phase]execution.Entry{}}
 }
 
-func (j *memoryJournal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
+func (j *ramJournal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	e, ok := j.entries[number][phase]
 	return e, ok
 }
 
-func (j *memoryJournal) Record(e execution.Entry) {
+func (j *ramJournal) Record(e execution.Entry) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.entries[e.Number] == nil {
@@ -43,7 +43,7 @@ func (j *memoryJournal) Record(e execution.Entry) {
 	j.entries[e.Number][e.Phase] = e
 }
 
-func (*memoryJournal) Sync(context.Context) error { return nil }
+func (*ramJournal) Sync(context.Context) error { return nil }
 
 // A step calls a remote agent, and a tool whose call waits for an answer. The turn that continues the step has
 // another id, but it requests the same remote turn. So the remote agent runs only once.

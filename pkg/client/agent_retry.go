@@ -28,7 +28,7 @@ func maxTurns(inv agent.Invocation) int {
 	switch s := inv.Step; {
 	case s.TurnID == "": // without a turn id, another attempt could not derive the id of the second remote turn
 		return 1
-	case s.Origin != "":
+	case s.OriginTurnID != "":
 		return max(s.Attempt, 2)
 	default:
 		return s.Attempt
@@ -49,15 +49,15 @@ func (r *remoteTurn) retry(ctx context.Context, c *Client, inv agent.Invocation,
 	if r.readerGone = !r.yield(event.Event{Payload: warning}, nil); r.readerGone {
 		return nil, nil
 	}
-	r.usage = r.usage.Add(wire.UsageFromProto(was.GetUsage()))
-	used, id := r.earlierUse.Add(r.spent.Used()), first.GetRequestId()
-	if inv.Step.Origin != "" {
+	r.earlierUsage = r.earlierUsage.Add(wire.UsageFromProto(was.GetUsage()))
+	used, id := r.earlierAmounts.Add(r.spent.Used()), first.GetRequestId()
+	if inv.Step.OriginTurnID != "" {
 		id += "-" + conversation.Truncate(inv.Step.TurnID, maxTurnID)
 	}
 	id += "-" + strconv.Itoa(n)
 
 	if p := was.GetPartial(); p.GetRecoverable() {
-		r.earlierUse, r.spent = budget.Amounts{}, new(spending.Tally) // the resumed turn reports the whole usage again
+		r.earlierAmounts, r.spent = budget.Amounts{}, new(spending.Tally) // the resumed turn reports the whole usage again
 		on := proto.CloneOf(first)
 		on.Input, on.Target, on.RequestId, on.From = nil, "", id, &troupev1.From{TraceId: p.GetTraceId()}
 		done, err := r.runRequest(ctx, c, inv, on)
@@ -65,7 +65,7 @@ func (r *remoteTurn) retry(ctx context.Context, c *Client, inv agent.Invocation,
 			return done, err
 		}
 	}
-	r.earlierUse, r.spent = used, new(spending.Tally)
+	r.earlierAmounts, r.spent = used, new(spending.Tally)
 	anew := proto.CloneOf(first)
 	anew.RequestId = id + "-anew" // the id without the suffix may belong to the resumed turn
 	return r.runRequest(ctx, c, inv, anew)

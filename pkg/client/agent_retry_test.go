@@ -61,7 +61,7 @@ func TestAgent_RetriesFailedRemoteTurn(t *testing.T) {
 			for range 2 { // the second repeats the attempt
 				m.requests = nil
 				inv := agent.Invocation{Step: newStep()}
-				inv.Step.Journal, inv.Step.Attempt, inv.Step.Origin = newJournal(), c.attempt, c.origin
+				inv.Step.Journal, inv.Step.Attempt, inv.Step.OriginTurnID = newJournal(), c.attempt, c.origin
 				told, done, err := runAgent(t.Context(), remote, inv)
 				require.Equal(t, c.fails, err != nil, "%v", err)
 				require.Equal(t, c.fails, failure.Is(err, failure.ResourceAPI), "%v", err)

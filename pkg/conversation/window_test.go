@@ -97,7 +97,7 @@ func TestWindow_KeepsLastToolRoundWhole(t *testing.T) {
 	require.Equal(t, all[2:], Window(all[2:], 1, 0), "results without a call are better than nothing")
 }
 
-func TestTokens_IsAQuarterOfTheBytes(t *testing.T) {
+func TestEstimateTokens_IsAQuarterOfTheBytes(t *testing.T) {
 	for text, want := range map[string]int64{"": 0, "a": 1, "abcd": 1, "abcde": 2, "äöü": 2} {
 		require.Equal(t, want, EstimateTokens(User(text)), text)
 	}

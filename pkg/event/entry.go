@@ -140,7 +140,7 @@ func toEntry(payload Payload) any {
 			Duration: p.Duration.Milliseconds(), Finish: p.Finish,
 		}
 	case ToolStarted:
-		return callEntry{p.Tool, p.CallID, toJSON(p.Arguments)}
+		return callEntry{p.Tool, p.CallID, jsonObject(p.Arguments)}
 	case ToolFinished:
 		return toolFinishedFields(p)
 	case ToolProgress:
@@ -149,7 +149,7 @@ func toEntry(payload Payload) any {
 		return subtaskEntry{CallID: p.CallID, Target: p.Target, Session: p.Session, Request: p.Request, Trace: p.Trace, TurnID: p.Turn}
 	case ToolPending:
 		return toolPendingEntry{
-			callEntry: callEntry{p.Tool, p.CallID, toJSON(p.Arguments)}, Status: ToolWaiting, Pending: p.ID, Needs: p.Needs,
+			callEntry: callEntry{p.Tool, p.CallID, jsonObject(p.Arguments)}, Status: ToolWaiting, Pending: p.ID, Needs: p.Needs,
 			Risk: p.Risk, Until: p.Until.UTC(), Message: p.Reason,
 		}
 	case MessageAppended:
@@ -176,7 +176,7 @@ func toEntry(payload Payload) any {
 
 func toolFinishedFields(p ToolFinished) toolFinishedEntry {
 	out := toolFinishedEntry{
-		Iteration: p.Iteration, callEntry: callEntry{p.Tool, p.CallID, toJSON(p.Arguments)},
+		Iteration: p.Iteration, callEntry: callEntry{p.Tool, p.CallID, jsonObject(p.Arguments)},
 		Status: p.Status, Result: p.Result, Timing: p.Duration.Milliseconds(),
 	}
 	if p.Status != ToolSuccess {
@@ -205,8 +205,8 @@ func stateChanges(state map[string]json.RawMessage) map[string]json.RawMessage {
 	return out
 }
 
-// toJSON returns valid JSON unchanged and any other text as a JSON string.
-func toJSON(text string) json.RawMessage {
+// jsonObject returns valid JSON unchanged and any other text as a JSON string.
+func jsonObject(text string) json.RawMessage {
 	if json.Valid([]byte(text)) {
 		return json.RawMessage(text)
 	}

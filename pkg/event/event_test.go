@@ -31,57 +31,57 @@ func toTraceEntry(t *testing.T, p event.Payload) map[string]any {
 	return out
 }
 
-type toJSON = map[string]any
+type jsonObject = map[string]any
 
 // Req: CO-43, CO-44, CO-45
 func TestEvent_EncodesAsTraceEntry(t *testing.T) {
 	usage := execution.Usage{InputTokens: 100, OutputTokens: 20, ModelCalls: 1, CostMicros: 1_500_000}
 	for name, tc := range map[string]struct {
 		payload event.Payload
-		want    toJSON
+		want    jsonObject
 	}{
-		"user_input": {event.UserInput{Turn: 2, Prompt: "hi"}, toJSON{"type": "user_input", "turn": 2.0, "prompt": "hi"}},
+		"user_input": {event.UserInput{Turn: 2, Prompt: "hi"}, jsonObject{"type": "user_input", "turn": 2.0, "prompt": "hi"}},
 		"llm_call": {
 			event.ModelCall{Model: "a/b", Iteration: 1, ToolCalls: 2, Usage: usage, Duration: 1500 * time.Millisecond, Finish: event.FinishCalls},
-			toJSON{
+			jsonObject{
 				"finish_reason": "tool_calls",
 				"type":          "llm_call", "model": "a/b", "iteration": 1.0, "tool_calls_count": 2.0, "duration_ms": 1500.0,
-				"usage": toJSON{"input_tokens": 100.0, "output_tokens": 20.0, "cost": 1.5},
+				"usage": jsonObject{"input_tokens": 100.0, "output_tokens": 20.0, "cost": 1.5},
 			},
 		},
 		"llm_call at no known cost": {
 			event.ModelCall{Model: "a/b", Iteration: 1},
-			toJSON{
+			jsonObject{
 				"type": "llm_call", "model": "a/b", "iteration": 1.0, "tool_calls_count": 0.0, "duration_ms": 0.0,
-				"usage": toJSON{"input_tokens": 0.0, "output_tokens": 0.0},
+				"usage": jsonObject{"input_tokens": 0.0, "output_tokens": 0.0},
 			},
 		},
 		"tool_progress": {
 			event.ToolProgress{CallID: "1", Tool: "echo", Message: "half", Fraction: new(0.5)},
-			toJSON{"type": "tool_progress", "tool_name": "echo", "call_id": "1", "message": "half", "fraction": 0.5},
+			jsonObject{"type": "tool_progress", "tool_name": "echo", "call_id": "1", "message": "half", "fraction": 0.5},
 		},
 		"subtask": {
 			event.SubtaskStarted{Target: "aide", Session: "s", Request: "r", Trace: "t", Turn: "u", CallID: "1"},
-			toJSON{"type": "subtask", "target": "aide", "session_id": "s", "request_id": "r", "trace_id": "t", "turn_id": "u", "call_id": "1"},
+			jsonObject{"type": "subtask", "target": "aide", "session_id": "s", "request_id": "r", "trace_id": "t", "turn_id": "u", "call_id": "1"},
 		},
 		"tool_call": {
 			event.ToolStarted{CallID: "1", Tool: "echo", Arguments: `{"word": "a"}`},
-			toJSON{"type": "tool_call", "tool_name": "echo", "call_id": "1", "arguments": toJSON{"word": "a"}},
+			jsonObject{"type": "tool_call", "tool_name": "echo", "call_id": "1", "arguments": jsonObject{"word": "a"}},
 		},
 		"tool_execution": {
 			event.ToolFinished{
 				CallID: "1", Tool: "echo", Arguments: `{"word": "a"}`, Iteration: 1, Status: event.ToolSuccess, Result: "a", Summary: "a",
 				Duration: time.Second,
 			},
-			toJSON{
-				"type": "tool_execution", "tool_name": "echo", "call_id": "1", "arguments": toJSON{"word": "a"},
+			jsonObject{
+				"type": "tool_execution", "tool_name": "echo", "call_id": "1", "arguments": jsonObject{"word": "a"},
 				"iteration": 1.0, "status": "success", "result": "a", "timing": 1000.0,
 			},
 		},
 		"tool_execution with nothing to tell": {
 			event.ToolFinished{CallID: "1", Tool: "echo", Arguments: `{}`, Iteration: 1, Status: event.ToolSuccess},
-			toJSON{
-				"type": "tool_execution", "tool_name": "echo", "call_id": "1", "arguments": toJSON{}, "iteration": 1.0, "status": "success",
+			jsonObject{
+				"type": "tool_execution", "tool_name": "echo", "call_id": "1", "arguments": jsonObject{}, "iteration": 1.0, "status": "success",
 				"result": "", "timing": 0.0,
 			},
 		},
@@ -90,7 +90,7 @@ func TestEvent_EncodesAsTraceEntry(t *testing.T) {
 				CallID: "1", Tool: "echo", Arguments: `{broken`, Iteration: 1, Status: event.ToolError, Result: "Error: oh",
 				ErrorType: "agent_validation",
 			},
-			toJSON{
+			jsonObject{
 				"type": "tool_execution", "tool_name": "echo", "call_id": "1", "arguments": "{broken", "iteration": 1.0,
 				"status": "error", "result": "Error: oh", "error": "Error: oh", "error_type": "agent_validation", "timing": 0.0,
 			},
@@ -99,38 +99,38 @@ func TestEvent_EncodesAsTraceEntry(t *testing.T) {
 			event.ToolPending{Pending: execution.Pending{
 				ID: "1-1-2", CallID: "1", Tool: "send", Arguments: `{"to": "all"}`, Needs: execution.NeedApproval, Risk: execution.AtMostOnce, Reason: "It sends.", Until: noon,
 			}},
-			toJSON{
-				"type": "tool_pending", "tool_name": "send", "call_id": "1", "arguments": toJSON{"to": "all"}, "status": "waiting",
+			jsonObject{
+				"type": "tool_pending", "tool_name": "send", "call_id": "1", "arguments": jsonObject{"to": "all"}, "status": "waiting",
 				"pending_id": "1-1-2", "needs": "approval", "risk": "at_most_once", "message": "It sends.", "until": "2026-05-01T12:00:00Z",
 			},
 		},
 		"tool_pending without a limit": {
 			event.ToolPending{Pending: execution.Pending{ID: "1-1-2", Tool: "look", Arguments: `{}`, Needs: execution.NeedResult}},
-			toJSON{"type": "tool_pending", "tool_name": "look", "arguments": toJSON{}, "status": "waiting", "pending_id": "1-1-2", "needs": "result"},
+			jsonObject{"type": "tool_pending", "tool_name": "look", "arguments": jsonObject{}, "status": "waiting", "pending_id": "1-1-2", "needs": "result"},
 		},
-		"thinking": {event.Thinking{Topic: event.Plan, Text: "first"}, toJSON{"type": "thinking", "kind": "plan", "text": "first"}},
-		"warning":  {event.Warning{Reason: "W", Message: "mind"}, toJSON{"type": "warning", "reason": "W", "message": "mind"}},
+		"thinking": {event.Thinking{Topic: event.Plan, Text: "first"}, jsonObject{"type": "thinking", "kind": "plan", "text": "first"}},
+		"warning":  {event.Warning{Reason: "W", Message: "mind"}, jsonObject{"type": "warning", "reason": "W", "message": "mind"}},
 		"ownership_violation": {
 			event.OwnershipViolation{Key: "history", Owner: ownership.Memory, Actor: "a", Operation: "ownership.set"},
-			toJSON{"type": "ownership_violation", "key": "history", "owner": "memory", "actor": "a", "operation": "ownership.set"},
+			jsonObject{"type": "ownership_violation", "key": "history", "owner": "memory", "actor": "a", "operation": "ownership.set"},
 		},
 		"message": {
 			event.Message{
 				Text: "a", State: map[string]json.RawMessage{"set": json.RawMessage(`1`), "gone": nil, "away": {}},
 				Artifacts: map[string]int{"r": 2},
 			},
-			toJSON{"type": "message", "text": "a", "state_delta": toJSON{"set": 1.0, "gone": nil, "away": nil}, "artifact_delta": toJSON{"r": 2.0}},
+			jsonObject{"type": "message", "text": "a", "state_delta": jsonObject{"set": 1.0, "gone": nil, "away": nil}, "artifact_delta": jsonObject{"r": 2.0}},
 		},
 		"turn_result": {
 			event.TurnResult{Turn: 2, Reason: event.Natural, Usage: &usage, Duration: time.Second, Messages: []conversation.Message{conversation.User("x")}},
-			toJSON{"type": "turn_result", "turn": 2.0, "reason": "natural", "duration_ms": 1000.0, "usage": toJSON{
+			jsonObject{"type": "turn_result", "turn": 2.0, "reason": "natural", "duration_ms": 1000.0, "usage": jsonObject{
 				"input_tokens":  100.0,
 				"output_tokens": 20.0, "cost": 1.5,
 			}},
 		},
 		"turn_result of a failure": {
 			event.TurnResult{Turn: 2, Reason: event.Failed, ErrorType: "resource_api"},
-			toJSON{"type": "turn_result", "turn": 2.0, "reason": "error", "error_type": "resource_api", "duration_ms": 0.0},
+			jsonObject{"type": "turn_result", "turn": 2.0, "reason": "error", "error_type": "resource_api", "duration_ms": 0.0},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

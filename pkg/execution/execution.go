@@ -15,16 +15,16 @@ import (
 // It has more fields than other structs because it is the Go form of ExecuteStepRequest. No code computes with all
 // of them.
 type Step struct {
-	TraceID     string // the same in all steps of the turn
-	RootTraceID string // the trace with which the run began (empty means TraceID)
-	SessionID   string
-	User        string // owner of the session (empty means none)
-	TurnID      string
-	Turn        int    // number of the turn in the session, from 1
-	Number      int    // number of the step in the turn, from 1
-	Attempt     int    // from 1
-	Agent       string // name of the agent that runs the step
-	Origin      string // id of the failed turn that ran the step first and that this turn resumes (empty means TurnID)
+	TraceID      string // the same in all steps of the turn
+	RootTraceID  string // the trace with which the run began (empty means TraceID)
+	SessionID    string
+	User         string // owner of the session (empty means none)
+	TurnID       string
+	Turn         int    // number of the turn in the session, from 1
+	Number       int    // number of the step in the turn, from 1
+	Attempt      int    // from 1
+	Agent        string // name of the agent that runs the step
+	OriginTurnID string // id of the failed turn that ran the step first and that this turn resumes (empty means TurnID)
 
 	History    []conversation.Message // the window that the agent may see, oldest message first
 	Rounds     []conversation.Rounds  // the agent's own tool rounds of earlier steps, by turn and step (LP-45)
@@ -45,7 +45,7 @@ type Step struct {
 
 // CallTurn returns the id of the turn from which idempotency keys are derived. A turn that resumes a failed turn
 // uses the id of the failed turn, so that tools recognize repeated calls.
-func (s Step) CallTurn() string { return cmp.Or(s.Origin, s.TurnID) }
+func (s Step) CallTurn() string { return cmp.Or(s.OriginTurnID, s.TurnID) }
 
 // Observations returns the observations of the earlier steps, in order.
 func (s Step) Observations() []string {

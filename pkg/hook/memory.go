@@ -179,7 +179,7 @@ func (m *Memory) Delete(key string) error { return m.requestChange(key, nil) }
 // belongs to the session from then on (C-18).
 func (m *Memory) requestChange(key string, value json.RawMessage) error {
 	if owner, declared := ownership.OwnerOf(key); declared && owner != ownership.Memory && !strings.HasPrefix(key, tempPrefix) {
-		return m.rejectWrite(ownership.Violation("hook.Memory", key, owner, m.actor))
+		return m.rejectWrite(ownership.NewViolationError("hook.Memory", key, owner, m.actor))
 	}
 	m.apply(map[string]json.RawMessage{key: value})
 	return nil

@@ -21,7 +21,7 @@ const (
 
 // ErasureReport says what was removed of a session or user, and what remains (S24). It is stored with the
 // tombstone, so every later call returns the same report.
-type Erasure struct {
+type ErasureReport struct {
 	Session, User string           // exactly one of them is set
 	Removed       map[string]int64 // counts by kind, without zeros
 	Remainders    []Remainder
@@ -36,7 +36,7 @@ type Remainder struct {
 }
 
 // Add adds counts of removed items.
-func (e *Erasure) Add(removed map[string]int64) {
+func (e *ErasureReport) Add(removed map[string]int64) {
 	all := maps.Clone(e.Removed)
 	if all == nil {
 		all = map[string]int64{}
@@ -51,8 +51,8 @@ func (e *Erasure) Add(removed map[string]int64) {
 
 // UserErasure is the progress of the erasure of a user.
 type UserErasure struct {
-	Sessions []string // remaining sessions, at most MaxPage; the caller deletes them and calls again
-	Erasure  Erasure  // report on the shared data, set once no session is left
+	Sessions []string      // remaining sessions, at most MaxPage; the caller deletes them and calls again
+	Report   ErasureReport // report on the shared data, set once no session is left
 }
 
 // SessionRemainder returns the data that every store keeps of a deleted session.

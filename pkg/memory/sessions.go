@@ -49,7 +49,7 @@ type Sessions interface {
 	// DeleteSession removes a session and leaves a tombstone. The tombstone fences the open turn and rejects late
 	// writers for Retention. Deleting again succeeds and changes nothing. Modes: not_found when the session never
 	// existed.
-	DeleteSession(ctx context.Context, ref session.Ref) (Erasure, error)
+	DeleteSession(ctx context.Context, ref session.Ref) (ErasureReport, error)
 	// EraseUser removes the state and artifacts under user: once the user has no sessions. While the result names
 	// sessions, the caller must delete them and call again. From the first call until a call names no session, new
 	// sessions of the user are rejected as deleted. Late writes of a deleted session cannot change what the user

@@ -109,7 +109,7 @@ func (c *Config) Delete(key string) error { return c.change("config.delete", key
 
 func (c *Config) change(op, key string, value json.RawMessage) error {
 	if c.protocol == "" {
-		err := Violation(op, "config", Shared, c.agent)
+		err := NewViolationError(op, "config", Shared, c.agent)
 		if c.onRejected != nil {
 			c.onRejected(err)
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // NewViolationError returns the error for a rejected write to state of another owner (SO-6, SO-7).
-func Violation(op, key string, owner Owner, actor string) *failure.Error {
+func NewViolationError(op, key string, owner Owner, actor string) *failure.Error {
 	return failure.Newf(failure.StateViolation, op, "state %q is owned by %s, but %s attempted to modify it", key, owner, actor).
 		WithOwner(key, string(owner), actor)
 }
@@ -107,7 +107,7 @@ func (s *AgentState) Owner(key string) (owner Owner, declared bool) {
 func (s *AgentState) checkOwner(verb, key string) (declared bool, err error) {
 	owner, declared := s.Owner(key)
 	if owner != Agent {
-		err := Violation("ownership."+verb, key, owner, s.actor)
+		err := NewViolationError("ownership."+verb, key, owner, s.actor)
 		if s.onRejected != nil {
 			s.onRejected(err)
 		}

@@ -100,7 +100,7 @@ func (l *rateLimits) beforeTool(ctx context.Context, c *hook.Call) error {
 // await waits until the limits of the agent and of the session allow the call. It rejects a call that would have
 // to wait too long.
 func (l *rateLimits) await(ctx context.Context, t *hook.Turn, k callKind) error {
-	session, err := l.session(t, k)
+	session, err := l.sessionLimiter(t, k)
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (l *rateLimits) await(ctx context.Context, t *hook.Turn, k callKind) error 
 }
 
 // sessionLimiter returns the limiter of the session (nil if sessions have no limit).
-func (l *rateLimits) session(t *hook.Turn, k callKind) (found *rate.Limiter, err error) {
+func (l *rateLimits) sessionLimiter(t *hook.Turn, k callKind) (found *rate.Limiter, err error) {
 	if k.limit.Session == 0 {
 		return nil, nil
 	}

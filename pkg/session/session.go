@@ -92,7 +92,7 @@ type Turn struct {
 
 	// OriginTurnID is the id of the failed turn that this turn resumes (empty if none). If that turn resumed
 	// another, it is the first turn of the chain.
-	Origin string
+	OriginTurnID string
 }
 
 // TurnID derives the id of a turn from the request that begins it, so that a repeated request finds the same turn

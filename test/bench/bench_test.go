@@ -27,7 +27,7 @@ func BenchmarkOrchestrate(b *testing.B) {
 	} {
 		for _, clients := range []int{1, 16, 64} {
 			b.Run(fmt.Sprintf("%s/clients=%d", turn.name, clients), func(b *testing.B) {
-				measure(b, clients, func() error { return ask(b, m, turn.target, turn.text) })
+				measureTurns(b, clients, func() error { return ask(b, m, turn.target, turn.text) })
 			})
 		}
 	}
@@ -49,8 +49,8 @@ func ask(b *testing.B, m *rig.Mesh, target, text string) error {
 	return nil
 }
 
-// measure distributes b.N turns over the clients and reports turns per second and latencies.
-func measure(b *testing.B, clients int, turn func() error) {
+// measureTurns distributes b.N turns over the clients and reports turns per second and latencies.
+func measureTurns(b *testing.B, clients int, turn func() error) {
 	b.Helper()
 	latencies := make([]time.Duration, b.N)
 	var next atomic.Int64

@@ -25,7 +25,7 @@ import (
 func BenchmarkGuarded(b *testing.B) {
 	meshes := [2]*rig.Mesh{
 		rig.StartInProcess(b, rig.Config{Unauthenticated: true, RatesFile: unlimitedRates(b)}),
-		rig.StartInProcess(b, rig.Config{CertificateLifetime: time.Hour, AuditLogs: b.TempDir()}),
+		rig.StartInProcess(b, rig.Config{CertificateLifetime: time.Hour, AuditLogFolder: b.TempDir()}),
 	}
 	for _, turn := range []struct{ name, target, text string }{
 		{"one-step", "clarification", "Tell me about it"},

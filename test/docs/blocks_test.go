@@ -101,7 +101,7 @@ func parseInfoString(page string, line int, info string) (*block, error) {
 
 // Every block has a kind that says whether it runs. A block that cannot run here gives the reason.
 func TestBlocks_DeclareWhetherTheyRun(t *testing.T) {
-	for _, page := range pages(t) {
+	for _, page := range pagePaths(t) {
 		blocks, err := parseBlocks(page, readPage(t, page))
 		require.NoError(t, err)
 		for i, b := range blocks {
@@ -118,7 +118,7 @@ func TestBlocks_DeclareWhetherTheyRun(t *testing.T) {
 	}
 }
 
-func TestParse_ReadsInfoStringsAndComments(t *testing.T) {
+func TestParseBlocks_ReadsInfoStringsAndComments(t *testing.T) {
 	blocks, err := parseBlocks("p.md", "<!-- run\ncd x\n-->\n\n  ```sh needs=cluster\n  kubectl get\n  ```\n```console exit=1\n$ false\n```\n")
 	require.NoError(t, err)
 	require.Equal(t, []block{

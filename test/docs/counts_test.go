@@ -21,7 +21,7 @@ import (
 // The pages state the right number of conformance checks. (Decision records state the number at their time.)
 func TestPages_StateTheNumberOfConformanceChecks(t *testing.T) {
 	want, counted := strconv.Itoa(len(conformance.Checks())), 0
-	for _, page := range pages(t) {
+	for _, page := range pagePaths(t) {
 		if strings.HasPrefix(page, "docs/adr/") {
 			continue
 		}

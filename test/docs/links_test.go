@@ -21,7 +21,7 @@ var (
 
 // Every link within the repository leads to an existing file and to an existing heading of it.
 func TestLinks_HaveExistingTargets(t *testing.T) {
-	for _, page := range pages(t) {
+	for _, page := range pagePaths(t) {
 		for _, found := range link.FindAllStringSubmatch(readPage(t, page), -1) {
 			if strings.Contains(found[1], "://") {
 				continue
@@ -55,7 +55,7 @@ func TestIndex_NamesEveryPage(t *testing.T) {
 }
 
 // pagePaths returns the paths of the repository's Markdown files.
-func pages(t *testing.T) (pages []string) {
+func pagePaths(t *testing.T) (pages []string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

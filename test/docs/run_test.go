@@ -27,7 +27,7 @@ const patience = 2 * time.Minute // for a page
 func TestPages_ShellBlocksRun(t *testing.T) {
 	w := newSharedEnvironment(t)
 	t.Run("shapes", w.runWorkflowShapes)
-	for _, page := range pages(t) {
+	for _, page := range pagePaths(t) {
 		blocks, err := parseBlocks(page, readPage(t, page))
 		require.NoError(t, err)
 		if !slices.ContainsFunc(blocks, func(b block) bool { return b.kind == "sh" || b.kind == "console" }) {

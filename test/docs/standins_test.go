@@ -28,7 +28,7 @@ import (
 // standins maps program names to functions that play them in blocks that cannot run here. They check as much as
 // they can.
 var standins = map[string]func(args []string) error{
-	"troupe": checkFlags(), "orchestrator": checkFlags("serve", "orchestrator"), "memory": checkFlags("serve", "memory"), "worker": checkFlags("serve",
+	"troupe": flagChecker(), "orchestrator": flagChecker("serve", "orchestrator"), "memory": flagChecker("serve", "memory"), "worker": flagChecker("serve",
 		"worker"),
 	"grpcurl": checkCall, "kubectl": checkKubectl, "docker": checkDocker, "make": checkMake, "go": checkGo, "git": checkGit, "npm": checkNpm,
 	"kind": doNothing, "etcd": doNothing, "etcdctl": doNothing, "redis-server": doNothing, "redis-cli": doNothing, "curl": doNothing,
@@ -72,7 +72,7 @@ func runEtcd() error {
 
 // flagChecker returns a stand-in for one of our programs. It checks flags and arguments, and really runs commands
 // that create something.
-func checkFlags(command ...string) func([]string) error {
+func flagChecker(command ...string) func([]string) error {
 	return func(args []string) error {
 		args = append(slices.Clip(command), args...)
 		if len(args) < 2 || args[0] != "new" {

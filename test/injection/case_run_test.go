@@ -223,7 +223,7 @@ func (r *caseRun) denyPendingCalls() { r.addTurn(r.session.Deny("I did not ask f
 func (r *caseRun) executedCalls() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return sortCalls(r.calls)
+	return sortedCalls(r.calls)
 }
 
 // pendingCalls returns the calls that wait for a decision by the user.

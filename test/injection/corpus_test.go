@@ -65,7 +65,7 @@ func loadCorpus(t *testing.T) []injectionCase {
 }
 
 // sortedCalls returns the calls of all lists in one sorted list, so that they can be compared.
-func sortCalls(calls ...[]string) []string {
+func sortedCalls(calls ...[]string) []string {
 	all := slices.Concat(calls...)
 	slices.Sort(all)
 	return all
@@ -78,7 +78,7 @@ func TestGuard_OffLetsTheModelObeyInjections(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			p := runCase(t, c, tool.GuardOff, false)
 			require.Empty(t, p.pendingCalls())
-			require.Equal(t, sortCalls(c.Blocked, c.Allowed), p.executedCalls())
+			require.Equal(t, sortedCalls(c.Blocked, c.Allowed), p.executedCalls())
 		})
 	}
 }
@@ -89,7 +89,7 @@ func TestGuard_BlocksCallsFromInjections(t *testing.T) {
 		for _, parallel := range []bool{false, true} {
 			t.Run(c.Name, func(t *testing.T) {
 				p := runCase(t, c, tool.GuardAsk, parallel)
-				require.Equal(t, sortCalls(c.Allowed), p.executedCalls(), "calls that were not allowed")
+				require.Equal(t, sortedCalls(c.Allowed), p.executedCalls(), "calls that were not allowed")
 				if !p.hasSession {
 					require.NotEmpty(t, p.blockedTools(), "no person could be asked")
 					return
@@ -102,7 +102,7 @@ func TestGuard_BlocksCallsFromInjections(t *testing.T) {
 					require.Less(t, n, 10)
 					p.denyPendingCalls()
 				}
-				require.Equal(t, sortCalls(c.Allowed), p.executedCalls(), "calls that were denied")
+				require.Equal(t, sortedCalls(c.Allowed), p.executedCalls(), "calls that were denied")
 			})
 		}
 	}
@@ -120,7 +120,7 @@ func TestGuard_AllowsApprovedCalls(t *testing.T) {
 				require.Less(t, n, 10)
 				p.approvePendingCalls()
 			}
-			require.Equal(t, sortCalls(c.Blocked, c.Allowed), p.executedCalls())
+			require.Equal(t, sortedCalls(c.Blocked, c.Allowed), p.executedCalls())
 		})
 	}
 }
@@ -131,7 +131,7 @@ func TestGuard_StrictDeniesWithoutAsking(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			p := runCase(t, c, tool.GuardStrict, false)
 			require.Empty(t, p.pendingCalls())
-			require.Equal(t, sortCalls(c.Allowed), p.executedCalls())
+			require.Equal(t, sortedCalls(c.Allowed), p.executedCalls())
 			require.NotEmpty(t, p.blockedTools())
 		})
 	}

@@ -144,7 +144,7 @@ func renewTurn(ctx context.Context, memory troupev1.MemoryServiceClient, turn tu
 }
 
 // commitAndDelete makes the calls that commit a step and delete an artifact, and returns the errors.
-func endTurn(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) []error {
+func commitAndDelete(ctx context.Context, memory troupev1.MemoryServiceClient, turn turncred.Turn) []error {
 	return []error{
 		commitStep(ctx, memory, turn),
 		errorOnly(memory.DeleteArtifact(ctx, &troupev1.DeleteArtifactRequest{SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch, Name: "note"})),
@@ -162,10 +162,10 @@ func writeInTurn(t *testing.T, m *mesh) error {
 func tryForbiddenOwnerWrites(t *testing.T, m *mesh) error {
 	t.Helper()
 	memory, ctx, turn := m.memory(ownership.Owner), m.withCredential(t, ownership.Owner), m.turns[ownership.Owner]
-	errs := append(writeSession(t.Context(), memory, turn), endTurn(t.Context(), memory, turn)...)
-	errs = append(append(errs, writeSession(ctx, memory, m.turns[ownership.Other])...), endTurn(ctx, memory, m.turns[ownership.Other])...)
+	errs := append(writeSession(t.Context(), memory, turn), commitAndDelete(t.Context(), memory, turn)...)
+	errs = append(append(errs, writeSession(ctx, memory, m.turns[ownership.Other])...), commitAndDelete(ctx, memory, m.turns[ownership.Other])...)
 	turn.Epoch++
-	errs = append(append(errs, writeSession(ctx, memory, turn)...), endTurn(ctx, memory, turn)...)
+	errs = append(append(errs, writeSession(ctx, memory, turn)...), commitAndDelete(ctx, memory, turn)...)
 	return requireRejected(t, append(errs, renewTurn(t.Context(), memory, turn), renewTurn(ctx, memory, turn),
 		errorOnly(memory.ReleaseTurn(ctx, &troupev1.ReleaseTurnRequest{SessionId: turn.Session, TurnId: turn.ID, Epoch: turn.Epoch - 1})),
 		errorOnly(memory.ClearSession(ctx, &troupev1.MemoryServiceClearSessionRequest{SessionId: turn.Session})),
@@ -180,7 +180,7 @@ func writeTrial(as ownership.Actor) trial {
 			t.Helper()
 			var errs []error
 			for _, ctx := range []context.Context{t.Context(), m.withCredential(t, as), m.withCredential(t, ownership.Owner)} {
-				errs = append(append(errs, writeSession(ctx, m.memory(as), m.turns[ownership.Owner])...), endTurn(ctx, m.memory(as),
+				errs = append(append(errs, writeSession(ctx, m.memory(as), m.turns[ownership.Owner])...), commitAndDelete(ctx, m.memory(as),
 					m.turns[ownership.Owner])...)
 				if as == ownership.Other {
 					errs = append(errs, renewTurn(ctx, m.memory(as), m.turns[ownership.Owner]))

@@ -78,7 +78,7 @@ func environment(m *Mesh, p Part) []string {
 	if m.cfg.CollectorURL != "" {
 		env = append(env, "OTEL_EXPORTER_OTLP_ENDPOINT="+m.cfg.CollectorURL)
 	}
-	if m.cfg.AuditLogs != "" {
+	if m.cfg.AuditLogFolder != "" {
 		env = append(env, "TROUPE_AUDIT_LOG="+m.AuditLog(p))
 	}
 	etcd := "TROUPE_ETCD=" + strings.Join(m.Stores.Etcd.Endpoints(), ",")
@@ -114,7 +114,7 @@ func workerEnvironment(m *Mesh, p Part) []string {
 	if added, ok := m.programs[p]; ok {
 		return append([]string{"TROUPE_INSTANCE_ID=" + added.Instance, "TROUPE_DRAIN=" + added.DrainTimeout.String()}, added.Env...)
 	}
-	return []string{"TROUPE_AGENT=" + m.programs.agent(p), "TROUPE_DOCS=" + documentsDir(), "TROUPE_DRAIN=" + defaultDrain.String()}
+	return []string{"TROUPE_AGENT=" + m.programs.agentOf(p), "TROUPE_DOCS=" + documentsDir(), "TROUPE_DRAIN=" + defaultDrain.String()}
 }
 
 // stop sends SIGTERM and requires exit code 0.

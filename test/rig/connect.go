@@ -21,7 +21,7 @@ func (m *Mesh) Dialer() func() (*grpc.ClientConn, *client.Client, error) {
 // that process, for example as a compromised one.
 func (m *Mesh) DialAs(as identity.ID, p Part) *grpc.ClientConn {
 	m.t.Helper()
-	server := m.programs.id(p)
+	server := m.programs.identityOf(p)
 	conn, err := rpc.DialWith(m.Credentials.Identity(as).ClientCredentials(server.Role, server.Name), m.Address(p), telemetry.Discard())
 	require.NoError(m.t, err)
 	m.t.Cleanup(func() { require.NoError(m.t, conn.Close()) })

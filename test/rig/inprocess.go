@@ -39,7 +39,7 @@ func (g *goroutine) wait() error { defer g.cancel(); return <-g.done }
 func launchGoroutine(m *Mesh, p Part) service {
 	m.t.Helper()
 	tel := telemetry.FromLogger(zap.New(m.core)) // for Residue
-	if m.cfg.AuditLogs != "" {
+	if m.cfg.AuditLogFolder != "" {
 		var err error
 		tel.Audit, err = audit.New(audit.Config{Path: m.AuditLog(p), Name: string(p), Log: tel.Log, Meter: tel.Metrics.Meter("troupe/audit")})
 		require.NoError(m.t, err)
@@ -108,7 +108,7 @@ func newWorker(m *Mesh, tel *telemetry.Telemetry, p Part) (app, error) {
 	}
 	program, added := m.programs[p]
 	if !added {
-		return workers.New(m.t.Context(), tel, workers.Config{Agents: agentsDir(), Agent: m.programs.agent(p), Docs: documentsDir(), Worker: cfg}, nil)
+		return workers.New(m.t.Context(), tel, workers.Config{Agents: agentsDir(), Agent: m.programs.agentOf(p), Docs: documentsDir(), Worker: cfg}, nil)
 	}
 	a, err := program.NewAgent()
 	if err != nil {

@@ -48,15 +48,15 @@ func (added programs) stopOrder() []Part {
 }
 
 // agentOf returns the agent of a worker.
-func (added programs) agent(p Part) string {
+func (added programs) agentOf(p Part) string {
 	_, name, _ := strings.Cut(strings.TrimSuffix(string(p), secondSuffix), " ")
 	return cmp.Or(added[p].Agent, name)
 }
 
 // identityOf returns the identity of a service or a worker.
-func (added programs) id(p Part) identity.ID {
+func (added programs) identityOf(p Part) identity.ID {
 	if p == Memory || p == Orchestrator {
 		return identity.ID{Role: identity.Role(p)}
 	}
-	return identity.ID{Role: identity.Worker, Name: added.agent(p)}
+	return identity.ID{Role: identity.Worker, Name: added.agentOf(p)}
 }

@@ -41,9 +41,9 @@ type Config struct {
 	TestWorkflows    bool          // the orchestrator has the workflows of the folder flows, and not those of the research assistant
 	WatchQuarantines bool          // the memory service watches etcd for quarantined agents
 
-	LogLevel     string // log level of binaries (empty means info)
-	CollectorURL string // URL that receives the spans of binaries (empty means none)
-	AuditLogs    string // folder of the audit logs, by part (empty means none)
+	LogLevel       string // log level of binaries (empty means info)
+	CollectorURL   string // URL that receives the spans of binaries (empty means none)
+	AuditLogFolder string // folder of the audit logs, by part (empty means none)
 
 	// OpenStores makes Redis and etcd accept every access, so that only services reject any. See stores.Open.
 	OpenStores bool
@@ -130,7 +130,9 @@ func (c Config) workflows() string {
 }
 
 // auditLog returns the file of a part's audit log.
-func (c Config) auditLog(p Part) string { return filepath.Join(c.AuditLogs, p.fileName()+".jsonl") }
+func (c Config) auditLog(p Part) string {
+	return filepath.Join(c.AuditLogFolder, p.fileName()+".jsonl")
+}
 
 // Address returns the gRPC address of a part.
 func (m *Mesh) Address(p Part) string { return m.loopbackAddress(p, "grpc") }

@@ -130,7 +130,7 @@ func (m *Mesh) stopAll() {
 // issueCertificate issues a certificate to a part.
 func (m *Mesh) issueCertificate(p Part, life time.Duration) {
 	m.t.Helper()
-	m.Credentials.IssueCertificate(string(p), m.programs.id(p), life)
+	m.Credentials.IssueCertificate(string(p), m.programs.identityOf(p), life)
 }
 
 // RenewCertificates issues new certificates of the latest CA to all running processes and to the client port. From

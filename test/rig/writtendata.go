@@ -16,8 +16,8 @@ import (
 func (m *Mesh) WrittenData() map[string]string {
 	m.t.Helper()
 	found := m.Stores.ReadFiles()
-	if m.cfg.AuditLogs != "" {
-		require.NoError(m.t, stores.ReadFolder(found, "audit", m.cfg.AuditLogs))
+	if m.cfg.AuditLogFolder != "" {
+		require.NoError(m.t, stores.ReadFolder(found, "audit", m.cfg.AuditLogFolder))
 	}
 	for _, path := range m.outputs {
 		content, err := os.ReadFile(path)

@@ -103,7 +103,7 @@ func (v *taskView) findItem(t *testing.T, kind string, data map[string]any) brid
 
 // requireItems checks the context, task, parent and time of all items. It also checks that no internal event
 // reached the client.
-func (v *taskView) requireAuthor(t *testing.T, context, task, parent string) {
+func (v *taskView) requireItems(t *testing.T, context, task, parent string) {
 	t.Helper()
 	require.NotEmpty(t, v.items)
 	for _, item := range v.items {
@@ -146,8 +146,8 @@ func taskEventsCoverTheWholeTurn(t *testing.T, s *a2aMesh) {
 		}
 	}
 	require.Equal(t, a2a.TaskStateCompleted, got.status.State, "%v", got.status.Message)
-	got.requireAuthor(t, got.ContextID, string(got.TaskID), "")
-	child.requireAuthor(t, child.ContextID, string(child.TaskID), string(got.TaskID))
+	got.requireItems(t, got.ContextID, string(got.TaskID), "")
+	child.requireItems(t, child.ContextID, string(child.TaskID), string(got.TaskID))
 	require.NotEqual(t, got.ContextID, child.ContextID)
 
 	subtask := map[string]any{"taskId": string(child.TaskID), "callId": "c2"}
@@ -223,7 +223,7 @@ func credentialIsGivenInItsTask(t *testing.T, s *a2aMesh) {
 	req.Message.ReferenceTasks = []a2a.TaskID{"of another system", a2a.TaskID(above)}
 	got := s.streamMessage(t, req)
 	require.Equal(t, a2a.TaskStateAuthRequired, got.status.State)
-	got.requireAuthor(t, got.ContextID, string(got.TaskID), above)
+	got.requireItems(t, got.ContextID, string(got.TaskID), above)
 	got.findItem(t, "tool-input-required", map[string]any{"tool": "fetch", "needs": "auth"})
 	got.findItem(t, "auth-required", nil)
 	got.findItem(t, "task-status", map[string]any{"state": "waiting-auth"})
@@ -253,7 +253,7 @@ func credentialIsGivenInItsTask(t *testing.T, s *a2aMesh) {
 	require.Equal(t, a2a.TaskStateCompleted, answered.status.State)
 	require.Equal(t, "I was told: fetched", answered.text)
 	s.requireCredentials(t, key, "hunter2")
-	answered.requireAuthor(t, got.ContextID, string(got.TaskID), above)
+	answered.requireItems(t, got.ContextID, string(got.TaskID), above)
 	answered.findItem(t, "input-received", nil)
 	answered.findItem(t, "auth-completed", map[string]any{"id": call["id"], "authId": auth["authId"], "verdict": "approve"})
 
@@ -263,7 +263,7 @@ func credentialIsGivenInItsTask(t *testing.T, s *a2aMesh) {
 	below := newTargetMessage(question, "research")
 	below.Message.ReferenceTasks = []a2a.TaskID{a2a.TaskID(trace)}
 	child := s.streamMessage(t, below)
-	child.requireAuthor(t, child.ContextID, string(child.TaskID), string(got.TaskID))
+	child.requireItems(t, child.ContextID, string(child.TaskID), string(got.TaskID))
 	stored, err := s.GetTrace(t.Context(), &troupev1.GetTraceRequest{TraceId: string(child.TaskID)})
 	require.NoError(t, err)
 	require.Equal(t, trace, stored.GetTrace().GetParent().GetTraceId())

@@ -42,10 +42,10 @@ func turnMakesOnlyDocumentedWrites(t *testing.T, m *rig.Mesh) {
 				}
 			}
 			require.GreaterOrEqual(t, session, 1+c.steps, "BeginTurn, and a commit per step")
-			require.LessOrEqual(t, session, 1+c.steps+journalEntries(events), "and at worst a write for each entry of a journal")
+			require.LessOrEqual(t, session, 1+c.steps+countJournalEntries(events), "and at worst a write for each entry of a journal")
 			require.LessOrEqual(t, trace, len(durableEvents(events)), "at worst a write an event")
 			t.Logf("%d commands for the session, of which at most %d could be for journals, %d for the %d events of the trace", session,
-				journalEntries(events), trace, len(durableEvents(events)))
+				countJournalEntries(events), trace, len(durableEvents(events)))
 		})
 	}
 }
@@ -53,7 +53,7 @@ func turnMakesOnlyDocumentedWrites(t *testing.T, m *rig.Mesh) {
 // countJournalEntries returns the number of journal entries of a turn. There is one for each model reply that
 // calls tools, and two for each call: its intent and its result. The last reply of a step is committed with the
 // step.
-func journalEntries(events []*troupev1.Event) (entries int) {
+func countJournalEntries(events []*troupev1.Event) (entries int) {
 	for _, e := range events {
 		switch {
 		case e.GetModelCall().GetToolCalls() > 0:

@@ -35,7 +35,7 @@ import (
 func TestCredentialCanary_Binaries(t *testing.T) {
 	t.Parallel()
 	spans := collectSpans(t)
-	s := newGatedMesh(t, rig.StartBinaries(t, rig.Config{LogLevel: "debug", CollectorURL: spans.url, AuditLogs: t.TempDir(), RequireTokens: true}))
+	s := newGatedMesh(t, rig.StartBinaries(t, rig.Config{LogLevel: "debug", CollectorURL: spans.url, AuditLogFolder: t.TempDir(), RequireTokens: true}))
 	canary := "CANARY" + strings.ReplaceAll(uuid.NewString(), "-", "")
 	told := &clientRecord{traces: map[string]string{}}
 	in := func(req *troupev1.OrchestrateRequest) *troupev1.OrchestrateRequest {
@@ -63,7 +63,7 @@ func TestCredentialCanary_Binaries(t *testing.T) {
 	turns := s.gate.TurnCredentials(key)
 	require.NotEmpty(t, turns, "a tool finds the credential of its turn, too")
 	for _, credential := range turns {
-		require.Regexp(t, "^"+signed+"$", credential)
+		require.Regexp(t, "^"+jwtPattern+"$", credential)
 	}
 
 	failed, _ := slowRequest("fail")
@@ -142,7 +142,7 @@ func TestCredentialCanary_Binaries(t *testing.T) {
 	require.Empty(t, placesContaining(left, canary))
 	require.Empty(t, placesContaining(left, s.Credentials.Token()), "the token of a client")
 	for place, content := range left {
-		require.NotRegexp(t, signed, content, "the credential of a turn in %s", place)
+		require.NotRegexp(t, jwtPattern, content, "the credential of a turn in %s", place)
 	}
 	size := 0
 	for _, content := range left {
@@ -152,7 +152,7 @@ func TestCredentialCanary_Binaries(t *testing.T) {
 }
 
 // jwtPattern matches every JWT, and so every turn credential.
-const signed = `eyJ[\w-]{20,}\.eyJ[\w-]{20,}\.[\w-]{40,}`
+const jwtPattern = `eyJ[\w-]{20,}\.eyJ[\w-]{20,}\.[\w-]{40,}`
 
 // runManyTurns runs many turns at once, each with its own credential, while parts of the mesh are killed and
 // restarted.

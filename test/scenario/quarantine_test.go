@@ -25,7 +25,7 @@ const quarantineDeadline = 2 * time.Second
 // real processes.
 func TestQuarantine_Binaries(t *testing.T) {
 	t.Parallel()
-	m := rig.StartBinaries(t, rig.Config{WatchQuarantines: true, AuditLogs: t.TempDir()})
+	m := rig.StartBinaries(t, rig.Config{WatchQuarantines: true, AuditLogFolder: t.TempDir()})
 	s := newGatedMesh(t, m)
 	memory := troupev1.NewMemoryServiceClient(s.DialAs(identity.ID{Role: identity.Worker, Name: "slow"}, rig.Memory))
 	isRejected := func() bool {

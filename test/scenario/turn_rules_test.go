@@ -39,9 +39,9 @@ func TestTurnRules_InProcess(t *testing.T) {
 
 // inspectedAgent is an agent whose plugin records the input that the plugin sees.
 type inspectedAgent struct {
-	mesh          *rig.Mesh
-	model         *scripted.Model
-	storedMessage []string // the last message of the session when the plugin saw the user's
+	mesh               *rig.Mesh
+	model              *scripted.Model
+	lastStoredMessages []string // the last message of the session when the plugin saw the user's
 
 	receivedFiles []string // the files that came with it, as artifacts and as the model sees them
 }
@@ -61,7 +61,7 @@ func (i *inspectedAgent) newAgent() (*agent.Agent, error) {
 				return err
 			}
 			last := listed.GetMessages()[len(listed.GetMessages())-1]
-			i.storedMessage = append(i.storedMessage, last.GetRole().String()+" "+wire.MessageFromProto(last).Text)
+			i.lastStoredMessages = append(i.lastStoredMessages, last.GetRole().String()+" "+wire.MessageFromProto(last).Text)
 			if strings.HasPrefix(turn.Info().Prompt, "break") {
 				return errors.New("it broke")
 			}
@@ -122,7 +122,7 @@ func turnIsStoredBeforeItIsObserved(t *testing.T, m *rig.Mesh, d *inspectedAgent
 		Name: "map.txt", MediaType: "text/plain", Data: []byte("north"),
 	}}}).GetText())
 	require.Equal(t, []string{"map.txt text/plain north north"}, d.receivedFiles)
-	require.Equal(t, []string{"ROLE_USER Hello", "ROLE_USER break it", "ROLE_USER Are you there?"}, d.storedMessage)
+	require.Equal(t, []string{"ROLE_USER Hello", "ROLE_USER break it", "ROLE_USER Are you there?"}, d.lastStoredMessages)
 
 	kept, err := m.Sessions.ListArtifacts(t.Context(), &troupev1.ListArtifactsRequest{SessionId: id})
 	require.NoError(t, err)

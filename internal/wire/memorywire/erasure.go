@@ -10,7 +10,7 @@ import (
 )
 
 // ErasureToProto converts the report of an erasure. It keys the counts by the name of the kind.
-func ErasureToProto(e memory.Erasure) *troupev1.ErasureReceipt {
+func ErasureToProto(e memory.ErasureReport) *troupev1.ErasureReceipt {
 	p := &troupev1.ErasureReceipt{
 		SessionId: e.Session, UserId: e.User, By: e.RequestedBy, Began: convert.TimeToProto(e.Began), Ended: convert.TimeToProto(e.Ended),
 	}
@@ -24,8 +24,8 @@ func ErasureToProto(e memory.Erasure) *troupev1.ErasureReceipt {
 }
 
 // ErasureFromProto is the inverse of ErasureToProto.
-func ErasureFromProto(p *troupev1.ErasureReceipt) memory.Erasure {
-	e := memory.Erasure{
+func ErasureFromProto(p *troupev1.ErasureReceipt) memory.ErasureReport {
+	e := memory.ErasureReport{
 		Session: p.GetSessionId(), User: p.GetUserId(), RequestedBy: p.GetBy(),
 		Began: convert.TimeFromProto(p.GetBegan()), Ended: convert.TimeFromProto(p.GetEnded()),
 	}

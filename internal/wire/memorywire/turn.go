@@ -45,7 +45,7 @@ func TurnToProto(t session.Turn) *troupev1.Turn {
 		LastSequence: t.Sequence,
 		Failure:      wire.FailureToProto(t.Failure),
 
-		ContinuesTurnId: t.Continues, Answers: wire.AnswersToProto(t.Answers), OriginTurnId: t.Origin,
+		ContinuesTurnId: t.Continues, Answers: wire.AnswersToProto(t.Answers), OriginTurnId: t.OriginTurnID,
 	}
 }
 
@@ -62,7 +62,7 @@ func TurnFromProto(t *troupev1.Turn) session.Turn {
 		Failure:  grpcfailure.FromProto(t.GetFailure()),
 		Sequence: t.GetLastSequence(),
 
-		Continues: t.GetContinuesTurnId(), Answers: wire.AnswersFromProto(t.GetAnswers()), Origin: t.GetOriginTurnId(),
+		Continues: t.GetContinuesTurnId(), Answers: wire.AnswersFromProto(t.GetAnswers()), OriginTurnID: t.GetOriginTurnId(),
 	}
 }
 

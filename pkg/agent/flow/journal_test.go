@@ -192,7 +192,7 @@ func TestFlow_ResumeUsesTheKeysOfTheFailedTurn(t *testing.T) {
 	before := slices.Sorted(maps.Keys(w.toolCalls))
 	w.toolCalls = map[string]int{}
 	inv := w.invocation(&journal{entries: map[string]execution.Entry{}})
-	inv.Step.TurnID, inv.Step.Origin = "turn-2", "turn-1"
+	inv.Step.TurnID, inv.Step.OriginTurnID = "turn-2", "turn-1"
 	_, _, err = runAndDescribe(t.Context(), w.flowOfEveryKind(t), inv)
 	require.NoError(t, err)
 	require.Equal(t, before, slices.Sorted(maps.Keys(w.toolCalls)))

@@ -138,7 +138,7 @@ func (t *agentTool) invocation(key string, said conversation.Message, parent *sc
 	s.History, s.Prior, s.Routes, s.Tools = []conversation.Message{said}, nil, nil, nil
 	s.Assignment = execution.Assignment{Priority: s.Priority, Tags: s.Tags, Timeout: s.Timeout}
 	if key != "" {
-		s.SessionID, s.TurnID, s.Origin = "sub-"+key, key, ""
+		s.SessionID, s.TurnID, s.OriginTurnID = "sub-"+key, key, ""
 	}
 	if nest == nil {
 		s.Journal, in.Calls = nil, nil

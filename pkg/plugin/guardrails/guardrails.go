@@ -93,7 +93,7 @@ func (g *guard) checkAgent(a hook.Agent) error {
 }
 
 func (g *guard) beforeAgent(ctx context.Context, t *hook.Turn) (string, error) {
-	if err := g.removeTripping(ctx, t); err != nil {
+	if err := g.hideTrippingMessages(ctx, t); err != nil {
 		return "", err
 	}
 	tripped, err := g.firstTripped(ctx, t, g.inputChecks, t.Info().Prompt)
@@ -105,7 +105,7 @@ func (g *guard) beforeAgent(ctx context.Context, t *hook.Turn) (string, error) {
 
 // hideTrippingMessages replaces the text of older user messages that would trip a check. The session still
 // contains rejected messages, and the next turn must not show them to the model.
-func (g *guard) removeTripping(ctx context.Context, t *hook.Turn) error {
+func (g *guard) hideTrippingMessages(ctx context.Context, t *hook.Turn) error {
 	messages := slices.Clone(t.Messages())
 	changed, last := false, true
 	for i, m := range slices.Backward(messages) {

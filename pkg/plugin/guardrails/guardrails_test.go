@@ -203,7 +203,7 @@ func TestGuardrails_TripOnLongTextsWithoutAsking(t *testing.T) {
 
 // The successor of a lost worker takes the reply and its judgement from the journal. It calls no model, so no
 // other text takes their place.
-func TestGuardrails_CheckTheTextOfASuccessorAgain(t *testing.T) {
+func TestGuardrails_SuccessorKeepsReplyAndJudgement(t *testing.T) {
 	kept := &attemptJournal{}
 	c := guardrails.Config{Output: []guardrails.Check{guardrails.Topics("the weather")}}
 	step := stepWithMessages("hi")

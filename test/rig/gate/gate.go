@@ -24,8 +24,8 @@ const callTimeout = 60 * time.Second
 type Gate struct {
 	URL string
 
-	mu    sync.Mutex
-	locks map[string]*keyState
+	mu   sync.Mutex
+	keys map[string]*keyState
 }
 
 // keyState is the state of one key.
@@ -42,7 +42,7 @@ type keyState struct {
 // New serves a gate until the test ends.
 func New(t testing.TB) *Gate {
 	t.Helper()
-	g := &Gate{locks: map[string]*keyState{}}
+	g := &Gate{keys: map[string]*keyState{}}
 	mux := http.NewServeMux()
 	handle := func(path string, handler func(http.ResponseWriter, *http.Request, *keyState)) {
 		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) { handler(w, r, g.keyState(r.FormValue("key"))) })
@@ -94,10 +94,10 @@ func (k *keyState) wait(r *http.Request) {
 func (g *Gate) keyState(key string) *keyState {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.locks[key] == nil {
-		g.locks[key] = &keyState{arrived: make(chan string, 16), open: make(chan struct{})}
+	if g.keys[key] == nil {
+		g.keys[key] = &keyState{arrived: make(chan string, 16), open: make(chan struct{})}
 	}
-	return g.locks[key]
+	return g.keys[key]
 }
 
 // recordCaller records whether a model or a tool calls, with the actor and the credentials that the call carries.

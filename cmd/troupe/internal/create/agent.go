@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-type newAgent struct {
+type newAgentCommand struct {
 	Name          string   `arg:"" help:"Name of the agent: a-z, 0-9 and hyphens."`
 	Go            bool     `help:"Create an agent in Go. Without this flag it is declared in YAML and needs no Go."`
 	Dir           string   `help:"Folder to write (empty means one with the name of the agent)." type:"path" placeholder:"DIR"`
@@ -27,7 +27,7 @@ type newAgent struct {
 }
 
 // Help implements kong.HelpProvider.
-func (newAgent) Help() string {
+func (newAgentCommand) Help() string {
 	return "Example: troupe new agent hours. Existing files are never overwritten. Exit code 0: created. 1: a file exists already. 2: invalid command."
 }
 
@@ -37,7 +37,7 @@ func (newAgent) Help() string {
 var templates embed.FS
 
 // Run writes the files of the new agent. It writes all files or none.
-func (n *newAgent) Run(term console.Terminal) error {
+func (n *newAgentCommand) Run(term console.Terminal) error {
 	if err := n.validateFlags(); err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (n *newAgent) Run(term console.Terminal) error {
 }
 
 // validateFlags rejects an invalid or reserved name, and --replace without --go.
-func (n *newAgent) validateFlags() error {
+func (n *newAgentCommand) validateFlags() error {
 	invalid := func(format string, args ...any) error {
 		return failure.Newf(failure.UserInvalidInput, "troupe new agent", format, args...)
 	}
@@ -95,7 +95,7 @@ type fileToWrite struct {
 }
 
 // render returns the files of an agent of the given kind.
-func (n *newAgent) render(kind string) (all []fileToWrite, _ error) {
+func (n *newAgentCommand) render(kind string) (all []fileToWrite, _ error) {
 	root := "templates/" + kind
 	return all, fs.WalkDir(templates, root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {

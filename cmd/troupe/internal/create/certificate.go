@@ -19,14 +19,14 @@ import (
 
 // newCertificateCommand creates one of two certificates: a worker's, together with its user in etcd, or an
 // admin's.
-type newCertificate struct {
+type newCertificateCommand struct {
 	Agent   string `arg:"" optional:"" help:"Name of the agent that the worker hosts."`
 	Admin   string `help:"Make the certificate of an admin with this name instead, who may call workers directly." placeholder:"NAME"`
 	DataDir string `help:"Folder for the data of the mesh, as of troupe dev." default:".troupe" env:"TROUPE_DATA_DIR" type:"path"`
 }
 
 // Help implements kong.HelpProvider.
-func (newCertificate) Help() string {
+func (newCertificateCommand) Help() string {
 	return `It prints the settings that name the files, for the environment of the worker. Workers in Go need none of this.
 With --admin the certificate is one with which an operator may call workers directly.
 
@@ -35,7 +35,7 @@ Example: env $(cat .troupe/mesh.env) $(troupe new certificate words) npm start`
 
 // Run writes the certificate and its key, over files from an earlier run, and prints how programs find them. For a
 // worker it also creates the user in etcd, if etcd runs.
-func (n *newCertificate) Run(ctx context.Context, term console.Terminal) error {
+func (n *newCertificateCommand) Run(ctx context.Context, term console.Terminal) error {
 	const op = "troupe new certificate"
 	if (n.Agent == "") == (n.Admin == "") {
 		return failure.New(failure.UserInvalidInput, op, "name an agent, or an admin with --admin")
@@ -69,13 +69,13 @@ func (n *newCertificate) Run(ctx context.Context, term console.Terminal) error {
 }
 
 // printEnvironment prints the environment variables that tell a program where the files are.
-func (n *newCertificate) printEnvironment(term console.Terminal, made identity.Config) error {
+func (n *newCertificateCommand) printEnvironment(term console.Terminal, made identity.Config) error {
 	_, err := fmt.Fprintf(term.Out, "TROUPE_TLS_CERT=%s\nTROUPE_TLS_KEY=%s\nTROUPE_TLS_CA=%s\n", made.Cert, made.Key, made.CA)
 	return err
 }
 
 // allowInEtcd creates the etcd user that may register instances of the agent.
-func (n *newCertificate) allowInEtcd(ctx context.Context, devCA string) error {
+func (n *newCertificateCommand) allowInEtcd(ctx context.Context, devCA string) error {
 	env, err := os.ReadFile(filepath.Join(n.DataDir, "mesh.env"))
 	if err != nil {
 		return err

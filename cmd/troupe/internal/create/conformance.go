@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-type conformanceCheck struct {
+type conformanceCommand struct {
 	Address string   `arg:"" optional:"" help:"Address of a worker that runs with --conformance, host:port."`
 	Only    []string `help:"Only some checks: ids, areas such as pause, or patterns such as 'verbs/pause-*'." placeholder:"PATTERN"`
 	JSON    bool     `name:"json" help:"Print the report in JSON." xor:"form"`
@@ -21,13 +21,13 @@ type conformanceCheck struct {
 }
 
 // Help implements kong.HelpProvider.
-func (conformanceCheck) Help() string {
+func (conformanceCommand) Help() string {
 	return "Exit code 0: the worker follows every rule. 1: it does not, or cannot be reached. 2: invalid command."
 }
 
 // Run checks the worker and prints the report, or only lists the checks. It returns a non-zero exit code if a
 // check failed.
-func (c *conformanceCheck) Run(ctx context.Context, term console.Terminal) error {
+func (c *conformanceCommand) Run(ctx context.Context, term console.Terminal) error {
 	checks, err := conformance.SelectChecks(c.Only...)
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func (c *conformanceCheck) Run(ctx context.Context, term console.Terminal) error
 }
 
 // writeReports prints the report and writes it in each other requested format.
-func (c *conformanceCheck) writeReports(term console.Terminal, report conformance.Report) error {
+func (c *conformanceCommand) writeReports(term console.Terminal, report conformance.Report) error {
 	if c.JUnit != "" {
 		if err := writeFile(c.JUnit, report.WriteJUnit); err != nil {
 			return fmt.Errorf("--junit: %w", err)

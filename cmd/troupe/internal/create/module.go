@@ -19,7 +19,7 @@ const modulePath = "github.com/troupe-dev/troupe"
 // goModule returns the module files and the go commands that a new agent in Go needs before it builds. Inside a Go
 // module the agent is a package, and at most a command adds Troupe to the module. Elsewhere the agent becomes its
 // own module.
-func (n *newAgent) goModule() (files []fileToWrite, steps []string, _ error) {
+func (n *newAgentCommand) goModule() (files []fileToWrite, steps []string, _ error) {
 	around, err := enclosingModule(n.Dir)
 	switch {
 	case err != nil:

@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-type newToken struct {
+type newTokenCommand struct {
 	Name   string        `arg:"" help:"Name of its holder, for logs and the audit log."`
 	Tenant string        `help:"Tenant whose sessions it gives access to: 1 to 64 of A-Z a-z 0-9 _ . -" default:"default"`
 	Admin  bool          `help:"The holder may also operate the mesh: pause, drain and quarantine agents, replay turns, and look at instances and decisions."`
@@ -18,7 +18,7 @@ type newToken struct {
 }
 
 // Help implements kong.HelpProvider.
-func (newToken) Help() string {
+func (newTokenCommand) Help() string {
 	return `It prints the token, which is shown this once and stored nowhere, and the entry for the file that the orchestrator has by --client-tokens.
 
 What goes to stderr is such a file, with this one entry.
@@ -27,7 +27,7 @@ Example: (umask 077; troupe new token ann --tenant acme > ann.token 2> ann.yaml)
 }
 
 // Run prints a new token on stdout, and its entry for the orchestrator's token file on stderr.
-func (n *newToken) Run(term console.Terminal) error {
+func (n *newTokenCommand) Run(term console.Terminal) error {
 	entry := token.Entry{Name: n.Name, Tenant: n.Tenant, Role: identity.Client}
 	if n.Admin {
 		entry.Role = identity.Admin

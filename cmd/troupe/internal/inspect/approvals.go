@@ -17,13 +17,13 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-type getApprovals struct {
+type getApprovalsCommand struct {
 	remote.Query `embed:""`
 	User         string `help:"Only calls in the sessions of this user." placeholder:"ID"`
 }
 
 // Help implements kong.HelpProvider.
-func (getApprovals) Help() string {
+func (getApprovalsCommand) Help() string {
 	return `Lists the tool calls of all sessions that wait for an approval, for a result from a client, or for a credential.
 
 Example: troupe get approvals, then: troupe approve SESSION CALL`
@@ -33,7 +33,7 @@ Example: troupe get approvals, then: troupe approve SESSION CALL`
 const approvalsTimeout = time.Minute
 
 // Run prints the pending calls. With --json it prints the sessions that have pending calls.
-func (g *getApprovals) Run(ctx context.Context, term console.Terminal) error {
+func (g *getApprovalsCommand) Run(ctx context.Context, term console.Terminal) error {
 	found := &troupev1.ListSessionsResponse{}
 	agents := map[string]string{}
 	return g.ShowWithTimeout(ctx, approvalsTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {

@@ -19,13 +19,13 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-type getArtifacts struct {
+type getArtifactsCommand struct {
 	remote.Query `embed:""`
 	Session      string `arg:"" help:"Id of the session."`
 }
 
 // Run lists the artifacts of the session, and its user's artifacts, whose names begin with user:.
-func (g *getArtifacts) Run(ctx context.Context, term console.Terminal) error {
+func (g *getArtifactsCommand) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.ListArtifactsResponse
 	return g.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.Sessions.ListArtifacts(ctx, &troupev1.ListArtifactsRequest{SessionId: g.Session})
@@ -38,7 +38,7 @@ func (g *getArtifacts) Run(ctx context.Context, term console.Terminal) error {
 	})
 }
 
-type getArtifact struct {
+type getArtifactCommand struct {
 	remote.Server `embed:""`
 	Session       string `arg:"" help:"Id of the session."`
 	Name          string `arg:"" help:"Name of the artifact; troupe get artifacts lists them."`
@@ -47,7 +47,7 @@ type getArtifact struct {
 }
 
 // Run writes the content of the artifact. It writes nothing if the download is incomplete.
-func (g *getArtifact) Run(ctx context.Context, term console.Terminal) error {
+func (g *getArtifactCommand) Run(ctx context.Context, term console.Terminal) error {
 	c, conn, err := g.Dial()
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (g *getArtifact) Run(ctx context.Context, term console.Terminal) error {
 	return os.WriteFile(g.Output, content, 0o600)
 }
 
-func (g *getArtifact) download(ctx context.Context, c *client.Client) ([]byte, error) {
+func (g *getArtifactCommand) download(ctx context.Context, c *client.Client) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := c.Sessions.GetArtifact(ctx, &troupev1.GetArtifactRequest{SessionId: g.Session, Name: g.Name, Version: g.Version})

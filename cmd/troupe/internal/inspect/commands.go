@@ -6,23 +6,23 @@ import (
 )
 
 type describeCommands struct {
-	Instance describeInstance `cmd:"" help:"An instance, as the registry and its worker see it."`
-	Session  describeSession  `cmd:"" help:"A session: its state, size, pending calls and artifacts."`
-	Trace    trace.Describe   `cmd:"" help:"What a turn did, as a tree with times, tokens and costs."`
-	Workflow describeWorkflow `cmd:"" help:"The steps of a workflow, and the edges between them."`
+	Instance describeInstanceCommand `cmd:"" help:"An instance, as the registry and its worker see it."`
+	Session  describeSessionCommand  `cmd:"" help:"A session: its state, size, pending calls and artifacts."`
+	Trace    trace.Describe          `cmd:"" help:"What a turn did, as a tree with times, tokens and costs."`
+	Workflow describeWorkflowCommand `cmd:"" help:"The steps of a workflow, and the edges between them."`
 }
 
 type getCommands struct {
-	Agents    getAgents    `cmd:"" help:"Agents, and how many of their instances are ready."`
-	Instances getInstances `cmd:"" help:"Registered instances."`
-	Workflows getWorkflows `cmd:"" help:"Workflows, which callers can name as their target."`
-	Traces    getTraces    `cmd:"" help:"The latest traces."`
-	Decisions getDecisions `cmd:"" help:"The latest decisions about agents, instances and tools."`
-	Sessions  getSessions  `cmd:"" help:"The latest sessions."`
-	Session   getSession   `cmd:"" help:"A session with its messages."`
-	Approvals getApprovals `cmd:"" help:"Tool calls that wait for an approval, a result or a credential."`
-	Artifacts getArtifacts `cmd:"" help:"Artifacts of a session, and the user: artifacts of its user."`
-	Artifact  getArtifact  `cmd:"" help:"The content of an artifact."`
+	Agents    getAgentsCommand    `cmd:"" help:"Agents, and how many of their instances are ready."`
+	Instances getInstancesCommand `cmd:"" help:"Registered instances."`
+	Workflows getWorkflowsCommand `cmd:"" help:"Workflows, which callers can name as their target."`
+	Traces    getTracesCommand    `cmd:"" help:"The latest traces."`
+	Decisions getDecisionsCommand `cmd:"" help:"The latest decisions about agents, instances and tools."`
+	Sessions  getSessionsCommand  `cmd:"" help:"The latest sessions."`
+	Session   getSessionCommand   `cmd:"" help:"A session with its messages."`
+	Approvals getApprovalsCommand `cmd:"" help:"Tool calls that wait for an approval, a result or a credential."`
+	Artifacts getArtifactsCommand `cmd:"" help:"Artifacts of a session, and the user: artifacts of its user."`
+	Artifact  getArtifactCommand  `cmd:"" help:"The content of an artifact."`
 }
 
 // Commands are the commands that list, describe and search the contents of the mesh.

@@ -14,7 +14,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-type getDecisions struct {
+type getDecisionsCommand struct {
 	remote.Query `embed:""`
 	Trace        string `help:"Only decisions of this trace." placeholder:"ID" type:"trace"`
 	Type         string `help:"Only this type: ${enum}." enum:"any,agent_selection,worker_selection,tool_selection,subgraph_selection,fallback" default:"any"`
@@ -22,7 +22,7 @@ type getDecisions struct {
 }
 
 // Run prints the decisions.
-func (g *getDecisions) Run(ctx context.Context, term console.Terminal) error {
+func (g *getDecisionsCommand) Run(ctx context.Context, term console.Terminal) error {
 	req := &troupev1.ListDecisionsRequest{
 		TraceId: g.Trace, PageSize: g.Limit,
 		Type: troupev1.DecisionType(troupev1.DecisionType_value["DECISION_TYPE_"+strings.ToUpper(g.Type)]), // unspecified for "any"

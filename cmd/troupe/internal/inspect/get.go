@@ -16,12 +16,12 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-type getAgents struct {
+type getAgentsCommand struct {
 	remote.Query `embed:""`
 }
 
 // Run prints the agents.
-func (g *getAgents) Run(ctx context.Context, term console.Terminal) error {
+func (g *getAgentsCommand) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.ListAgentsResponse
 	return g.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.ListAgents(ctx, &troupev1.ListAgentsRequest{})
@@ -36,7 +36,7 @@ func (g *getAgents) Run(ctx context.Context, term console.Terminal) error {
 	})
 }
 
-type getTraces struct {
+type getTracesCommand struct {
 	remote.Query `embed:""`
 	Limit        int32  `help:"How many at most, up to 200." default:"20"`
 	Root         string `help:"Only traces of the run that began with this trace." placeholder:"ID" type:"trace"`
@@ -45,7 +45,7 @@ type getTraces struct {
 }
 
 // Run prints the traces.
-func (g *getTraces) Run(ctx context.Context, term console.Terminal) error {
+func (g *getTracesCommand) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.ListTracesResponse
 	return g.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.ListTraces(ctx, &troupev1.ListTracesRequest{PageSize: g.Limit, RootTraceId: g.Root, Quarantined: g.Quarantined})

@@ -16,14 +16,14 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-type describeInstance struct {
+type describeInstanceCommand struct {
 	remote.Query `embed:""`
 	ID           string `arg:"" help:"Id of the instance; troupe get instances lists them."`
 	Agent        string `help:"Its agent, when several agents have an instance with this id." placeholder:"NAME"`
 }
 
 // Run prints the registration of the instance and the status that its worker reports.
-func (d *describeInstance) Run(ctx context.Context, term console.Terminal) error {
+func (d *describeInstanceCommand) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.DescribeInstanceResponse
 	return d.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.DescribeInstance(ctx, &troupev1.DescribeInstanceRequest{InstanceId: d.ID, Agent: d.Agent})
@@ -99,13 +99,13 @@ func formatDesiredState(in *troupev1.Instance) string {
 	return want
 }
 
-type getInstances struct {
+type getInstancesCommand struct {
 	remote.Query `embed:""`
 	Agent        string `help:"Only instances of this agent." placeholder:"NAME"`
 }
 
 // Run prints the instances.
-func (g *getInstances) Run(ctx context.Context, term console.Terminal) error {
+func (g *getInstancesCommand) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.ListInstancesResponse
 	return g.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.ListInstances(ctx, &troupev1.ListInstancesRequest{Agent: g.Agent, Live: true})

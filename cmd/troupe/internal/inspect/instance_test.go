@@ -8,7 +8,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-func TestToolList_NamesCapabilities(t *testing.T) {
+func TestFormatTools_NamesCapabilities(t *testing.T) {
 	require.Equal(t, "search (docs, web), clock", formatTools([]*troupev1.InstanceTool{
 		{Name: "search", Capabilities: []string{"docs", "web"}},
 		{Name: "clock"},

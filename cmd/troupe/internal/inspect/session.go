@@ -29,13 +29,13 @@ func messageText(m conversation.Message) string {
 	return strings.Join(lines, "\n")
 }
 
-type getSession struct {
+type getSessionCommand struct {
 	remote.Query `embed:""`
 	ID           string `arg:"" help:"Id of the session."`
 }
 
 // Run prints the session and its messages.
-func (g *getSession) Run(ctx context.Context, term console.Terminal) error {
+func (g *getSessionCommand) Run(ctx context.Context, term console.Terminal) error {
 	var s *troupev1.Session
 	var messages []*troupev1.Message
 	return g.Show(ctx, term, func(ctx context.Context, c *client.Client) (proto.Message, error) {
@@ -73,14 +73,14 @@ func listAllMessages(ctx context.Context, c *client.Client, session string) ([]*
 	}
 }
 
-type getSessions struct {
+type getSessionsCommand struct {
 	remote.Query `embed:""`
 	User         string `help:"Only sessions of this user." placeholder:"ID"`
 	Limit        int32  `help:"How many at most, up to 200." default:"20"`
 }
 
 // Run lists the sessions, newest first.
-func (g *getSessions) Run(ctx context.Context, term console.Terminal) error {
+func (g *getSessionsCommand) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.ListSessionsResponse
 	return g.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.Sessions.ListSessions(ctx, &troupev1.ListSessionsRequest{UserId: g.User, PageSize: g.Limit})
@@ -94,13 +94,13 @@ func (g *getSessions) Run(ctx context.Context, term console.Terminal) error {
 	})
 }
 
-type describeSession struct {
+type describeSessionCommand struct {
 	remote.Query `embed:""`
 	ID           string `arg:"" help:"Id of the session; troupe get sessions lists them."`
 }
 
 // Run prints everything about the session except its messages.
-func (d *describeSession) Run(ctx context.Context, term console.Terminal) error {
+func (d *describeSessionCommand) Run(ctx context.Context, term console.Terminal) error {
 	var s *troupev1.Session
 	var state *troupev1.GetSessionStateResponse
 	var artifacts *troupev1.ListArtifactsResponse

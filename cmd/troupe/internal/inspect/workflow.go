@@ -41,12 +41,12 @@ func stepInstructions(s *troupev1.WorkflowStep) (lines []string) {
 	return append(lines, fmt.Sprintf("plans at most %s for %s, %s", console.FormatCount(int64(p.GetMax()), "task"), strings.Join(p.GetAgents(), ", "), how))
 }
 
-type getWorkflows struct {
+type getWorkflowsCommand struct {
 	remote.Query `embed:""`
 }
 
 // Run prints the workflows.
-func (g *getWorkflows) Run(ctx context.Context, term console.Terminal) error {
+func (g *getWorkflowsCommand) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.ListWorkflowsResponse
 	return g.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.ListWorkflows(ctx, &troupev1.ListWorkflowsRequest{})
@@ -63,13 +63,13 @@ func (g *getWorkflows) Run(ctx context.Context, term console.Terminal) error {
 	})
 }
 
-type describeWorkflow struct {
+type describeWorkflowCommand struct {
 	remote.Query `embed:""`
 	Name         string `arg:"" optional:"" help:"Name of the workflow (empty means the default workflow)."`
 }
 
 // Run prints the graph.
-func (d *describeWorkflow) Run(ctx context.Context, term console.Terminal) error {
+func (d *describeWorkflowCommand) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.GetWorkflowResponse
 	return d.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.GetWorkflow(ctx, &troupev1.GetWorkflowRequest{Name: d.Name})

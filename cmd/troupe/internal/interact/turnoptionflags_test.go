@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLabelFlags_RepeatReturnsAllFlags(t *testing.T) {
+func TestTurnOptionFlags_ToRepeatContainAllOptions(t *testing.T) {
 	require.Equal(t, " --profile fast --need law --need tax --metadata 'a=b'",
 		turnOptionFlags{Profile: "fast", Need: []string{"law", "tax"}, Metadata: map[string]string{"a": "b"}}.flagsToRepeat())
 }

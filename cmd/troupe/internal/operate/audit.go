@@ -16,23 +16,23 @@ import (
 )
 
 type auditCommands struct {
-	Verify verifyAudit `cmd:"" help:"Check that nothing in an audit log was changed, removed, added or moved."`
-	Show   showAudit   `cmd:"" help:"Show the entries of an audit log, checking it."`
+	Verify verifyAuditCommand `cmd:"" help:"Check that nothing in an audit log was changed, removed, added or moved."`
+	Show   showAuditCommand   `cmd:"" help:"Show the entries of an audit log, checking it."`
 }
 
-type verifyAudit struct {
+type verifyAuditCommand struct {
 	Files []string `arg:"" help:"The files of one log, in any order: FILE, FILE.000001 and so on." type:"existingfile"`
 	Head  string   `help:"Hash of 64 digits that the process logged. It reveals missing lines at the end of the log." placeholder:"HASH"`
 }
 
 // Help implements kong.HelpProvider.
-func (verifyAudit) Help() string {
+func (verifyAuditCommand) Help() string {
 	return "Exit code 0: every line is as it was written. 1: the first place that is not is named. A process logs the head of " +
 		"its log when it starts, every 10 minutes and when it stops; keep those elsewhere, and give the last to --head."
 }
 
 // Run checks the files.
-func (v *verifyAudit) Run(term console.Terminal) error {
+func (v *verifyAuditCommand) Run(term console.Terminal) error {
 	if v.Head != "" {
 		if err := audit.CheckHash(v.Head); err != nil {
 			return failure.Newf(failure.UserInvalidInput, "troupe audit verify", "--head: %v; give the whole head, as the process logged it", err)
@@ -72,7 +72,7 @@ func printNotes(term console.Terminal, r audit.Report) {
 	}
 }
 
-type showAudit struct {
+type showAuditCommand struct {
 	Files []string      `arg:"" help:"The files of one log, in any order." type:"existingfile"`
 	Kind  string        `help:"Only entries of one kind: ${enum}." enum:"any,denied,violation,admin,lifecycle,takeover,credential,log" default:"any"`
 	Actor string        `help:"Only entries whose actor contains this text." placeholder:"TEXT"`
@@ -81,7 +81,7 @@ type showAudit struct {
 }
 
 // Run prints the entries.
-func (s *showAudit) Run(term console.Terminal) error {
+func (s *showAuditCommand) Run(term console.Terminal) error {
 	w := tabwriter.NewWriter(term.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "TIME\tAT\tKIND\tACTOR\tACTION\tOBJECT\tRESULT\tFACTS")
 	_, err := audit.Verify(s.Files, "", func(_ string, _ int, r audit.RecordedEntry) {
@@ -93,7 +93,7 @@ func (s *showAudit) Run(term console.Terminal) error {
 	return errors.Join(w.Flush(), err)
 }
 
-func (s *showAudit) matches(r audit.RecordedEntry) bool {
+func (s *showAuditCommand) matches(r audit.RecordedEntry) bool {
 	return (s.Kind == "any" || string(r.Kind) == s.Kind) && strings.Contains(r.Actor, s.Actor) &&
 		strings.Contains(r.Object+" "+factsText(r.Facts), s.On) && (s.Since == 0 || time.Since(r.Time) <= s.Since)
 }

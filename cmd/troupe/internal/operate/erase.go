@@ -21,23 +21,23 @@ import (
 const eraseTimeout = 10 * time.Minute
 
 type deleteCommands struct {
-	Session deleteSession `cmd:"" help:"Conversations, with all that belongs to them."`
+	Session deleteSessionCommand `cmd:"" help:"Conversations, with all that belongs to them."`
 }
 
-type deleteSession struct {
+type deleteSessionCommand struct {
 	remote.Query `embed:""`
 	Receipt      bool     `help:"Also print what was removed, and what remains and why."`
 	IDs          []string `arg:"" name:"id" help:"Ids of the sessions."`
 }
 
 // Help implements kong.HelpProvider.
-func (deleteSession) Help() string {
+func (deleteSessionCommand) Help() string {
 	return "Deletes messages, state, artifacts, traces and their events for good, and cancels an open turn. For a week no " +
 		"session with this id can be created, and the same command prints the same receipt. Exit code 0: all are deleted. 1: one is not."
 }
 
 // Run deletes the sessions one after the other. It continues after a failure and returns all errors at the end.
-func (d *deleteSession) Run(ctx context.Context, term console.Terminal) error {
+func (d *deleteSessionCommand) Run(ctx context.Context, term console.Terminal) error {
 	var failed []error
 	for _, id := range d.IDs {
 		var resp *troupev1.DeleteSessionResponse
@@ -56,24 +56,24 @@ func (d *deleteSession) Run(ctx context.Context, term console.Terminal) error {
 }
 
 type eraseCommands struct {
-	User eraseUser `cmd:"" help:"A user: all conversations, and what they share."`
+	User eraseUserCommand `cmd:"" help:"A user: all conversations, and what they share."`
 }
 
-type eraseUser struct {
+type eraseUserCommand struct {
 	remote.Query `embed:""`
 	Yes          bool   `help:"Do not ask whether that is meant."`
 	ID           string `arg:"" help:"Id of the user."`
 }
 
 // Help implements kong.HelpProvider.
-func (eraseUser) Help() string {
+func (eraseUserCommand) Help() string {
 	return "Deletes all sessions of the user as troupe delete session does, and then state and artifacts under user:. Meanwhile " +
 		"the user cannot start a session. If the command is interrupted, the mesh completes the erasure, and the same command " +
 		"waits for it. Exit code 0: nothing is left but what the receipt says. 1: unknown."
 }
 
 // Run asks for a confirmation, erases the user, and prints the receipt.
-func (e *eraseUser) Run(ctx context.Context, term console.Terminal) error {
+func (e *eraseUserCommand) Run(ctx context.Context, term console.Terminal) error {
 	if err := e.confirm(term); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (e *eraseUser) Run(ctx context.Context, term console.Terminal) error {
 }
 
 // confirm asks the operator to type the id of the user, because an erasure cannot be undone.
-func (e *eraseUser) confirm(term console.Terminal) error {
+func (e *eraseUserCommand) confirm(term console.Terminal) error {
 	if e.Yes {
 		return nil
 	}

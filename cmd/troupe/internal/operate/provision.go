@@ -16,10 +16,10 @@ import (
 )
 
 type provisionCommands struct {
-	Etcd provisionEtcd `cmd:"" help:"Create the users and roles of the mesh in etcd, and turn on its authentication."`
+	Etcd provisionEtcdCommand `cmd:"" help:"Create the users and roles of the mesh in etcd, and turn on its authentication."`
 }
 
-type provisionEtcd struct {
+type provisionEtcdCommand struct {
 	Agents  console.Folder `help:"Folder with the YAML files that declare the agents (empty means --agent names all)." env:"TROUPE_AGENTS" placeholder:"DIR"`
 	Agent   []string       `help:"Name of an agent that no file declares, such as one in Go. May be repeated." placeholder:"NAME"`
 	Etcd    []string       `help:"Addresses of etcd, https://host:port." default:"https://127.0.0.1:2379" env:"TROUPE_ETCD"`
@@ -36,7 +36,7 @@ type rootCredentials struct {
 }
 
 // Help implements kong.HelpProvider.
-func (provisionEtcd) Help() string {
+func (provisionEtcdCommand) Help() string {
 	return `Each user is known by the common name of its certificate: orchestrator, memory, worker/AGENT, and root,
 whose certificate this command needs. It changes nothing that is set up already: run it again when agents are added. It removes no user.
 
@@ -44,7 +44,7 @@ Example: troupe provision etcd --agents ./agents --etcd https://etcd:2379 --etcd
 }
 
 // Run creates the users and roles in etcd.
-func (p *provisionEtcd) Run(ctx context.Context, term console.Terminal) error {
+func (p *provisionEtcdCommand) Run(ctx context.Context, term console.Terminal) error {
 	agents := p.Agent
 	if p.Agents != "" {
 		declared, err := standalone.Agents(os.DirFS(string(p.Agents)))

@@ -17,19 +17,19 @@ import (
 
 // sessionCommands are the commands that change a session while no turn runs in it.
 type sessionCommands struct {
-	Pause   pauseSession   `cmd:"" help:"Pause a session; its next turn resumes it."`
-	Resume  resumeSession  `cmd:"" help:"Resume a paused session."`
-	Compact compactSession `cmd:"" help:"Replace the oldest messages by a summary."`
-	Clear   clearSession   `cmd:"" help:"Remove messages, state and artifacts, and keep the session."`
+	Pause   pauseSessionCommand   `cmd:"" help:"Pause a session; its next turn resumes it."`
+	Resume  resumeSessionCommand  `cmd:"" help:"Resume a paused session."`
+	Compact compactSessionCommand `cmd:"" help:"Replace the oldest messages by a summary."`
+	Clear   clearSessionCommand   `cmd:"" help:"Remove messages, state and artifacts, and keep the session."`
 }
 
-type pauseSession struct {
+type pauseSessionCommand struct {
 	remote.Query `embed:""`
 	ID           string `arg:"" help:"Id of the session."`
 }
 
 // Run pauses the session.
-func (p *pauseSession) Run(ctx context.Context, term console.Terminal) error {
+func (p *pauseSessionCommand) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.PauseSessionResponse
 	return p.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.Sessions.PauseSession(ctx, &troupev1.PauseSessionRequest{SessionId: p.ID})
@@ -39,13 +39,13 @@ func (p *pauseSession) Run(ctx context.Context, term console.Terminal) error {
 	})
 }
 
-type resumeSession struct {
+type resumeSessionCommand struct {
 	remote.Query `embed:""`
 	ID           string `arg:"" help:"Id of the session."`
 }
 
 // Run resumes the session.
-func (r *resumeSession) Run(ctx context.Context, term console.Terminal) error {
+func (r *resumeSessionCommand) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.ResumeSessionResponse
 	return r.Show(ctx, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.Sessions.ResumeSession(ctx, &troupev1.ResumeSessionRequest{SessionId: r.ID})
@@ -55,7 +55,7 @@ func (r *resumeSession) Run(ctx context.Context, term console.Terminal) error {
 	})
 }
 
-type compactSession struct {
+type compactSessionCommand struct {
 	remote.Query `embed:""`
 	ID           string `arg:"" help:"Id of the session."`
 	Keep         int32  `help:"How many of the latest messages stay." default:"50"`
@@ -64,7 +64,7 @@ type compactSession struct {
 }
 
 // Run compacts the session.
-func (c *compactSession) Run(ctx context.Context, term console.Terminal) error {
+func (c *compactSessionCommand) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.CompactSessionResponse
 	return c.Show(ctx, term, func(ctx context.Context, mesh *client.Client) (_ proto.Message, err error) {
 		resp, err = mesh.Sessions.CompactSession(ctx, &troupev1.CompactSessionRequest{
@@ -81,13 +81,13 @@ func (c *compactSession) Run(ctx context.Context, term console.Terminal) error {
 	})
 }
 
-type clearSession struct {
+type clearSessionCommand struct {
 	remote.Query `embed:""`
 	ID           string `arg:"" help:"Id of the session."`
 }
 
 // Run clears the session.
-func (c *clearSession) Run(ctx context.Context, term console.Terminal) error {
+func (c *clearSessionCommand) Run(ctx context.Context, term console.Terminal) error {
 	return c.Show(ctx, term, func(ctx context.Context, mesh *client.Client) (proto.Message, error) {
 		return mesh.Sessions.ClearSession(ctx, &troupev1.ClearSessionRequest{SessionId: c.ID})
 	}, func(w *tabwriter.Writer) { fmt.Fprintf(w, "%s\tcleared\n", c.ID) })

@@ -14,7 +14,7 @@ func BudgetLimits(b *troupev1.Budget) (all []string) {
 	limits := wire.LimitsFromProto(b)
 	for _, k := range BudgetKinds() {
 		if n := limits.Get(k); n != budget.Unlimited {
-			all = append(all, string(k)+" "+k.Text(n))
+			all = append(all, string(k)+" "+k.FormatAmount(n))
 		}
 	}
 	return all

@@ -24,7 +24,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-type a2aBridge struct {
+type a2aCommand struct {
 	Server string `help:"Address of the orchestrator. --addr is the same." aliases:"addr" default:"127.0.0.1:7400" env:"TROUPE_ADDR"`
 	Listen string `help:"Address to serve A2A at, in plain text and without authentication." default:"127.0.0.1:7410" env:"TROUPE_A2A_LISTEN"`
 	URL    string `name:"url" help:"Where clients reach it, for the agent card (empty means http:// and the address it serves at)." env:"TROUPE_A2A_URL"`
@@ -40,14 +40,14 @@ type a2aBridge struct {
 }
 
 // Help implements kong.HelpProvider.
-func (a2aBridge) Help() string {
+func (a2aCommand) Help() string {
 	return `Clients of A2A find the agent card at /.well-known/agent-card.json, JSON-RPC at / and the same as REST.
 
 Example: troupe a2a --server 127.0.0.1:7400 --listen 127.0.0.1:7410`
 }
 
 // Run serves until the process receives a signal.
-func (b *a2aBridge) Run(ctx context.Context, term console.Terminal) error {
+func (b *a2aCommand) Run(ctx context.Context, term console.Terminal) error {
 	if err := b.checkListen(); err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (b *a2aBridge) Run(ctx context.Context, term console.Terminal) error {
 
 // checkMesh returns a part of the process that prints a warning if the mesh cannot be reached. The bridge still
 // starts, because it connects again for each request.
-func (b *a2aBridge) checkMesh(mesh *client.Client, term console.Terminal) process.Part {
+func (b *a2aCommand) checkMesh(mesh *client.Client, term console.Terminal) process.Part {
 	return process.Part{Name: "look", Grace: time.Second, Run: func(ctx context.Context, ready func()) error {
 		ready()
 		asking, cancel := context.WithTimeout(ctx, remote.Timeout)
@@ -107,7 +107,7 @@ func (b *a2aBridge) checkMesh(mesh *client.Client, term console.Terminal) proces
 }
 
 // checkListen rejects an address that other machines can reach, unless the user set the flag that allows it.
-func (b *a2aBridge) checkListen() error {
+func (b *a2aCommand) checkListen() error {
 	host, _, err := net.SplitHostPort(b.Listen)
 	if err != nil {
 		return failure.Newf(failure.UserInvalidInput, "troupe a2a", "--listen: want HOST:PORT, such as 127.0.0.1:7410, not %q", b.Listen)

@@ -5,5 +5,5 @@ package serve
 type Commands struct {
 	Dev   devCommand      `cmd:"" help:"Run a whole mesh in this process, for development."`
 	Serve serviceCommands `cmd:"" help:"Run one service of a mesh: orchestrator, memory or worker."`
-	A2A   a2aBridge       `cmd:"" name:"a2a" help:"Serve the mesh to clients of the A2A protocol."`
+	A2A   a2aCommand      `cmd:"" name:"a2a" help:"Serve the mesh to clients of the A2A protocol."`
 }

@@ -13,39 +13,39 @@ import (
 
 // serviceCommands has one command for each kind of process in a distributed mesh, such as one in a cluster.
 type serviceCommands struct {
-	Orchestrator orchestratorService `cmd:"" help:"Takes what users say, decides which agent works next, and streams what happens."`
-	Memory       memoryService       `cmd:"" help:"Keeps the conversations of the mesh in Redis."`
-	Worker       workerService       `cmd:"" help:"Runs one agent that is declared in YAML."`
+	Orchestrator orchestratorCommand `cmd:"" help:"Takes what users say, decides which agent works next, and streams what happens."`
+	Memory       memoryCommand       `cmd:"" help:"Keeps the conversations of the mesh in Redis."`
+	Worker       workerCommand       `cmd:"" help:"Runs one agent that is declared in YAML."`
 }
 
-type orchestratorService struct {
+type orchestratorCommand struct {
 	orchestrator.Config `embed:""`
 }
 
 // Run serves until the process receives a signal.
-func (s *orchestratorService) Run(ctx context.Context, term console.Terminal) error {
+func (s *orchestratorCommand) Run(ctx context.Context, term console.Terminal) error {
 	return runService(ctx, term, "orchestrator", s.Telemetry, func(ctx context.Context, t *telemetry.Telemetry) error {
 		return orchestrator.Serve(ctx, t, s.Config)
 	})
 }
 
-type memoryService struct {
+type memoryCommand struct {
 	memory.Config `embed:""`
 }
 
 // Run serves until the process receives a signal.
-func (s *memoryService) Run(ctx context.Context, term console.Terminal) error {
+func (s *memoryCommand) Run(ctx context.Context, term console.Terminal) error {
 	return runService(ctx, term, "memory", s.Telemetry, func(ctx context.Context, t *telemetry.Telemetry) error {
 		return memory.Serve(ctx, t, s.Config)
 	})
 }
 
-type workerService struct {
+type workerCommand struct {
 	worker.Config `embed:""`
 }
 
 // Run serves until the process receives a signal.
-func (s *workerService) Run(ctx context.Context, term console.Terminal) error {
+func (s *workerCommand) Run(ctx context.Context, term console.Terminal) error {
 	return runService(ctx, term, "worker", s.Worker.Telemetry, func(ctx context.Context, t *telemetry.Telemetry) error {
 		return worker.Serve(ctx, t, s.Config)
 	})

@@ -23,7 +23,7 @@ func (s *Server) GetConfig(ctx context.Context, r *troupev1.GetConfigRequest) (*
 func (s *Server) PutConfig(ctx context.Context, r *troupev1.PutConfigRequest) (*troupev1.PutConfigResponse, error) {
 	caller := identity.PrincipalFromContext(ctx)
 	if caller.Role != identity.Anybody && (caller.Role != identity.Worker || caller.Name != r.GetAgent()) {
-		return nil, ownership.Violation("memory.PutConfig", "config", ownership.Shared, caller.String())
+		return nil, ownership.NewViolationError("memory.PutConfig", "config", ownership.Shared, caller.String())
 	}
 	c, err := s.store.PutConfig(ctx, memorywire.ConfigChangeFromProto(r))
 	if err != nil {

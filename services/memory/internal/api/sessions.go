@@ -83,7 +83,7 @@ func (s *Server) EraseUser(ctx context.Context, r *troupev1.MemoryServiceEraseUs
 	}
 	answer := &troupev1.MemoryServiceEraseUserResponse{SessionIds: erased.Sessions}
 	if len(erased.Sessions) == 0 {
-		answer.Receipt = memorywire.ErasureToProto(erased.Erasure)
+		answer.Receipt = memorywire.ErasureToProto(erased.Report)
 	}
 	return answer, nil
 }

@@ -19,7 +19,7 @@ func checkPlacement(req *troupev1.ExecuteStepRequest, item *troupev1.ExecuteStep
 	for _, key := range []string{"trace_id", "root_trace_id", "session_id", "turn", "step", "attempt", "agent"} {
 		if got[key] != "" && got[key] != want[key] {
 			actor := identity.Principal{Role: identity.Worker, Name: req.GetAgent()}.String()
-			return ownership.Violation("agent.ExecuteStep", key, ownership.Orchestrator, actor)
+			return ownership.NewViolationError("agent.ExecuteStep", key, ownership.Orchestrator, actor)
 		}
 	}
 	return nil

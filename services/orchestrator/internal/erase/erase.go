@@ -51,19 +51,19 @@ const resumeInterval = 10 * time.Second
 // EraseSession erases a session on behalf of by. It returns what was removed and what remains. If it fails after
 // the session was marked, some orchestrator completes the erasure later. It fails with not_found when the session
 // never existed.
-func (e *Eraser) EraseSession(ctx context.Context, ref session.Ref, by string) (memory.Erasure, error) {
+func (e *Eraser) EraseSession(ctx context.Context, ref session.Ref, by string) (memory.ErasureReport, error) {
 	if err := e.cancelOpenTurn(ctx, ref); err != nil {
-		return memory.Erasure{}, err
+		return memory.ErasureReport{}, err
 	}
 	if _, err := e.cfg.Memory.GetSession(ctx, ref); err != nil && !failure.Is(err, failure.SessionDeleted) {
-		return memory.Erasure{}, err
+		return memory.ErasureReport{}, err
 	}
 	return e.runSessionErasure(ctx, trace.Subject{Tenant: ref.Tenant, Session: ref.Session}, by, true)
 }
 
 // EraseUser erases all sessions of a user and the data that they share. If it fails after the user was marked,
 // some orchestrator completes the erasure later. An unknown user is not an error.
-func (e *Eraser) EraseUser(ctx context.Context, tenant, user, by string) (memory.Erasure, error) {
+func (e *Eraser) EraseUser(ctx context.Context, tenant, user, by string) (memory.ErasureReport, error) {
 	return e.runUserErasure(ctx, trace.Subject{Tenant: tenant, User: user}, by, true)
 }
 
@@ -115,24 +115,24 @@ func (e *Eraser) cancelOpenTurn(ctx context.Context, ref session.Ref) error {
 
 // runSessionErasure runs all steps of a session's erasure, including steps that are already done. deep includes
 // the child sessions.
-func (e *Eraser) runSessionErasure(ctx context.Context, subject trace.Subject, by string, deep bool) (memory.Erasure, error) {
+func (e *Eraser) runSessionErasure(ctx context.Context, subject trace.Subject, by string, deep bool) (memory.ErasureReport, error) {
 	if _, err := e.cfg.Traces.BeginErasure(ctx, subject, by, false); err != nil {
-		return memory.Erasure{}, err
+		return memory.ErasureReport{}, err
 	}
 	had, err := e.cfg.Memory.DeleteSession(ctx, subject.Ref())
 	if err != nil && !failure.Is(err, failure.NotFound) { // it may have expired
-		return memory.Erasure{}, err
+		return memory.ErasureReport{}, err
 	}
 	if err := e.cfg.Traces.AddRemoved(ctx, subject, "memory", had.Removed); err != nil {
-		return memory.Erasure{}, err
+		return memory.ErasureReport{}, err
 	}
 	if deep {
 		if err := e.eraseChildren(ctx, subject, by); err != nil {
-			return memory.Erasure{}, err
+			return memory.ErasureReport{}, err
 		}
 	}
 	if err := e.cfg.Traces.EraseTraces(ctx, subject.Ref()); err != nil {
-		return memory.Erasure{}, err
+		return memory.ErasureReport{}, err
 	}
 	return e.finishErasure(ctx, subject)
 }
@@ -151,7 +151,7 @@ func (e *Eraser) eraseChildren(ctx context.Context, parent trace.Subject, by str
 // runUserErasure runs all steps of a user's erasure. The last step removes the traces of sessions that have
 // expired in the memory service. It only affects sessions from before the erasure, because the user may already
 // have new ones.
-func (e *Eraser) runUserErasure(ctx context.Context, subject trace.Subject, by string, anew bool) (memory.Erasure, error) {
+func (e *Eraser) runUserErasure(ctx context.Context, subject trace.Subject, by string, anew bool) (memory.ErasureReport, error) {
 	begun, err := e.cfg.Traces.BeginErasure(ctx, subject, by, anew)
 	for err == nil {
 		var left memory.UserErasure
@@ -159,7 +159,7 @@ func (e *Eraser) runUserErasure(ctx context.Context, subject trace.Subject, by s
 			break
 		}
 		if len(left.Sessions) == 0 {
-			err = e.cfg.Traces.AddRemoved(ctx, subject, "memory", left.Erasure.Removed)
+			err = e.cfg.Traces.AddRemoved(ctx, subject, "memory", left.Report.Removed)
 			break
 		}
 		err = e.eraseBatch(ctx, subject, begun.RequestedBy, left.Sessions)
@@ -174,7 +174,7 @@ func (e *Eraser) runUserErasure(ctx context.Context, subject trace.Subject, by s
 			err = e.eraseBatch(ctx, subject, begun.RequestedBy, expired)
 		}
 	}
-	return memory.Erasure{}, err
+	return memory.ErasureReport{}, err
 }
 
 // eraseBatch erases some of a user's sessions. It renews the mark, so that no other orchestrator resumes the
@@ -214,10 +214,10 @@ func (e *Eraser) eraseSessions(ctx context.Context, owner trace.Subject, by stri
 }
 
 // finishErasure ends an erasure whose steps are all done, and returns its receipt.
-func (e *Eraser) finishErasure(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
+func (e *Eraser) finishErasure(ctx context.Context, subject trace.Subject) (memory.ErasureReport, error) {
 	erased, err := e.cfg.Traces.EndErasure(ctx, subject)
 	if err != nil {
-		return memory.Erasure{}, err
+		return memory.ErasureReport{}, err
 	}
 	if subject.User != "" {
 		erased.Remainders = append(commonRemainders(erased.Ended), memory.UserRemainder(erased.Ended))

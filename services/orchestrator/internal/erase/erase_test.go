@@ -61,9 +61,9 @@ func (s *tiers) nextCallError() error {
 	return nil
 }
 
-func (s *tiers) DeleteSession(ctx context.Context, ref session.Ref) (memory.Erasure, error) {
+func (s *tiers) DeleteSession(ctx context.Context, ref session.Ref) (memory.ErasureReport, error) {
 	if err := s.nextCallError(); err != nil {
-		return memory.Erasure{}, err
+		return memory.ErasureReport{}, err
 	}
 	return s.Store.DeleteSession(ctx, ref)
 }
@@ -92,9 +92,9 @@ func (s *tiers) AddRemoved(ctx context.Context, subject trace.Subject, of string
 	return s.Eraser.AddRemoved(ctx, subject, of, counts)
 }
 
-func (s *tiers) EndErasure(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
+func (s *tiers) EndErasure(ctx context.Context, subject trace.Subject) (memory.ErasureReport, error) {
 	if err := s.nextCallError(); err != nil {
-		return memory.Erasure{}, err
+		return memory.ErasureReport{}, err
 	}
 	return s.Eraser.EndErasure(ctx, subject)
 }
@@ -169,11 +169,11 @@ func TestEraser_ErasesASessionInBothTiers(t *testing.T) {
 
 // An erasure can be interrupted at any call. Another orchestrator then completes it with the same receipt.
 func TestEraser_AnotherOrchestratorCompletesAnErasure(t *testing.T) {
-	for what, erase := range map[string]func(e *Eraser, ctx context.Context) (memory.Erasure, error){
-		"session": func(e *Eraser, ctx context.Context) (memory.Erasure, error) {
+	for what, erase := range map[string]func(e *Eraser, ctx context.Context) (memory.ErasureReport, error){
+		"session": func(e *Eraser, ctx context.Context) (memory.ErasureReport, error) {
 			return e.EraseSession(ctx, sessionRef("s1"), "admin ann")
 		},
-		"user": func(e *Eraser, ctx context.Context) (memory.Erasure, error) {
+		"user": func(e *Eraser, ctx context.Context) (memory.ErasureReport, error) {
 			return e.EraseUser(ctx, tenant, "alice", "admin ann")
 		},
 	} {
@@ -209,7 +209,7 @@ func TestEraser_AnotherOrchestratorCompletesAnErasure(t *testing.T) {
 	}
 }
 
-func isEqual(a, b memory.Erasure) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
+func isEqual(a, b memory.ErasureReport) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
 
 // A user is erased completely, even with more sessions than one page holds.
 func TestEraser_ErasesAUser(t *testing.T) {

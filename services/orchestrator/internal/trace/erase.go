@@ -15,7 +15,7 @@ type Eraser interface {
 	// erasure. From then on no trace of the session can be claimed. With anew, a new mark replaces the mark of an
 	// ended erasure, which is the receipt of that erasure. The result is unfinished when no caller has worked on
 	// the erasure for a while.
-	BeginErasure(ctx context.Context, s Subject, by string, anew bool) (memory.Erasure, error)
+	BeginErasure(ctx context.Context, s Subject, by string, anew bool) (memory.ErasureReport, error)
 	// ChildSessions fences all traces of a marked session. It returns, sorted, the child sessions in which agents
 	// worked for the session, according to claims and events. Later claims cannot add any.
 	ChildSessions(ctx context.Context, ref session.Ref) ([]string, error)
@@ -31,7 +31,7 @@ type Eraser interface {
 	// not counted again.
 	AddRemoved(ctx context.Context, s Subject, of string, counts map[string]int64) error
 	// EndErasure marks an erasure as ended and returns its final state.
-	EndErasure(ctx context.Context, s Subject) (memory.Erasure, error)
+	EndErasure(ctx context.Context, s Subject) (memory.ErasureReport, error)
 	// UnfinishedErasures returns at most limit erasures on which no caller has worked for a while. Each is
 	// returned to one caller only.
 	UnfinishedErasures(ctx context.Context, limit int) ([]Subject, error)

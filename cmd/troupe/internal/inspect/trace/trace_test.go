@@ -273,7 +273,7 @@ func TestDescribeTrace_HasColorsOnATerminalOnly(t *testing.T) {
 	require.Equal(t, plain.String(), regexp.MustCompile("\x1b\\[[0-9]+m").ReplaceAllString(colored.String(), ""))
 }
 
-func TestDollars_FormatsSmallAndUnknownCosts(t *testing.T) {
+func TestFormatDollars_FormatsSmallAndUnknownCosts(t *testing.T) {
 	for want, cost := range map[string]int64{"-": 0, "$0.000001": 1, "$0.000999": 999, "$0.0010": 1000, "$0.0123": 12_345, "$1234.5679": 1_234_567_890} {
 		require.Equal(t, want, formatDollars(cost, true))
 	}
@@ -283,7 +283,7 @@ func TestDollars_FormatsSmallAndUnknownCosts(t *testing.T) {
 
 // The description of a turn names the turns of its run. It also names the iteration, the last agent and the next
 // one.
-func TestDescribeTrace_PrintsRunUserAndState(t *testing.T) {
+func TestDescribeTrace_PrintsRunAndCoordination(t *testing.T) {
 	const child = "11111111111111111111111111111111"
 	own := &troupev1.Trace{TraceId: clitest.TraceID, RootTraceId: clitest.TraceID, Target: "team", Result: &troupev1.TurnResult{
 		Outcome:      troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED,

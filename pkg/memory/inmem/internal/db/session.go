@@ -17,7 +17,7 @@ type Session struct {
 
 	Position        int64                  // in the order of creation, from 1
 	DeletedAt       time.Time              // zero unless the session was deleted
-	ErasureReport   memory.Erasure         // report of its deletion
+	ErasureReport   memory.ErasureReport   // report of its deletion
 	Epoch           int64                  // latest epoch of its turns
 	LeaseEnd        time.Time              // end of the open turn's lease
 	Log             []conversation.Message // messages after the summary, oldest first

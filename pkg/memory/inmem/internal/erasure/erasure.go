@@ -41,7 +41,7 @@ func (e *Eraser) ClearSession(_ context.Context, ref session.Ref) error {
 }
 
 // DeleteSession implements memory.Sessions.
-func (e *Eraser) DeleteSession(_ context.Context, ref session.Ref) (memory.Erasure, error) {
+func (e *Eraser) DeleteSession(_ context.Context, ref session.Ref) (memory.ErasureReport, error) {
 	const op = "memory.DeleteSession"
 	e.db.Lock()
 	defer e.db.Unlock()
@@ -50,10 +50,10 @@ func (e *Eraser) DeleteSession(_ context.Context, ref session.Ref) (memory.Erasu
 		return e.db.Sessions[ref].ErasureReport, nil
 	}
 	if err != nil {
-		return memory.Erasure{}, err
+		return memory.ErasureReport{}, err
 	}
 	now := e.db.Now()
-	erased := memory.Erasure{Session: ref.Session, Began: now, Ended: now, Remainders: []memory.Remainder{memory.SessionRemainder(now)}}
+	erased := memory.ErasureReport{Session: ref.Session, Began: now, Ended: now, Remainders: []memory.Remainder{memory.SessionRemainder(now)}}
 	waiting := int64(0)
 	if e.db.FindTurn(c, c.WaitingTurn) != nil {
 		waiting = 1
@@ -83,7 +83,7 @@ func (e *Eraser) EraseUser(_ context.Context, tenant, user string) (memory.UserE
 		return memory.UserErasure{Sessions: left}, nil
 	}
 	now := e.db.Now()
-	erased := memory.Erasure{User: user, Began: now, Ended: now, Remainders: []memory.Remainder{memory.UserRemainder(now)}}
+	erased := memory.ErasureReport{User: user, Began: now, Ended: now, Remainders: []memory.Remainder{memory.UserRemainder(now)}}
 	if scope := e.db.Shared[owner]; scope != nil {
 		erased.Add(map[string]int64{memory.KindUserState: int64(len(scope.Values))})
 	}
@@ -93,5 +93,5 @@ func (e *Eraser) EraseUser(_ context.Context, tenant, user string) (memory.UserE
 	delete(e.db.Shared, owner)
 	delete(e.db.Artifacts, owner)
 	delete(e.db.ErasingUsers, owner)
-	return memory.UserErasure{Erasure: erased}, nil
+	return memory.UserErasure{Report: erased}, nil
 }

@@ -87,9 +87,9 @@ func copyWaitingTurn(t, waiting *db.Turn, b memory.Begin) {
 // copyFailedTurn moves the journals of a failed turn to the new turn, and drops those of inherited steps. It
 // copies the attempt, the start and the untrusted source, and sets the origin.
 func copyFailedTurn(t, failed *db.Turn, b memory.Begin) {
-	t.Origin = failed.Origin
-	if t.Origin == "" {
-		t.Origin = failed.ID
+	t.OriginTurnID = failed.OriginTurnID
+	if t.OriginTurnID == "" {
+		t.OriginTurnID = failed.ID
 	}
 	t.Attempt, t.StartSequence, t.UntrustedSource = failed.Attempt, failed.StartSequence, failed.UntrustedSource
 	t.Journals = maps.Clone(failed.Journals)

@@ -62,7 +62,7 @@ func resumeReplacesTheFailedTurn(t *testing.T, store memory.Store) {
 		Status: memory.StatusBegun,
 		Turn: session.Turn{
 			ID: "t2", Trace: ask.TraceID, Number: 3, Epoch: begun.Turn.Epoch, Attempt: 2, Sequence: 5,
-			Steps: markInherited(first), Origin: "t1",
+			Steps: markInherited(first), OriginTurnID: "t1",
 		},
 		History: []conversation.Message{
 			{Sequence: 1, Role: conversation.RoleUser, Text: "hello", Turn: 1},
@@ -139,7 +139,7 @@ func resumeFailedTurnCanBeResumedAgain(t *testing.T, store memory.Store) {
 	for i, id := range []string{"t2", "t3", "t4"} {
 		begun, err := store.BeginTurn(t.Context(), fixture.NewResumption(ref, from, id))
 		require.NoError(t, err)
-		require.Equal(t, "t1", begun.Turn.Origin)
+		require.Equal(t, "t1", begun.Turn.OriginTurnID)
 		require.Equal(t, i+2, begun.Turn.Attempt)
 		require.Len(t, begun.Turn.Steps, 1)
 		require.EqualValues(t, 3, begun.History[len(begun.History)-1].Sequence)
@@ -148,7 +148,7 @@ func resumeFailedTurnCanBeResumedAgain(t *testing.T, store memory.Store) {
 		before := from
 		from, err = store.FailTurn(t.Context(), fixture.NewFailRequest(ref, begun.Turn, session.OutcomeFailed))
 		require.NoError(t, err)
-		require.Equal(t, "t1", from.Origin)
+		require.Equal(t, "t1", from.OriginTurnID)
 		_, err = store.BeginTurn(t.Context(), fixture.NewResumption(ref, before, "late"))
 		fixture.RequireMode(t, err, failure.TurnNotOpen, "turn_id", before.ID)
 	}

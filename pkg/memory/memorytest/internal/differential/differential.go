@@ -263,7 +263,7 @@ func replyKind(reply any, err error) string {
 		if r.Status == memory.StatusBegun && r.Turn.Continues != "" {
 			return "continued"
 		}
-		if r.Status == memory.StatusBegun && r.Turn.Origin != "" {
+		if r.Status == memory.StatusBegun && r.Turn.OriginTurnID != "" {
 			return "resumed"
 		}
 		return string(r.Status)

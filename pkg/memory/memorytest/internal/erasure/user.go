@@ -24,13 +24,13 @@ func eraseTests() fixture.Tests {
 
 // eraseUser erases a user and deletes the sessions that the result names. It repeats both until the result names
 // no session.
-func eraseUser(t *testing.T, store memory.Store, user string) memory.Erasure {
+func eraseUser(t *testing.T, store memory.Store, user string) memory.ErasureReport {
 	t.Helper()
 	for {
 		e, err := store.EraseUser(t.Context(), fixture.Tenant, user)
 		require.NoError(t, err)
 		if len(e.Sessions) == 0 {
-			return e.Erasure
+			return e.Report
 		}
 		for _, id := range e.Sessions {
 			fixture.DeleteSession(t, store, session.Ref{Tenant: fixture.Tenant, Session: id})

@@ -228,10 +228,10 @@ func beginEvictsATurnWithAnExpiredLease(t *testing.T, store memory.Store) {
 	// appended again.
 	look := fixture.NewBegin(same, "t1", "hello")
 	look.LookupOnly = true
-	found := fixture.RetryBeginTurn(t, store, look)
+	found := fixture.AwaitBeginTurn(t, store, look)
 	require.Equal(t, memory.StatusOpen, found.Status)
 	require.Equal(t, lost[same].Epoch, found.Turn.Epoch)
-	taken := fixture.RetryBeginTurn(t, store, fixture.NewBegin(same, "t1", "hello"))
+	taken := fixture.AwaitBeginTurn(t, store, fixture.NewBegin(same, "t1", "hello"))
 	require.Greater(t, taken.Turn.Epoch, lost[same].Epoch)
 	require.Equal(t, 2, taken.Turn.Attempt)
 	require.Equal(t, 1, taken.Turn.Number)
@@ -247,7 +247,7 @@ func beginEvictsATurnWithAnExpiredLease(t *testing.T, store memory.Store) {
 	require.EqualValues(t, 3, fixture.CommitStep(t, store, next))
 
 	// Another new turn fails the abandoned one and then begins.
-	begun := fixture.RetryBeginTurn(t, store, fixture.NewBegin(other, "t2", "and me"))
+	begun := fixture.AwaitBeginTurn(t, store, fixture.NewBegin(other, "t2", "and me"))
 	require.Greater(t, begun.Turn.Epoch, lost[other].Epoch)
 	require.Equal(t, 1, begun.Turn.Attempt)
 	require.Equal(t, 2, begun.Turn.Number)

@@ -18,10 +18,10 @@ var deleteSource string
 var deleteScript = db.Register("delete", deleteSource)
 
 // DeleteSession implements memory.Sessions.
-func (e *Eraser) DeleteSession(ctx context.Context, ref session.Ref) (memory.Erasure, error) {
+func (e *Eraser) DeleteSession(ctx context.Context, ref session.Ref) (memory.ErasureReport, error) {
 	_, mark, err := e.delete(ctx, ref, 0)
 	if err != nil {
-		return memory.Erasure{}, err
+		return memory.ErasureReport{}, err
 	}
 	return deletionReport(ref, mark), nil
 }
@@ -50,9 +50,9 @@ const countPrefix = "n:"
 
 // deletionReport decodes the tombstone of a deleted session into a report. The session cannot be read since the
 // tombstone was set.
-func deletionReport(ref session.Ref, mark map[string]string) memory.Erasure {
+func deletionReport(ref session.Ref, mark map[string]string) memory.ErasureReport {
 	at := db.ParseTime(mark["deleted"])
-	e := memory.Erasure{Session: ref.Session, Began: at, Ended: at, Remainders: []memory.Remainder{memory.SessionRemainder(at)}}
+	e := memory.ErasureReport{Session: ref.Session, Began: at, Ended: at, Remainders: []memory.Remainder{memory.SessionRemainder(at)}}
 	for field, n := range mark {
 		if kind, ok := strings.CutPrefix(field, countPrefix); ok {
 			e.Add(map[string]int64{kind: db.ParseNumber(n)})

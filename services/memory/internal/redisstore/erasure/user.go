@@ -75,11 +75,11 @@ func (e *Eraser) EraseUser(ctx context.Context, tenant, user string) (memory.Use
 // decodeErasedUser decodes the script reply {"ok", state keys, artifacts, bytes, time}.
 func decodeErasedUser(user string, began time.Time, r db.Reply) memory.UserErasure {
 	ended := db.ParseTime(r.Text(4))
-	e := memory.Erasure{User: user, Began: began, Ended: ended, Remainders: []memory.Remainder{memory.UserRemainder(ended)}}
+	e := memory.ErasureReport{User: user, Began: began, Ended: ended, Remainders: []memory.Remainder{memory.UserRemainder(ended)}}
 	e.Add(map[string]int64{
 		memory.KindUserState: db.ParseNumber(r.Text(1)), memory.KindUserArtifacts: db.ParseNumber(r.Text(2)), memory.KindUserBytes: db.ParseNumber(r.Text(3)),
 	})
-	return memory.UserErasure{Erasure: e}
+	return memory.UserErasure{Report: e}
 }
 
 // remainingSessions returns the listed sessions that are not deleted yet. The list alternates session ids and

@@ -64,7 +64,7 @@ func decodeTurn(id string, fields map[string]string) (session.Turn, error) {
 		Attempt:  int(db.ParseNumber(fields["attempt"])),
 		Sequence: db.ParseNumber(fields["seq"]),
 
-		Continues: fields["continues"], Origin: fields["origin"],
+		Continues: fields["continues"], OriginTurnID: fields["origin"],
 	}
 	for n := range min(db.ParseNumber(fields["steps"]), maxSteps) {
 		stored, ok := fields["result"+strconv.FormatInt(n+1, 10)]

@@ -76,12 +76,12 @@ func keysWith(all map[string]string, words ...string) (found []string) {
 	return found
 }
 
-func eraseSession(ctx context.Context, s *redistrace.Store) (memory.Erasure, error) {
+func eraseSession(ctx context.Context, s *redistrace.Store) (memory.ErasureReport, error) {
 	if _, err := s.BeginErasure(ctx, erasedWords, "admin ann", false); err != nil {
-		return memory.Erasure{}, err
+		return memory.ErasureReport{}, err
 	}
 	if err := s.EraseTraces(ctx, erasedWords.Ref()); err != nil {
-		return memory.Erasure{}, err
+		return memory.ErasureReport{}, err
 	}
 	return s.EndErasure(ctx, erasedWords)
 }

@@ -44,22 +44,22 @@ const erasureTimeout = 30 * time.Second
 
 // BeginErasure implements trace.Eraser. The subject is added to the list before it is marked, so that every marked
 // subject is erased eventually.
-func (e *eraser) BeginErasure(ctx context.Context, subject trace.Subject, by string, anew bool) (memory.Erasure, error) {
+func (e *eraser) BeginErasure(ctx context.Context, subject trace.Subject, by string, anew bool) (memory.ErasureReport, error) {
 	const op = "trace.BeginErasure"
 	again := -time.Now().Add(erasureTimeout).UnixMilli()
 	if err := e.conn.ZAdd(ctx, erasingKey, redis.Z{Score: float64(again), Member: erasingMember(subject)}).Err(); err != nil {
-		return memory.Erasure{}, e.conn.Failure(op, err)
+		return memory.ErasureReport{}, e.conn.Failure(op, err)
 	}
 	reply, err := beginErasureScript.Run(ctx, e.conn, []string{markKey(subject)}, by, markRetention.Milliseconds(), anew).StringSlice()
 	if err != nil {
-		return memory.Erasure{}, e.conn.Failure(op, err)
+		return memory.ErasureReport{}, e.conn.Failure(op, err)
 	}
 	return decodeMark(subject, reply), nil
 }
 
 // decodeMark decodes the hash fields of a mark.
-func decodeMark(subject trace.Subject, reply []string) memory.Erasure {
-	e := memory.Erasure{Session: subject.Session, User: subject.User}
+func decodeMark(subject trace.Subject, reply []string) memory.ErasureReport {
+	e := memory.ErasureReport{Session: subject.Session, User: subject.User}
 	for field := range slices.Chunk(reply, 2) {
 		n, _ := strconv.ParseInt(field[1], 10, 64)
 		switch name := field[0]; {
@@ -90,11 +90,11 @@ func (e *eraser) AddRemoved(ctx context.Context, subject trace.Subject, from str
 }
 
 // EndErasure implements trace.Eraser.
-func (e *eraser) EndErasure(ctx context.Context, subject trace.Subject) (memory.Erasure, error) {
+func (e *eraser) EndErasure(ctx context.Context, subject trace.Subject) (memory.ErasureReport, error) {
 	const op = "trace.EndErasure"
 	reply, err := endErasureScript.Run(ctx, e.conn, []string{markKey(subject)}, markRetention.Milliseconds()).StringSlice()
 	if err != nil {
-		return memory.Erasure{}, e.conn.Failure(op, err)
+		return memory.ErasureReport{}, e.conn.Failure(op, err)
 	}
 	err = e.conn.ZRem(ctx, erasingKey, erasingMember(subject)).Err()
 	return decodeMark(subject, reply), e.conn.failure(op, err)

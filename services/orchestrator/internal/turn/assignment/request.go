@@ -34,7 +34,7 @@ func (t *Turn) StepRequest(work context.Context, a Attempt) (*troupev1.ExecuteSt
 		History: wire.MessagesToProto(a.Conversation.History), BaseSequence: a.Conversation.LastSequence,
 		HasRounds: slices.Contains(a.Conversation.Agents, step.Agent), Last: step.End, Silent: a.Task.IsBranch(),
 		Auth: wire.AuthToProto(t.Request.Auth), UserId: t.Request.User,
-		OriginTurnId: t.Turn.Origin, Profile: t.Request.Profile, Metadata: t.Request.Metadata, RequestId: t.Request.RequestID,
+		OriginTurnId: t.Turn.OriginTurnID, Profile: t.Request.Profile, Metadata: t.Request.Metadata, RequestId: t.Request.RequestID,
 		RootTraceId: t.Events.RootTrace(), Budget: t.attemptBudget(a), Recorded: t.KeepsJournals,
 	}
 	if a.Origin.Number == publish.AnsweredStep(t.Turn) {

@@ -49,7 +49,7 @@ func checkNotAbove(asked, allowed budget.Limits) error {
 		case amount > allowed.Get(k):
 			return failure.Newf(failure.UserInvalidInput, op,
 				"budget.%s: %s is more than the %s that the workflow allows; ask for less, or raise its limits.%s",
-				k, k.Text(amount), k.Text(allowed.Get(k)), k)
+				k, k.FormatAmount(amount), k.FormatAmount(allowed.Get(k)), k)
 		}
 	}
 	if asked.Policy == budget.Warn && allowed.Policy != budget.Warn {
