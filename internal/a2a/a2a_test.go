@@ -81,7 +81,7 @@ func TestAddInput_AcceptsEitherContentOrAnswers(t *testing.T) {
 	}
 }
 
-// A file keeps its name and bytes. A file without a name is named by its position in the message.
+// A file keeps its name and bytes. A file without a name is named by its position among the files of the message.
 func TestAddInput_NamesFilesWithoutName(t *testing.T) {
 	named := &a2a.Part{Content: a2a.Raw("a"), Filename: "a.png", MediaType: "image/png"}
 	var turn troupev1.OrchestrateRequest

@@ -24,7 +24,8 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// fakeMesh lists agents for authenticated callers, and records which caller started a turn.
+// fakeMesh is an orchestrator that knows one agent. It sends the caller of each new turn to callers, and then
+// rejects the turn.
 type fakeMesh struct {
 	troupev1.UnimplementedOrchestratorServiceServer
 	callers chan identity.Principal
@@ -39,8 +40,8 @@ func (m *fakeMesh) Orchestrate(_ *troupev1.OrchestrateRequest, stream troupev1.O
 	return failure.New(failure.SessionClosed, "test", "not today")
 }
 
-// newTokenBridge serves a bridge to a mesh that accepts only ann's token. It returns the bridge's URL, the token,
-// and the callers that the mesh receives.
+// newTokenBridge serves a bridge to a mesh that accepts only ann's token. passes says whether the bridge forwards
+// tokens. It returns the bridge's URL, the token, and a channel with the callers that start turns.
 func newTokenBridge(t *testing.T, passes bool) (url, ann string, asked <-chan identity.Principal) {
 	t.Helper()
 	value, entry := token.New(token.Entry{Name: "ann", Tenant: "acme", Role: identity.Client})

@@ -48,7 +48,8 @@ func addInput(turn *troupev1.OrchestrateRequest, m *a2a.Message) error {
 	return nil
 }
 
-// newFilePart returns the message part for a file. A file without a name is named by its position in the message.
+// newFilePart returns the message part for a file. A file without a name is named by its position among the files
+// of the message.
 func newFilePart(p *a2a.Part, data []byte, number int) *troupev1.Part {
 	name := cmp.Or(p.Filename, "file-"+strconv.Itoa(number))
 	return &troupev1.Part{Content: &troupev1.Part_Blob{Blob: &troupev1.Blob{Name: name, MediaType: p.MediaType, Data: data}}}

@@ -118,7 +118,8 @@ func (t *taskStream) trackStep(e *troupev1.Event) {
 	}
 }
 
-// statusEvent returns the task with its state after an event: created, working, or ended.
+// statusEvent returns the A2A event that shows the state of the task after an event of the mesh. It is the whole
+// task if the event begins a turn, and otherwise a status update.
 func (t *taskStream) statusEvent(e *troupev1.Event) a2a.Event {
 	at := e.GetTime().AsTime()
 	if started := e.GetTurnStarted(); started != nil {
@@ -148,7 +149,7 @@ func (t *taskStream) newTask(s a2a.TaskStatus, said string) *a2a.Task {
 	return &a2a.Task{ID: t.task.TaskID, ContextID: t.task.ContextID, Status: s, History: []*a2a.Message{asked}}
 }
 
-// newFinalTask returns the task in its final state, with the answer as an artifact.
+// newFinalTask returns the task in its final state. A completed task has the answer as an artifact.
 func (t *taskStream) newFinalTask(r *troupev1.TurnResult, said string, at time.Time) *a2a.Task {
 	task := t.newTask(statusFromResult(t.task, r, at), said)
 	if task.Status.State == a2a.TaskStateCompleted {

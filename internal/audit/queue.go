@@ -43,7 +43,7 @@ type queue struct {
 	fileMoved   bool  // whether the file was moved or removed
 }
 
-// enqueue adds an entry to the queue, or counts it as lost if the queue is full.
+// enqueue adds an entry to the queue, or counts it as lost if the queue is full or closed.
 func (q *queue) enqueue(r queuedEntry) {
 	if !q.closed.Load() {
 		select {

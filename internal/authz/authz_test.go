@@ -51,7 +51,8 @@ func TestAuthorize_RejectsMethodsWithoutARow(t *testing.T) {
 	}
 }
 
-// Every method that writes state has a row in the table, and the service that serves it owns the state.
+// Every method that writes state has a row in the table. The service that serves it owns the state, except a
+// configuration, which is shared.
 func TestWrittenState_ReturnsTheOwner(t *testing.T) {
 	for method := range writtenKeys {
 		_, ok := RolesFor(method)

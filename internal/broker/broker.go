@@ -154,8 +154,8 @@ func bindingInfo(id, session string) []byte {
 	return []byte("troupe.v1 auth\x00" + id + "\x00" + session)
 }
 
-// Session gives access to a broker for one session only. It implements execution.CredentialBroker for code that
-// may not choose the session.
+// SessionBroker gives access to a broker for one session only. It implements execution.CredentialBroker for code
+// that may not choose the session.
 type Session struct {
 	broker *Broker
 	id     string

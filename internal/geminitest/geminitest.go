@@ -71,7 +71,7 @@ func (Wire) Stream(r llmtest.Reply) llmtest.Stream {
 	}
 }
 
-// usageFields returns the usage fields of the last item of a stream, and of the items before it.
+// usageFields returns the usage fields of the events of a stream before the last, and of the last event.
 func usageFields(u execution.Usage) (begin, end jsonObject) {
 	thought := u.OutputTokens / 2
 	begin = jsonObject{"promptTokenCount": u.InputTokens, "cachedContentTokenCount": u.CachedTokens, "totalTokenCount": u.InputTokens}

@@ -76,8 +76,8 @@ func (ca *CA) WriteFiles(role Role, agent string) (Config, error) {
 }
 
 // WriteServerFiles writes the certificate files of a server outside the mesh, such as etcd, into a folder. The
-// certificate is valid for the host name of this machine. It contains no URI, so it proves no identity inside the
-// mesh.
+// certificate is valid for localhost and the loopback addresses. It contains no URI, so it proves no identity
+// inside the mesh.
 func (ca *CA) WriteServerFiles(dir, name string) (Files, error) {
 	return ca.writeFiles(dir, name, certificateTemplate(name, fileLifetime))
 }
@@ -136,8 +136,8 @@ func createCA(dir, file string) error {
 	return nil
 }
 
-// issue creates a key and signs a certificate for it from the template. The certificate also contains the host
-// names of this machine, for tools that verify them.
+// issue creates a key and signs a certificate for it from the template. It adds localhost and the loopback
+// addresses to the certificate, for programs that verify host names.
 func (ca *CA) issue(cert *x509.Certificate) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

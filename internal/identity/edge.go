@@ -13,9 +13,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// Edge configures TLS for the client port. Clients verify the server by its host name, as browsers do, and need no
-// identity in the mesh. The files are read for each connection, so they can be replaced while the server runs. The
-// tags are flags of the orchestrator.
+// EdgeConfig configures TLS for the client port. Clients verify the server by its host name, as browsers do, and
+// need no identity in the mesh. The files are read for each connection, so they can be replaced while the server
+// runs. The tags are flags of the orchestrator.
 type Edge struct {
 	Cert string `name:"client-tls-cert" help:"PEM file with the certificate for clients; it names the host that they dial (empty means plain text, on loopback only)." env:"TROUPE_CLIENT_TLS_CERT" type:"path" default:"" placeholder:"FILE"`
 	Key  string `name:"client-tls-key" help:"PEM file with its key." env:"TROUPE_CLIENT_TLS_KEY" type:"path" default:"" placeholder:"FILE"`

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// newEdge returns an Edge whose certificate is signed by the CA.
+// newEdge returns an EdgeConfig whose certificate is signed by the CA.
 func newEdge(t *testing.T, ca *CA) Edge {
 	t.Helper()
 	cfg := writeFiles(t, t.TempDir(), ca, ca.certify(t, certTemplate(t)))

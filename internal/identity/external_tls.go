@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Files are the paths of the TLS files for connections to a server outside the mesh, such as etcd. Such a server
-// is verified by its host name, not by a URI. Each path may be empty.
+// TLSFiles are the paths of the TLS files for connections to a server outside the mesh, such as etcd. Such a
+// server is verified by its host name, not by a URI. Each path may be empty.
 type Files struct{ CA, Cert, Key string }
 
 // ExternalCredentials returns the credentials for connections to a server outside the mesh. They require TLS 1.3

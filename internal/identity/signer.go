@@ -15,13 +15,13 @@ import (
 // ID returns the identity of the process.
 func (s *Source) ID() ID { return s.id }
 
-// KeyPair returns the current certificate chain of the process with its key, for signing. Peers verify the
-// signature with Signer.
+// KeyPair returns the current certificate chain of the process with its key, for signing. Peers verify the chain
+// with VerifySigner.
 func (s *Source) KeyPair() tls.Certificate { return s.current().pair }
 
-// Signer verifies the certificate chain of a signature and returns the signer's id and public key. The chain must
-// have been valid at the time of signing rather than now, because certificates are replaced often and signatures
-// outlive them. The last signer is cached, because few processes sign.
+// VerifySigner verifies the certificate chain of a signature and returns the signer's id and public key. The chain
+// must have been valid at the time of signing rather than now, because certificates are replaced often and
+// signatures outlive them. The last signer is cached, because few processes sign.
 func (s *Source) Signer(chain [][]byte, at time.Time) (ID, crypto.PublicKey, error) {
 	k := s.current()
 	if last := s.signer.Load(); last != nil && last.keys == k && slices.EqualFunc(last.chain, chain, bytes.Equal) && last.isValidAt(at) {

@@ -146,8 +146,8 @@ func (k *keys) verify(chain [][]byte) (ID, error) {
 	return idFromSPIFFE(id)
 }
 
-// certificateReader returns a function that issues certificates of a development CA. It issues a new one in the
-// second half of the previous one's validity.
+// certificateIssuer returns a function that issues certificates of a development CA. The function returns the
+// previous certificate in the first half of its validity, and then a new one.
 func (ca *CA) certificateReader(id ID) func(*keys) (*keys, error) {
 	return func(last *keys) (*keys, error) {
 		if last != nil && time.Until(last.leaf().NotAfter) > devLifetime/2 {

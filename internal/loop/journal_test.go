@@ -62,7 +62,7 @@ type toolRuns struct {
 	recorded []string // effect and idempotency key of each run
 }
 
-// effects returns one tool for each kind of effect. The name of the tool is the effect.
+// tools returns one tool for each kind of effect. The name of the tool is the effect.
 func (r *toolRuns) effects(t *testing.T) *tool.Set {
 	t.Helper()
 	var all []tool.Tool

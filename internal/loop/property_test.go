@@ -97,7 +97,7 @@ func (rm *randomModel) Generate(_ context.Context, req llm.Request) iter.Seq2[ll
 	}
 }
 
-// handlers returns one handler for each event of a turn.
+// handlers returns handlers of the events of a turn, each of which makes the next move if it may.
 func (rm *randomModel) handlers() []hook.Handler {
 	all := []hook.Handler{
 		hook.BeforeTools(func(_ context.Context, r *hook.Round) error {

@@ -20,8 +20,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// A turn can be stopped at every point, by its signal or by a handler. The reply in progress is dropped, completed
-// work stays, every call has a result, AfterTools does not run, and OnStopSignal runs once.
+// A turn can be stopped at every point, by its signal or by a handler. The reply in progress is dropped, and
+// completed work stays. Every call has a result, and no further tool runs. OnStopSignal runs once, unless the turn
+// already has its final reply.
 // Req: CO-40, CO-63
 func TestTurn_CanBeStoppedAtEveryPoint(t *testing.T) {
 	three := toolCallsReply("echo", "echo", "echo")
@@ -119,7 +120,7 @@ func TestTurn_CanBeStoppedAtEveryPoint(t *testing.T) {
 			require.NoError(t, w.err)
 			require.Equal(t, strings.Fields(logBegin+tc.want), strings.Fields(w.text()))
 
-			// This handler requests a stop in every turn, so each case needs its own handler.
+			// By a handler, which stops the turn itself.
 			var now *hook.Turn
 			config.Model = scripted.New(tc.replies...)
 			config.Handlers = []hook.Handler{
@@ -176,7 +177,7 @@ func TestTurn_InterruptsARunningModelAndTool(t *testing.T) {
 	}
 }
 
-// thinkingModel is a model that is stopped while it emits thoughts.
+// stoppingModel is a model that requests a stop as soon as it is asked.
 type thinkingModel struct {
 	*scripted.Model
 	stop func()

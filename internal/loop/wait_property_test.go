@@ -23,8 +23,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Calls wait, answers arrive and workers die at random. Each tool still runs at most once. In the end the turn has
-// the same messages in the same order as a turn that was answered at once and lost no worker.
+// Calls wait, answers arrive and workers die at random. A call that may run only once never runs twice. In the end
+// the messages and their order are the same as if every answer came at once and no worker was lost.
 // Req: LP-16, LP-32, AD-32
 func TestLoop_ResultDoesNotDependOnTheOrderOfAnswers(t *testing.T) {
 	for range 3 {
@@ -75,7 +75,7 @@ func TestLoop_ResultDoesNotDependOnTheOrderOfAnswers(t *testing.T) {
 	}
 }
 
-// waitingTurn is a turn of several rounds in which many calls wait.
+// waitingTurn is a turn of several rounds in which many calls wait. It is also the model of the turn.
 type waitingTurn struct {
 	t                require.TestingT
 	rounds           [][]int // tool numbers of each round
@@ -116,8 +116,8 @@ func (wt *waitingTurn) reset(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// runAttempt runs one attempt, which is lost after the given number of events, and returns the calls that then
-// wait.
+// runAttempt runs one attempt and returns the calls that wait at its end. The attempt is lost after the given
+// number of events (negative for never). keep chooses how many entries are durable without a sync (nil for none).
 func (wt *waitingTurn) runAttempt(keep func(int) int, after int) []execution.Pending {
 	handlers := []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 		if c.Name == "once" || c.Name == "client" && strings.Contains(c.Arguments, "0") { // also some calls of client tools

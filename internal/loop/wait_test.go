@@ -93,7 +93,7 @@ func (w *waitScenario) tryTurn(answers ...execution.Answer) (runOutcome, error) 
 	return out, err
 }
 
-// toolEvents returns the tool events of the last turn.
+// toolEvents returns the tool events and the warnings of the last turn.
 func (w *waitScenario) toolEvents() (all []string) {
 	for _, e := range w.events {
 		switch p := e.(type) {

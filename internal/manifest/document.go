@@ -184,7 +184,8 @@ func followKeys(node *yaml.Node, keys []any) (_ *yaml.Node, line int, ok bool) {
 	return node, line, true
 }
 
-// childNode returns the value under a key of a mapping or sequence, and the line where it begins.
+// childNode returns the value under a key of a mapping or sequence. The line is the one of the key in a mapping,
+// and of the value in a sequence.
 func childNode(node *yaml.Node, key any) (*yaml.Node, int) {
 	switch key := key.(type) {
 	case string:

@@ -18,7 +18,7 @@ type Wire struct{}
 
 type jsonObject = map[string]any
 
-// Event encodes a chunk as an event of the stream.
+// EncodeEvent encodes a chunk as an event of the stream.
 func Event(chunk map[string]any) []byte { return fmt.Appendf(nil, "data: %s\n\n", mustMarshal(chunk)) }
 
 // mustMarshal encodes an object that holds only texts and numbers, so encoding cannot fail.
@@ -27,7 +27,8 @@ func mustMarshal(v jsonObject) []byte {
 	return data
 }
 
-// Choice returns a chunk with one choice. finish is the finish reason (nil while the reply continues).
+// ChoiceEvent returns an event of the stream that holds a chunk with one choice. finish is the finish reason (nil
+// while the reply continues).
 func Choice(delta map[string]any, finish any) []byte {
 	return Event(jsonObject{
 		"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1763740000, "model": "test-large-2026", "usage": nil,

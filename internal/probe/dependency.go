@@ -26,7 +26,7 @@ type Dependency struct {
 	// Check returns nil if the dependency is reachable and can serve. The board shows the reason of a
 	// *NotServingError. For other errors it only shows that the dependency cannot be reached.
 	Check func(context.Context) error
-	// OnReturn, if set, is called each time that the dependency becomes available again.
+	// OnAvailable, if set, is called each time that the dependency becomes available, including the first time.
 	OnReturn func(context.Context)
 }
 

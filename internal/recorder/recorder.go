@@ -33,7 +33,7 @@ type Recorder struct {
 	mu        sync.Mutex
 	pending   []execution.Entry
 	dueCount  int               // number of pending entries to write now; the others are late entries
-	stored    []execution.Entry // that are durable, including those of earlier attempts
+	stored    []execution.Entry // durable entries, including those of earlier attempts
 	isWriting bool
 	closed    bool
 	err       error
@@ -166,7 +166,8 @@ func (r *Recorder) Unwritten(ctx context.Context) ([]execution.Entry, error) {
 	}
 }
 
-// Refer returns the rounds of a commit without the text and the tool calls that a durable entry of the journal has.
+// ReferToEntries returns the rounds of a commit. A message whose text and tool calls are in a durable entry of the
+// journal has the number of that entry instead of them.
 func (r *Recorder) Refer(rounds []memory.RoundMessage) []memory.RoundMessage {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -94,8 +94,8 @@ func TestRecorder_WritesEntriesThatExceedACommit(t *testing.T) {
 	require.Len(t, stored(), 5)
 }
 
-// A commit names the entries that are durable. It has the text of what is not stored yet, of what a handler changed, and
-// of calls beside the conversation.
+// The rounds of a commit refer to durable entries. They contain texts whose entries are not durable yet, texts
+// that a handler changed, and texts of side calls.
 func TestRecorder_ReferNamesDurableEntries(t *testing.T) {
 	j, _ := newRecorder(t)
 	asks := conversation.Assistant("research", "I look.")

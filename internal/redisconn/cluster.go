@@ -107,7 +107,7 @@ func (m masterHook) noteError(err error) {
 	}
 }
 
-// Shard is a node that takes writes, and a key that is stored on it.
+// Shard is a node that takes writes, and a key that belongs to it.
 type Shard struct {
 	Key  string
 	Node redis.Cmdable
@@ -117,8 +117,8 @@ type Shard struct {
 // hardly any slots.
 const maxShardKeys = 1 << 18
 
-// Shards returns each node that takes writes, with a key stored on it. The key is name, or in a Cluster name:{n}
-// with the smallest n that belongs to the node.
+// Shards returns each node that takes writes, with a key that belongs to it. The key is name, or in a Cluster
+// name:{n} with the smallest n that belongs to the node.
 func (c *Conn) Shards(ctx context.Context, name string) ([]Shard, error) {
 	cluster, ok := c.UniversalClient.(*redis.ClusterClient)
 	if !ok {

@@ -22,9 +22,8 @@ const (
 	D2 DurabilityClass = "D2" // survives the loss of its machine: a replica has every write too
 )
 
-// CheckDurability returns nil if every node that takes writes is as durable as the class requires. D0 requires the
-// same as D1. An error that wraps ErrNotDurable names the setting to change; one that wraps ErrDurabilityUnknown
-// says what Redis does not report. Other errors say why Redis cannot be asked now (guarantees 0.2).
+// An error of CheckDurability that wraps ErrDurabilityUnknown says what Redis does not report. One that wraps
+// ErrNotDurable names the setting to change.
 var (
 	ErrDurabilityUnknown = errors.New("redis does not report its settings")
 	ErrNotDurable        = errors.New("redis is not durable enough")
@@ -58,9 +57,9 @@ var requiredSettings = map[DurabilityClass][]requiredSetting{
 	}}},
 }
 
-// CheckDurability returns nil when every node that takes writes is as durable as the class requires; D0 requires the same as D1.
-// Otherwise the error wraps ErrNotDurable and names the setting to change, or wraps ErrDurabilityUnknown, or says why Redis cannot be asked
-// now (guarantees 0.2).
+// CheckDurability returns nil if every node that takes writes is as durable as the class requires. D0 requires the
+// same as D1. An error that wraps ErrNotDurable names the setting to change. One that wraps ErrDurabilityUnknown
+// says what Redis does not report. Other errors say why Redis cannot be asked now (guarantees 0.2).
 func (c *Conn) CheckDurability(ctx context.Context, class DurabilityClass) error {
 	return c.EachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
 		info, err := node.InfoMap(ctx, "server").Result()

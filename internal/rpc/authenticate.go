@@ -18,7 +18,7 @@ import (
 type Authenticator func(ctx context.Context) (identity.Principal, error)
 
 // authInterceptor authenticates the caller (guarantees 4.2, S1). Handlers get the principal from
-// identity.PrincipalOf.
+// identity.PrincipalFromContext.
 func authInterceptor(cfg Config, log *audit.Log) interceptor {
 	authenticate := cfg.Authenticate
 	if authenticate == nil {

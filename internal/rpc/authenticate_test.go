@@ -43,7 +43,7 @@ func connectAs(t testing.TB, tel *telemetry.Telemetry, other *identity.Source, c
 	return troupev1.NewSessionServiceClient(conn), healthpb.NewHealthClient(conn)
 }
 
-// dialServer starts a server and returns a connection to it.
+// serveAndDial starts a server and returns a connection to it.
 func dialServer(t testing.TB, server *Server, other *identity.Source) *grpc.ClientConn {
 	t.Helper()
 	lis, err := Listen("--grpc-addr", "127.0.0.1:0")

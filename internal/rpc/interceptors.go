@@ -56,8 +56,8 @@ func serverOptions(chain []interceptor) []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(u...), grpc.ChainStreamInterceptor(s...)}
 }
 
-// edgeInterceptor is the outermost interceptor. It logs each call once, with the whole cause of an error, and
-// converts the error to the part that the caller may see.
+// outermostInterceptor logs each call once, with the whole cause of an error, and converts the error to the part
+// that the caller may see. It does not log health checks.
 func edgeInterceptor(t *telemetry.Telemetry, usual func(method string, err error) bool) interceptor {
 	log := t.Log
 	finish := func(ctx context.Context, who *identity.Principal, method string, start time.Time, err error) error {

@@ -14,7 +14,7 @@ import (
 )
 
 // authFailureInterceptor rejects calls from addresses that failed to authenticate too often. It does so before it
-// checks their credentials (guarantees S10).
+// checks their credentials, and counts each failure (guarantees S10).
 func authFailureInterceptor(rates *rate.Limiter) interceptor {
 	return newCallInterceptor("failed authentication", func(ctx context.Context, _ string, call func(context.Context) error) error {
 		from, ok := peer.FromContext(ctx)

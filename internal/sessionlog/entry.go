@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// yamlText is a text of a person or a model. In YAML it is a literal block if that can be read back unchanged, and
-// a quoted string otherwise.
+// yamlText is a text of a person or a model. In YAML, a text with several lines is a literal block if that can be
+// read back unchanged, and a quoted string otherwise.
 type yamlText string
 
 // MarshalYAML implements yaml.Marshaler.
@@ -25,8 +25,8 @@ func (y yamlText) MarshalYAML() (any, error) {
 	return n, nil
 }
 
-// fitsBlock reports whether the text can be written as a literal block. No line may have white space at its ends,
-// except indentation, and no character may need an escape.
+// fitsBlock reports whether the text can be written as a literal block. No line may end with a space, and no
+// character may need an escape. The text may not begin with a space, nor begin or end with a line break.
 func (y yamlText) fitsBlock() bool {
 	for line := range strings.SplitSeq(string(y), "\n") {
 		if line != strings.TrimRight(line, " ") || strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) {
@@ -41,7 +41,7 @@ func toValidUTF8(text string) string {
 	return strings.ToValidUTF8(text, string(unicode.ReplacementChar))
 }
 
-// nullNode returns a null value, which a person may fill in later.
+// emptyNode returns an empty text, which a person may fill in later.
 func nullNode() yaml.Node {
 	return yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle}
 }
@@ -86,7 +86,7 @@ type turnOutcome struct {
 	Error       yamlText   `yaml:"error,omitempty"`
 	ToolsCalled []yamlText `yaml:"tools_called,flow"`
 	Evaluation  yaml.Node  `yaml:"evaluation"` // a person fills it in
-	Meta        string     `yaml:"meta"`       // a measure as JSON
+	Meta        string     `yaml:"meta"`       // a turnUsage as JSON
 }
 
 // setOutcome stores the outcome of a run. It becomes the latest outcome unless a later run has already reached the

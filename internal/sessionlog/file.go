@@ -147,7 +147,7 @@ func (l *Log) writeLog(name string, log *sessionLog) error {
 }
 
 // removeOldestLogs removes the agent's least recently written logs until there is room for one more. It keeps
-// edited logs.
+// edited and unreadable logs, even if they leave no room.
 func (l *Log) removeOldestLogs() error {
 	folder := filepath.Join("evals", safeName(l.config.Agent))
 	files, err := fs.Glob(l.root.FS(), filepath.ToSlash(folder)+"/*.yaml")

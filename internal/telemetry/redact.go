@@ -47,7 +47,7 @@ func redactFields(fields []zapcore.Field) []zapcore.Field {
 	return own
 }
 
-// redactField returns the field with secrets redacted, and whether it is unchanged.
+// redactField returns the field with secrets redacted. same is true if nothing in the field can be a secret.
 func redactField(f zapcore.Field) (shown zapcore.Field, same bool) {
 	switch f.Type {
 	case zapcore.StringType, zapcore.ByteStringType, zapcore.BinaryType, zapcore.StringerType, zapcore.ErrorType,

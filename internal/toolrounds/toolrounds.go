@@ -11,9 +11,9 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// Visible returns the rounds that a step may see. Of its own turn, and of turns that this one continues or resumes, these
-// are the rounds of the steps whose results it was given, and not those of other branches or of steps that run again. So
-// another attempt sees the same.
+// Visible returns the rounds that a step may see. In its own turn, and in turns that this one continues or
+// resumes, it sees only rounds of steps whose results it was given. If such a step ran in several turns, only its
+// latest rounds are visible. So another attempt sees the same.
 func Visible(step execution.Step, rounds []conversation.Rounds) []conversation.Rounds {
 	started := startOfTurn(step.History)
 	isOfTurn := func(r conversation.Rounds) bool { return r.Turn == step.Turn || r.After >= started }
@@ -29,8 +29,8 @@ func Visible(step execution.Step, rounds []conversation.Rounds) []conversation.R
 	})
 }
 
-// startOfTurn returns the sequence of the user's last message. A turn that continues or resumes another has no message of
-// its own.
+// startOfTurn returns the sequence of the user's last message (the largest number if there is none). A turn that
+// continues or resumes another has no message of its own.
 func startOfTurn(history []conversation.Message) int64 {
 	for _, m := range slices.Backward(history) {
 		if m.Role == conversation.RoleUser && m.Author == "" {
@@ -40,8 +40,9 @@ func startOfTurn(history []conversation.Message) int64 {
 	return math.MaxInt64
 }
 
-// Merge returns messages of a session with rounds where they happened. The rounds are in the order of their After, and
-// are left out if that message is not there, or if they are not whole. Calls get ids that differ.
+// Merge returns the messages of a session with each of the rounds after the message that it follows. The rounds
+// must be ordered by After. A round is left out if that message is missing or if the round is incomplete. Calls
+// whose id is taken get a new id.
 func Merge(messages []conversation.Message, rounds []conversation.Rounds) []conversation.Message {
 	if len(rounds) == 0 {
 		return slices.Clip(messages)
@@ -72,7 +73,7 @@ func (ids callIDs) add(m conversation.Message) {
 	}
 }
 
-// unique returns rounds with new ids for the calls whose id is taken.
+// makeUnique returns the rounds with new ids for the calls whose id is taken, and notes all ids.
 func (ids callIDs) unique(rounds []conversation.Message) []conversation.Message {
 	isTaken := func(m conversation.Message) bool {
 		return slices.ContainsFunc(m.ToolCalls, func(c conversation.ToolCall) bool { return ids[c.ID] })
@@ -105,8 +106,8 @@ func (ids callIDs) unique(rounds []conversation.Message) []conversation.Message 
 	return rounds
 }
 
-// Latest returns the latest of the rounds of a step that its commit may have. It returns none if the last round
-// alone is longer.
+// Latest returns the latest rounds of a step, as many as its commit may contain. It returns none if the last round
+// alone is too large.
 func Latest(messages []conversation.Message) []memory.RoundMessage {
 	messages = conversation.Window(messages, memory.MaxWindow, memory.MaxWindowBytes/4)
 	if size := (conversation.Rounds{Messages: messages}).Size(); size > memory.MaxWindowBytes || len(messages) > memory.MaxWindow {

@@ -13,7 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// maxAttempts bounds how often an upload starts again after another writer stored part of the same content.
+// maxAttempts bounds the attempts of one upload. An upload starts again after another writer stored part of the
+// same content.
 const maxAttempts = 3
 
 // Streamer is implemented by a store that can transfer a whole content on one stream. Upload and Download prefer

@@ -36,7 +36,8 @@ func (c *Conversation) AddMessageSources() {
 	}
 }
 
-// UntrustedSource returns the first untrusted source that the model has read, or "" (S14).
+// UntrustedSource returns the first untrusted source that the model has read, or "" (S14). The author of tool
+// descriptions counts only if there is no other source.
 func (c *Conversation) UntrustedSource() string { return cmp.Or(c.sources.source, c.sources.party) }
 
 // UntrustedSourceFor is UntrustedSource for a tool of the given party. It ignores the tool descriptions that the

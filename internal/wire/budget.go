@@ -55,8 +55,8 @@ func LimitsFromProto(b *troupev1.Budget) budget.Limits {
 	return l
 }
 
-// LedgerFromProto returns a ledger with the limits of a budget (nil if the budget has no limits). A worker uses it
-// to enforce the budget.
+// LedgerFromProto returns a ledger with the limits of a budget (nil if there is no budget). A worker uses it to
+// enforce the budget.
 func LedgerFromProto(b *troupev1.Budget) *budget.Ledger {
 	if b == nil {
 		return nil
@@ -81,7 +81,7 @@ func UsedFromProto(u *troupev1.BudgetUse) budget.Amounts {
 	}.Max(budget.Amounts{})
 }
 
-// usedToProtoOrNil converts used amounts (nil if all are zero).
+// usedFromProtoOrNil converts used amounts (nil if the message is missing).
 func usedToProtoOrNil(u *troupev1.BudgetUse) *budget.Amounts {
 	if u == nil {
 		return nil

@@ -114,7 +114,8 @@ func ViolationToProto(v event.OwnershipViolation) *troupev1.OwnershipViolation {
 	}
 }
 
-// agentMessage converts a change of state. It leaves out the values, which stay in the session.
+// agentMessageToProto converts a message of an agent: its text, the keys of the changed state, and the versions of
+// the written artifacts. The values stay in the session.
 func agentMessage(m event.Message) *troupev1.AgentMessage {
 	out := &troupev1.AgentMessage{Text: conversation.Truncate(m.Text, maxDelta)}
 	for _, key := range slices.Sorted(maps.Keys(m.State)) {

@@ -49,8 +49,8 @@ func toolsFromProto(t *troupev1.AllowedTools) *execution.Tools {
 	return &execution.Tools{Names: t.GetNames()}
 }
 
-// originFromProto returns the ids of the turn and run that a step belongs to. The conversation id is the session
-// id.
+// originFromProto returns the origin of a step: its trace, run, request, user and session, with the profile and
+// the metadata. The conversation id is the session id.
 func originFromProto(req *troupev1.ExecuteStepRequest) execution.Origin {
 	o := execution.Origin{
 		TraceID: req.GetTraceId(), RequestID: req.GetRequestId(), Profile: req.GetProfile(), UserID: req.GetUserId(),

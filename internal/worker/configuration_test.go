@@ -17,7 +17,8 @@ import (
 	"github.com/troupe-dev/troupe/test/loopback"
 )
 
-// configuredAgent is an agent that answers with the configured tone and then sets another tone.
+// configuredAgent returns the configuration of an agent that answers with the stored tone and then sets another
+// tone.
 func configuredAgent(p ownership.Protocol, tone string) agent.Config {
 	return agent.Config{Name: "a", Config: p, Model: scripted.New(), Handlers: []hook.Handler{
 		hook.BeforeAgent(func(_ context.Context, t *hook.Turn) (string, error) {

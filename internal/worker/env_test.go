@@ -122,7 +122,7 @@ func (p *backgroundProcess) awaitEnd(t *testing.T) error {
 	return p.err
 }
 
-// dial connects to a process with the identity of an orchestrator.
+// dial connects, as an orchestrator, to a process with the given role and agent.
 func (e *workerEnv) dial(t *testing.T, role identity.Role, agent, address string) *grpc.ClientConn {
 	t.Helper()
 	self, err := identity.Open(e.identity, identity.Orchestrator, "", zap.NewNop())

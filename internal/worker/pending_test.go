@@ -93,7 +93,7 @@ func TestExecuteStep_JournalsPendingCallsBeforeTheCommit(t *testing.T) {
 	require.GreaterOrEqual(t, len(kept), entries)
 }
 
-// waitingAgent returns an agent that records many entries and then waits for an answer.
+// waitingAgent returns the Run of an agent that records many entries and then waits for an answer.
 func waitingAgent(entries int) func(context.Context, agent.Invocation) iter.Seq2[event.Event, error] {
 	return func(_ context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {

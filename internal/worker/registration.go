@@ -95,7 +95,8 @@ func (k *registrationKeeper) watchLease(ctx context.Context, registration regist
 	}
 }
 
-// registerStates registers each change of the instance's state until the instance shuts down or ctx ends.
+// registerStates registers each change of the instance's state until the instance shuts down or ctx ends. It calls
+// ready when READY is registered.
 func (k *registrationKeeper) registerStates(ctx context.Context, registration registry.Registration, registered lifecycle.State, ready func()) {
 	pace := retry.NewBackoff()
 	memoryReady := k.memoryReady
@@ -189,7 +190,8 @@ func (k *registrationKeeper) deregister(ctx context.Context) error {
 }
 
 // registeredState returns the state to register for a lifecycle state. BUSY is registered as READY, because a busy
-// instance accepts steps too, and the state would change too often for the registry.
+// instance accepts steps too, and the state would change too often for the registry. Until the memory service has
+// answered once, both are registered as INITIALIZING.
 func (k *registrationKeeper) registeredState(s lifecycle.State) lifecycle.State {
 	if s != lifecycle.Busy && s != lifecycle.Ready {
 		return s

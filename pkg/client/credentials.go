@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// WithCredentials returns a connection that sends creds, such as a bearer.Token, with each call. It returns conn
+// WithCredentials returns a connection that sends creds, such as those of a bearer.TokenConfig, with each call. It returns conn
 // itself if creds is nil.
 func WithCredentials(conn grpc.ClientConnInterface, creds credentials.PerRPCCredentials) grpc.ClientConnInterface {
 	if creds == nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-// Token configures the bearer token that a client sends to an orchestrator. The tags are flags of troupe. No flag
-// contains the token itself, because every user of the machine can read flags in the process list.
+// TokenConfig configures the bearer token that a client sends to an orchestrator. The tags are flags of troupe. No
+// flag contains the token itself, because every user of the machine can read flags in the process list.
 type Token struct {
 	File string `name:"token-file" help:"File with the bearer token, read for each call." env:"TROUPE_TOKEN_FILE" type:"path" default:"" placeholder:"FILE"`
 }

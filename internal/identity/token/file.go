@@ -96,7 +96,8 @@ func (f *File) current() (entryList, error) {
 	return f.entries, f.loadErr
 }
 
-// reload reads the file if it has changed since the last check, and reports whether it has.
+// reload reads the file if it has changed since the last check or could not be read then. It reports whether the
+// file has changed or become readable.
 func (f *File) reload() (changed bool) {
 	info, err := os.Stat(f.path)
 	if err != nil {

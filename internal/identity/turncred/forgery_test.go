@@ -59,8 +59,8 @@ func TestAuthority_RejectsEveryChangedBit(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// forge returns a credential with a valid header and valid claims, modified by the changes and signed with another
-// key. A nil key means no signature.
+// forge returns a credential with a valid header and valid claims, modified by change and signed with key. A nil
+// key means no signature.
 func forge(t *testing.T, by *Authority, algorithm jose.SignatureAlgorithm, key any, chain [][]byte, change func(*claims), kind jose.ContentType) string {
 	t.Helper()
 	now, self := time.Now(), by.self.ID()

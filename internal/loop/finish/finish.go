@@ -169,8 +169,8 @@ func (f *Finisher) emitEnd(c *toolcall.Call) error {
 	return f.Control.Events.Emit(finished)
 }
 
-// runAfterHandlers runs the handlers that follow a call. A failure in an earlier attempt is not counted again,
-// because that failure may be the reason for this attempt.
+// runAfterHandlers runs the handlers that follow a call, and counts the failures in a row. It does not count a
+// failure of an earlier attempt, because that failure may be the reason for this attempt.
 func (f *Finisher) runAfterHandlers(ctx context.Context, c *toolcall.Call) error {
 	switch {
 	case c.HasFailed():

@@ -27,7 +27,7 @@ func RequestDigest(req llm.Request) string {
 	return strings.Join([]string{digestPart(req.System), digestPart(messages), digestPart([]any{req.Tools, req.Choices})}, " ")
 }
 
-// digestPart returns a digest of one part, which has eight letters.
+// digestPart returns a digest of one part: eight letters and digits, or "-" if the part cannot be encoded.
 func digestPart(part any) string {
 	text, err := json.Marshal(part)
 	if err != nil { // such as a tool with an invalid schema; all of them get the same digest

@@ -103,7 +103,8 @@ func (c *Caller) callModel(ctx context.Context, number int, req request) (modelA
 	return a, err
 }
 
-// readStream reads the deltas of the model into a and emits its text.
+// readStream reads the deltas of the model into a. It emits their text and thoughts, unless the request is a side
+// call or its text is held back.
 func (c *Caller) readStream(ctx context.Context, req request, a *modelAnswer) error {
 	thought := "" // collected text that has not been emitted
 	for delta, err := range c.Model.Generate(ctx, req.Request) {
@@ -150,7 +151,8 @@ func (c *Caller) emitThought(thought *string) error {
 	return c.Control.Events.Emit(event.Thinking{Topic: event.Reasoning, Text: text})
 }
 
-// emitFailure emits and records a failed call, and returns its error.
+// finishFailedCall returns the error of a failed call. It emits the call if its content was filtered. It records a
+// failed side call, because the handler may continue.
 func (c *Caller) emitFailure(ctx context.Context, a modelAnswer, req request, err error) error {
 	if refused, ok := errors.AsType[*llm.Error](err); ok && refused.Kind == llm.ContentFiltered {
 		a.finish = event.FinishFilter

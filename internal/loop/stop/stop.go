@@ -22,8 +22,8 @@ type Signal struct {
 	ignoresCaller bool
 }
 
-// New returns the stop signal of a run. The caller requests a stop by ending the context callerStop (nil if it
-// never does).
+// New returns the stop signal of a run. The caller of the run requests a stop by ending the context request (nil
+// if it never does).
 func New(request context.Context, progress *turnstate.Progress) *Signal {
 	return &Signal{progress: progress, callerStop: request}
 }

@@ -103,7 +103,7 @@ func (r *Runner) suspendTurn(ctx context.Context, pending []execution.Pending) e
 	return nil
 }
 
-// checkBudget reserves budget for all calls that are about to run, before any of them runs or is recorded in the
+// reserveBudget reserves budget for all calls that are about to run, before any of them runs or is recorded in the
 // journal. An exceeded budget therefore leaves no round partly done. A call that already has a result costs
 // nothing. The reserved calls count as used even if they fail, because a failed tool may have had an effect. calls
 // may contain nil.
@@ -133,7 +133,7 @@ func (r *Runner) isNew(c *toolcall.Call) bool {
 	return c.State == toolcall.Ready && !c.IsInDoubt(r.Log) && !found
 }
 
-// emitStart emits that a call has started, unless an earlier attempt emitted it or the call waits.
+// emitStart emits that a call has started, unless an earlier attempt reported its result or the call waits.
 func (r *Runner) emitStart(c *toolcall.Call) error {
 	if c.State == toolcall.Replayed || c.State == toolcall.Waiting {
 		return nil

@@ -4,7 +4,7 @@
 //	<prefix>/<agent>/<instance id>    the instance as JSON; its incarnation is the key's create revision
 //	<desired>/<agent>/<instance id>   RUN, PAUSE or DRAIN, with the reason, as JSON
 //	<desired>/<agent>/                QUARANTINE, of the agent as a whole, likewise
-//	<stores>/<name>                   generation, beat and identity of a store's data, as JSON (Stores)
+//	<stores>/<name>                   generation, beat and identity of a store's data, as JSON (StoreRecords)
 //
 // A lease is trusted only to remove the records of dead instances. A live instance can lose its lease, and a
 // dead one keeps it for the TTL, or longer when etcd changes its leader (guarantees 2.6).

@@ -71,7 +71,7 @@ func (o *Observer) Until(satisfied func() bool) {
 	}
 }
 
-// List returns the instances of the next update, and fails the test if that is not a list.
+// NextList returns the instances of the next update, and fails the test if that is not a list.
 func (o *Observer) List() []registry.Instance {
 	o.t.Helper()
 	u := o.Next()
@@ -79,7 +79,7 @@ func (o *Observer) List() []registry.Instance {
 	return *u.List
 }
 
-// Put returns the instance of the next update, and fails the test if that is not a put.
+// NextPut returns the instance of the next update, and fails the test if that is not a put.
 func (o *Observer) Put() registry.Instance {
 	o.t.Helper()
 	u := o.Next()
@@ -87,7 +87,7 @@ func (o *Observer) Put() registry.Instance {
 	return *u.Put
 }
 
-// Delete returns the key of the next update, and fails the test if that is not a delete.
+// NextDelete returns the key of the next update, and fails the test if that is not a delete.
 func (o *Observer) Delete() registry.Key {
 	o.t.Helper()
 	u := o.Next()

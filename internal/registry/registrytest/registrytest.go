@@ -45,7 +45,7 @@ func Run(t *testing.T, open func(t *testing.T) registry.Registry) {
 	}
 }
 
-// NewInstance returns an instance with every field set except the incarnation.
+// NewInstance returns a valid instance of an agent in state INITIALIZING, without capabilities and tools.
 func NewInstance(agent, id string) registry.Instance {
 	return registry.Instance{
 		ID: id, Agent: agent, Address: "127.0.0.1:7402", Version: "1.2.0", Description: "Finds facts.",

@@ -1,5 +1,6 @@
 // Package memorywire converts the values of package memory to protobuf messages and back, for the memory service
-// and its clients. Requests do not contain a tenant, so each XFromProto takes the tenant of the caller.
+// and its clients. Requests do not contain a tenant, so the conversions of requests that need one take the tenant
+// of the caller.
 package memorywire
 
 import (
@@ -45,7 +46,7 @@ func SessionsFromProto(ss []*troupev1.Session) []session.Session {
 	return convert.All(ss, SessionFromProto)
 }
 
-// UpdateToProto converts an update of a session to a request.
+// SessionUpdateToProto converts an update of a session to a request.
 func UpdateToProto(u memory.SessionUpdate) *troupev1.UpdateSessionRequest {
 	return &troupev1.UpdateSessionRequest{
 		SessionId: u.Ref.Session, Verb: sessionVerbs.ToProto(u.Verb), Metadata: u.Metadata,
@@ -53,7 +54,7 @@ func UpdateToProto(u memory.SessionUpdate) *troupev1.UpdateSessionRequest {
 	}
 }
 
-// UpdateFromProto converts a request to an update in the caller's tenant.
+// SessionUpdateFromProto converts a request to an update of a session in the caller's tenant.
 func UpdateFromProto(tenant string, r *troupev1.UpdateSessionRequest) memory.SessionUpdate {
 	return memory.SessionUpdate{
 		Ref: session.Ref{Tenant: tenant, Session: r.GetSessionId()}, Verb: sessionVerbs.FromProto(r.GetVerb()), Metadata: r.GetMetadata(),

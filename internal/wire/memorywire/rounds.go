@@ -25,7 +25,7 @@ func RoundsFromProto(rounds []*troupev1.RoundMessage) []memory.RoundMessage {
 	})
 }
 
-// StepRoundsToProto converts the history of an agent.
+// StepRoundsToProto converts the tool rounds of an agent, by step.
 func StepRoundsToProto(steps []conversation.Rounds) []*troupev1.StepRounds {
 	return convert.All(steps, func(r conversation.Rounds) *troupev1.StepRounds {
 		return &troupev1.StepRounds{Turn: int32(r.Turn), Step: int32(r.Step), After: r.After, Messages: wire.MessagesToProto(r.Messages)}
@@ -39,7 +39,7 @@ func StepRoundsFromProto(steps []*troupev1.StepRounds) []conversation.Rounds {
 	})
 }
 
-// agentRoundsToProto converts the histories of several agents.
+// agentRoundsToProto converts the tool rounds of several agents.
 func agentRoundsToProto(rounds map[string][]conversation.Rounds) []*troupev1.AgentRounds {
 	return convert.All(slices.Sorted(maps.Keys(rounds)), func(agent string) *troupev1.AgentRounds {
 		return &troupev1.AgentRounds{Agent: agent, Steps: StepRoundsToProto(rounds[agent])}

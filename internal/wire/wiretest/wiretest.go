@@ -30,7 +30,7 @@ var (
 	Word = rapid.String()
 	// Count generates a count that fits into 32 bits.
 	Count = rapid.IntRange(0, 1<<30)
-	// Big generates an amount up to the largest one allowed on the wire.
+	// Amount generates an amount up to the largest one allowed on the wire.
 	Big = rapid.Int64Range(0, MaxAmount)
 
 	// Moment generates a time with millisecond precision, or the zero time.
@@ -152,6 +152,6 @@ func RoundTrip[G any, P proto.Message](t *testing.T, values *rapid.Generator[G],
 	})
 }
 
-// Plain adapts a conversion for RoundTrip that does not need the original value. Conversions of requests need it
-// to know the tenant.
+// WithoutOriginal adapts a conversion that does not need the original value to RoundTrip. Conversions of requests
+// need the original value, because it contains the tenant.
 func Plain[G, P any](from func(P) G) func(G, P) G { return func(_ G, p P) G { return from(p) } }

@@ -29,8 +29,8 @@ import (
 // maxRecordedInput limits the encoded input of a step in its recording, in bytes.
 const maxRecordedInput = 1 << 20
 
-// RecordedInput returns the encoded input of a step for its recording. It contains references to the session's
-// messages and the turn's results, and no secret. It returns nil if the input is too large.
+// EncodeInput encodes the input of a step for its recording. The result contains references to the messages of the
+// session and to the results of the turn, and no secret. It is nil if the input is too large.
 func RecordedInput(req *troupev1.ExecuteStepRequest) []byte {
 	history, prior, auth := req.GetHistory(), req.GetPrior(), req.GetAuth()
 	req.History, req.Prior, req.Auth = nil, nil, nil
@@ -60,7 +60,7 @@ func RecordedInput(req *troupev1.ExecuteStepRequest) []byte {
 	return encoded
 }
 
-// Replay runs a step again with the answers of its recording and returns the first difference.
+// Replay runs a step again with the answers of its recording, and reports the first difference.
 func (r *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*troupev1.StepReplay, error) {
 	asked := req.GetStep()
 	ref := SessionRef(asked)

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// loadRounds loads the tool rounds that the agent of a step remembers.
+// loadRounds loads the tool rounds that the agent remembers into the step.
 func (r *Runner) loadRounds(ctx context.Context, req *troupev1.ExecuteStepRequest, step *execution.Step) error {
 	if !req.GetHasRounds() || len(step.History) == 0 {
 		return nil

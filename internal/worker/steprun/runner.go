@@ -151,7 +151,7 @@ func (r *Runner) runAgent(ctx context.Context, inv agent.Invocation, emit func(e
 // unresponsive step, so that the orchestrator still gets the reason.
 const commitTimeout = 3 * time.Second
 
-// commitJournal is what a commit stores of the journal of its step.
+// commitJournal holds the journal entries and the tool rounds of a commit.
 type commitJournal struct {
 	left   []execution.Entry     // entries of a recorded step that may not be stored yet
 	rounds []memory.RoundMessage // for the history of the agent

@@ -118,8 +118,8 @@ func (s *Server) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRequest
 	return &troupev1.ReplayStepResponse{Replay: replayed}, nil
 }
 
-// withCredential returns a context whose calls to the memory service carry the credential of the step. It removes
-// the credential from the request, so that no other code can use it.
+// takeCredential removes the credential of the step from the request, so that no other code can use it. It returns
+// a context whose calls to the memory service carry the credential.
 func withCredential(ctx context.Context, req *troupev1.ExecuteStepRequest) context.Context {
 	ctx = turnctx.WithCredential(ctx, req.GetCredential())
 	req.Credential = ""

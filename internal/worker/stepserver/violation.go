@@ -13,8 +13,8 @@ import (
 )
 
 // violationReporter reports the ownership violations of one step: rejected writes to state of another owner. It
-// publishes each of them on the trace. It counts the writes that this process rejected; the memory service counts
-// the ones that it rejects. Only the goroutine of the step may use it.
+// records the writes that this process rejected; the memory service records the ones that it rejects. It also
+// publishes the violation that made the step fail. Only the goroutine of the step may use it.
 type violationReporter struct {
 	recorder  *telemetry.Violations
 	req       *troupev1.ExecuteStepRequest
@@ -26,7 +26,8 @@ func (s *Server) newViolationReporter(req *troupev1.ExecuteStepRequest, out *ste
 	return &violationReporter{s.violations, req, out, map[string]bool{}}
 }
 
-// recordEvent counts the violation in an event of the agent. Such events are published like all others.
+// recordViolationEvent records the violation in an event of the agent, and does nothing for other events. The
+// caller publishes the event.
 func (r *violationReporter) recordEvent(ctx context.Context, e event.Event) {
 	v, ok := e.Payload.(event.OwnershipViolation)
 	if !ok {

@@ -92,13 +92,13 @@ func (t *T) NoError(what string, err error) {
 	}
 }
 
-// ErrorMode fails the check unless err has one of the modes, the gRPC code of that mode, and the details that
+// ErrorHasMode fails the check unless err has one of the modes, the gRPC code of that mode, and the details that
 // identify the mode.
 func (t *T) ErrorMode(what string, err error, modes ...failure.Mode) {
 	_ = t.FailureWithMode(what, err, modes...)
 }
 
-// FailureWithMode checks err as ErrorMode does, and returns the failure in it.
+// FailureWithMode checks err as ErrorHasMode does, and returns the failure in it.
 func (t *T) FailureWithMode(what string, err error, modes ...failure.Mode) *failure.Error {
 	want := joinReasons(modes)
 	if err == nil {

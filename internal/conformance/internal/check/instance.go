@@ -108,7 +108,7 @@ func (in *Instance) Resume(ctx context.Context, reason string) (*Status, error) 
 	return r.GetStatus(), err
 }
 
-// Shutdown calls Shutdown and returns the status in its reply.
+// Shutdown calls Shutdown and returns its reply.
 func (in *Instance) Shutdown(ctx context.Context, drain time.Duration, reason string) (*troupev1.ShutdownResponse, error) {
 	return in.Lifecycle.Shutdown(ctx, &troupev1.ShutdownRequest{Drain: durationpb.New(drain), Reason: reason})
 }
@@ -198,7 +198,8 @@ type WatchResult struct {
 // watchTimeout bounds a watch. It is longer than any sequence of calls that a check makes on one instance.
 const watchTimeout = 5 * time.Second
 
-// Watch reads n transitions from WatchState, or all until the end of the stream if n is negative.
+// Watch reads the first status and n transitions from WatchState. If n is negative, it reads all transitions until
+// the end of the stream.
 func (in *Instance) Watch(ctx context.Context, after uint64, n int) (*WatchResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, watchTimeout)
 	defer cancel()

@@ -28,8 +28,8 @@ type MemoryService struct {
 	sessions map[string]*Session
 }
 
-// Session is a session with its only turn. Its exported fields say how the service behaves toward commits of the
-// session.
+// Session is a session with its only turn. Its exported fields say how the service answers CommitStep and
+// LoadRounds for the session.
 type Session struct {
 	turnID       string
 	epoch        int64

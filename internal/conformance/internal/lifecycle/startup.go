@@ -20,7 +20,7 @@ var hookFailureModes = []failure.Mode{failure.AgentLogic, failure.ResourceTool}
 
 func startupChecks() []check.Check { return slices.Concat(startupHookChecks(), startupCallerChecks()) }
 
-// startupHookChecks returns the checks of startup hooks that fail, hang or are retried.
+// startupHookChecks returns the checks of startup hooks that fail, hang, are retried or have concurrent callers.
 func startupHookChecks() []check.Check {
 	return []check.Check{
 		{
@@ -98,7 +98,7 @@ func startupHookChecks() []check.Check {
 	}
 }
 
-// startupCallerChecks returns the checks of concurrent calls and their deadlines during a startup.
+// startupCallerChecks returns the checks of how callers, deadlines and shutdowns affect a startup.
 func startupCallerChecks() []check.Check {
 	return []check.Check{
 		{
@@ -162,7 +162,8 @@ func checkStartupRunsHookOnce(t *check.T) {
 	in.AwaitState(check.Terminated, check.AnswerLimit)
 }
 
-// requireStartupFails requires that a startup fails with one of the modes and that the instance then terminates.
+// requireStartupFails returns a check that a startup fails with one of the modes and that the instance then
+// terminates.
 func requireStartupFails(s check.InstanceSpec, modes ...failure.Mode) func(*check.T) {
 	return func(t *check.T) {
 		in := t.MakeInstance(s)
@@ -177,7 +178,7 @@ func requireStartupFails(s check.InstanceSpec, modes ...failure.Mode) func(*chec
 	}
 }
 
-// requireStartupSucceeds requires that a startup succeeds, possibly after retries.
+// requireStartupSucceeds returns a check that a startup succeeds, possibly after retries.
 func requireStartupSucceeds(s check.InstanceSpec) func(*check.T) {
 	return func(t *check.T) {
 		in := t.MakeInstance(s)
@@ -244,8 +245,8 @@ func checkStartupContinuesWithoutCaller(t *check.T) {
 	hanging.RequireState("when its caller has gone away", check.Initializing)
 }
 
-// checkStartupCancelledByShutdown calls Shutdown while the startup hook runs. It retries a few times, because on a
-// busy machine the hook may end before Shutdown arrives.
+// checkStartupCancelledByShutdown returns a check that calls Shutdown while the startup hook runs. The check
+// retries a few times, because on a busy machine the hook may end before Shutdown arrives.
 func checkStartupCancelledByShutdown(hook troupev1.HookBehavior) func(*check.T) {
 	return func(t *check.T) {
 		var err error
