@@ -156,23 +156,23 @@ func bindingInfo(id, session string) []byte {
 
 // SessionBroker gives access to a broker for one session only. It implements execution.CredentialBroker for code
 // that may not choose the session.
-type Session struct {
+type SessionBroker struct {
 	broker *Broker
 	id     string
 }
 
-var _ execution.CredentialBroker = (*Session)(nil)
+var _ execution.CredentialBroker = (*SessionBroker)(nil)
 
 // ForSession returns the broker restricted to one session.
-func (b *Broker) ForSession(session string) *Session { return &Session{b, session} }
+func (b *Broker) ForSession(session string) *SessionBroker { return &SessionBroker{b, session} }
 
 // Ask creates a key for the session, as Broker.CreateKey does.
-func (s *Session) Ask(name string) (execution.PendingAuth, error) {
+func (s *SessionBroker) Ask(name string) (execution.PendingAuth, error) {
 	key, err := s.broker.CreateKey(s.id, name)
 	return execution.PendingAuth{Login: execution.Login{Name: name}, ID: key.ID, Key: key.Public, Expires: key.Expires}, err
 }
 
 // Open opens a sealed secret of the session, as Broker.Open does.
-func (s *Session) Open(id string, sealed []byte) (string, secret.Value, error) {
+func (s *SessionBroker) Open(id string, sealed []byte) (string, secret.Value, error) {
 	return s.broker.Open(id, s.id, sealed)
 }

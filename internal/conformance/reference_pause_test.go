@@ -26,7 +26,7 @@ func (r *referenceInstance) Pause(ctx context.Context, req *troupev1.PauseReques
 			r.notifyWatchers()
 		}
 		r.waitingPauses++
-		settled := r.await(ctx, neverExpires, func() bool { return !r.status.Pausing })
+		settled := r.await(ctx, farFuture, func() bool { return !r.status.Pausing })
 		r.waitingPauses--
 		if !settled {
 			if r.waitingPauses == 0 && !r.hasFault(keepsAdmissionClosed) || r.hasFault(pauseEndsOtherPause) {

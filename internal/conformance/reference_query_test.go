@@ -35,7 +35,7 @@ func (r *referenceInstance) GetState(ctx context.Context, _ *troupev1.GetStateRe
 		r.await(ctx, func() time.Time { return time.Now().Add(100 * time.Millisecond) }, func() bool { return false })
 	}
 	if r.hasFault(getStateWaitsForStartup) {
-		r.await(ctx, neverExpires, func() bool { return !r.hookRunning })
+		r.await(ctx, farFuture, func() bool { return !r.hookRunning })
 	}
 	return &troupev1.GetStateResponse{Status: proto.CloneOf(r.status)}, nil
 }

@@ -121,7 +121,7 @@ func (r *referenceInstance) await(ctx context.Context, until func() time.Time, h
 	return true
 }
 
-func neverExpires() time.Time { return time.Now().Add(time.Hour) }
+func farFuture() time.Time { return time.Now().Add(time.Hour) }
 
 func (r *referenceInstance) currentStatus() *troupev1.InstanceStatus {
 	r.mu.Lock()

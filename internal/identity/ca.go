@@ -78,22 +78,22 @@ func (ca *CA) WriteFiles(role Role, agent string) (Config, error) {
 // WriteServerFiles writes the certificate files of a server outside the mesh, such as etcd, into a folder. The
 // certificate is valid for localhost and the loopback addresses. It contains no URI, so it proves no identity
 // inside the mesh.
-func (ca *CA) WriteServerFiles(dir, name string) (Files, error) {
+func (ca *CA) WriteServerFiles(dir, name string) (TLSFiles, error) {
 	return ca.writeFiles(dir, name, certificateTemplate(name, fileLifetime))
 }
 
 // writeFiles issues a certificate and writes it with its key and the CA certificate.
-func (ca *CA) writeFiles(dir, name string, template *x509.Certificate) (Files, error) {
+func (ca *CA) writeFiles(dir, name string, template *x509.Certificate) (TLSFiles, error) {
 	pair, err := ca.issue(template)
 	if err != nil {
-		return Files{}, err
+		return TLSFiles{}, err
 	}
 	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	if err != nil {
-		return Files{}, err
+		return TLSFiles{}, err
 	}
 	name = filepath.Join(dir, name)
-	cfg := Files{Cert: name + ".crt", Key: name + ".key", CA: filepath.Join(dir, "ca.crt")}
+	cfg := TLSFiles{Cert: name + ".crt", Key: name + ".key", CA: filepath.Join(dir, "ca.crt")}
 	return cfg, errors.Join(
 		os.WriteFile(cfg.Cert, pemBlock("CERTIFICATE", pair.Certificate[0]), 0o600),
 		os.WriteFile(cfg.Key, pemBlock("PRIVATE KEY", key), 0o600),

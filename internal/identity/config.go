@@ -33,7 +33,7 @@ func Open(cfg Config, role Role, agent string, log *zap.Logger) (*Source, error)
 		if err != nil {
 			return nil, fmt.Errorf("--tls-dev-ca: %w", err)
 		}
-		read = ca.certificateReader(ID{ca.domain, role, agent})
+		read = ca.certificateIssuer(ID{ca.domain, role, agent})
 	case cfg.Cert == "" && cfg.Key == "" && cfg.CA == "":
 		return nil, nil
 	case cfg.Cert == "" || cfg.Key == "" || cfg.CA == "":

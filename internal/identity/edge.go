@@ -16,7 +16,7 @@ import (
 // EdgeConfig configures TLS for the client port. Clients verify the server by its host name, as browsers do, and
 // need no identity in the mesh. The files are read for each connection, so they can be replaced while the server
 // runs. The tags are flags of the orchestrator.
-type Edge struct {
+type EdgeConfig struct {
 	Cert string `name:"client-tls-cert" help:"PEM file with the certificate for clients; it names the host that they dial (empty means plain text, on loopback only)." env:"TROUPE_CLIENT_TLS_CERT" type:"path" default:"" placeholder:"FILE"`
 	Key  string `name:"client-tls-key" help:"PEM file with its key." env:"TROUPE_CLIENT_TLS_KEY" type:"path" default:"" placeholder:"FILE"`
 	CA   string `name:"client-tls-ca" help:"PEM file with the CAs of client certificates." env:"TROUPE_CLIENT_TLS_CA" type:"path" default:"" placeholder:"FILE"`
@@ -24,8 +24,8 @@ type Edge struct {
 
 // Open returns the source of the port's certificates, or nil if none is configured. It fails if files are unusable
 // or a certificate has expired. If a later reload fails, that is logged and the previous certificates stay in use.
-func (e Edge) Open(log *zap.Logger) (*EdgeSource, error) {
-	if e == (Edge{}) {
+func (e EdgeConfig) Open(log *zap.Logger) (*EdgeSource, error) {
+	if e == (EdgeConfig{}) {
 		return nil, nil
 	}
 	if e.Cert == "" || e.Key == "" {
@@ -43,7 +43,7 @@ func (e Edge) Open(log *zap.Logger) (*EdgeSource, error) {
 
 // CheckAddress returns a function that fails if serving clients at an address is unsafe. The error says how to
 // make it safe.
-func (e Edge) CheckAddress(plaintext bool) func(flag string, at net.Addr) error {
+func (e EdgeConfig) CheckAddress(plaintext bool) func(flag string, at net.Addr) error {
 	return func(flag string, at net.Addr) error {
 		if plaintext || e.Cert != "" || IsLoopback(at) {
 			return nil

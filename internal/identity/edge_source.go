@@ -50,7 +50,7 @@ func (s *EdgeSource) refresh() {
 }
 
 // readKeys reads the keys from the files. It returns last if the files have not changed.
-func (e Edge) readKeys(last *edgeKeys) (*edgeKeys, error) {
+func (e EdgeConfig) readKeys(last *edgeKeys) (*edgeKeys, error) {
 	from, err := readKeyFiles("--client-tls", e.Cert, e.Key, e.CA)
 	if err != nil {
 		return nil, err

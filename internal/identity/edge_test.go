@@ -10,10 +10,10 @@ import (
 )
 
 // newEdge returns an EdgeConfig whose certificate is signed by the CA.
-func newEdge(t *testing.T, ca *CA) Edge {
+func newEdge(t *testing.T, ca *CA) EdgeConfig {
 	t.Helper()
 	cfg := writeFiles(t, t.TempDir(), ca, ca.certify(t, certTemplate(t)))
-	return Edge{Cert: cfg.Cert, Key: cfg.Key}
+	return EdgeConfig{Cert: cfg.Cert, Key: cfg.Key}
 }
 
 func newClientTLS(t *testing.T, ca *CA) ClientTLS {
@@ -78,7 +78,7 @@ func TestEdge_ReloadsCertificates(t *testing.T) {
 	dir := t.TempDir()
 	cfg := writeFiles(t, dir, before, before.certify(t, certTemplate(t)))
 	log, next := newWarningLog(t)
-	shown, err := Edge{Cert: cfg.Cert, Key: cfg.Key}.Open(log)
+	shown, err := EdgeConfig{Cert: cfg.Cert, Key: cfg.Key}.Open(log)
 	require.NoError(t, err)
 	address := serveWith(t, shown.Credentials(), func(ID, bool) {})
 	client := func(ca *CA) error {
@@ -99,13 +99,13 @@ func TestEdge_RejectsInvalidFlags(t *testing.T) {
 	ca := newCA(t)
 	good := newEdge(t, ca)
 	for _, c := range []struct {
-		edge Edge
+		edge EdgeConfig
 		says string
 	}{
-		{Edge{Cert: good.Cert}, "--client-tls-cert and --client-tls-key belong together"},
-		{Edge{CA: good.Cert}, "--client-tls-ca needs both"},
-		{Edge{Cert: good.Cert, Key: filepath.Join(t.TempDir(), "none")}, "--client-tls-key: open "},
-		{Edge{Cert: good.Cert, Key: good.Key, CA: garbageFile(t)}, "--client-tls-ca: "},
+		{EdgeConfig{Cert: good.Cert}, "--client-tls-cert and --client-tls-key belong together"},
+		{EdgeConfig{CA: good.Cert}, "--client-tls-ca needs both"},
+		{EdgeConfig{Cert: good.Cert, Key: filepath.Join(t.TempDir(), "none")}, "--client-tls-key: open "},
+		{EdgeConfig{Cert: good.Cert, Key: good.Key, CA: garbageFile(t)}, "--client-tls-ca: "},
 	} {
 		_, err := c.edge.Open(zap.NewNop())
 		require.ErrorContains(t, err, c.says)
@@ -122,7 +122,7 @@ func TestEdge_RejectsInvalidFlags(t *testing.T) {
 		_, err := c.trust.Credentials()
 		require.ErrorContains(t, err, c.says)
 	}
-	none, err := Edge{}.Open(zap.NewNop())
+	none, err := EdgeConfig{}.Open(zap.NewNop())
 	require.NoError(t, err)
 	require.Nil(t, none)
 	require.Nil(t, none.Credentials())

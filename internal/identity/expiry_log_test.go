@@ -25,7 +25,7 @@ func TestWatchCertificates_LogsExpiry(t *testing.T) {
 		core, logs := observer.New(zap.WarnLevel)
 		self, err := Open(cfg, Memory, "", zap.New(core))
 		require.NoError(t, err)
-		shown, err := Edge{Cert: cfg.Cert, Key: cfg.Key}.Open(zap.New(core))
+		shown, err := EdgeConfig{Cert: cfg.Cert, Key: cfg.Key}.Open(zap.New(core))
 		require.NoError(t, err)
 		ctx, stop := context.WithCancel(t.Context())
 		var watching sync.WaitGroup
@@ -75,13 +75,13 @@ func TestEdge_RejectsCertificatesNotValidNow(t *testing.T) {
 	over, early := certTemplate(t), certTemplate(t)
 	over.NotAfter, early.NotBefore = time.Now().Add(-time.Second), time.Now().Add(time.Minute)
 	for _, not := range []*Config{new(writeFiles(t, t.TempDir(), ca, ca.certify(t, over))), new(writeFiles(t, t.TempDir(), ca, ca.certify(t, early)))} {
-		_, err := Edge{Cert: not.Cert, Key: not.Key}.Open(zap.NewNop())
+		_, err := EdgeConfig{Cert: not.Cert, Key: not.Key}.Open(zap.NewNop())
 		require.ErrorContains(t, err, "--client-tls-cert: "+not.Cert+" is valid from ")
 		require.ErrorContains(t, err, "and not now")
 	}
 	cfg := writeFiles(t, dir, ca, ca.certify(t, certTemplate(t)))
 	log, next := newWarningLog(t)
-	shown, err := Edge{Cert: cfg.Cert, Key: cfg.Key}.Open(log)
+	shown, err := EdgeConfig{Cert: cfg.Cert, Key: cfg.Key}.Open(log)
 	require.NoError(t, err)
 	first := shown.current()
 	for range 2 { // the same error is logged again after a valid file

@@ -14,14 +14,14 @@ import (
 
 // TLSFiles are the paths of the TLS files for connections to a server outside the mesh, such as etcd. Such a
 // server is verified by its host name, not by a URI. Each path may be empty.
-type Files struct{ CA, Cert, Key string }
+type TLSFiles struct{ CA, Cert, Key string }
 
 // ExternalCredentials returns the credentials for connections to a server outside the mesh. They require TLS 1.3
 // and a server certificate for the dialed host. Without files they use the certificate of this process and the CAs
 // of its mesh. A process without an identity uses the CAs of the system. If the files become unusable later, that
 // is logged and the previous ones stay in use. The files come from the flags --<server>-ca, --<server>-cert and
 // --<server>-key.
-func ExternalCredentials(server string, files Files, self *Source, log *zap.Logger) (credentials.TransportCredentials, error) {
+func ExternalCredentials(server string, files TLSFiles, self *Source, log *zap.Logger) (credentials.TransportCredentials, error) {
 	o := &externalTLS{server: server, files: files, self: self, log: log}
 	var err error
 	if o.last, err = o.loadConfig(); err != nil {
@@ -47,7 +47,7 @@ func (ca *CA) ExternalUserCredentials(name string) (credentials.TransportCredent
 // externalTLS reloads the TLS settings for connections to a server outside the mesh.
 type externalTLS struct {
 	server string
-	files  Files
+	files  TLSFiles
 	self   *Source
 	log    *zap.Logger
 

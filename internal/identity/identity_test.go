@@ -63,8 +63,8 @@ func TestConfig_PlainTextStaysOnLoopback(t *testing.T) {
 		}
 		require.ErrorContains(t, err, c.says)
 	}
-	require.NoError(t, Edge{}.CheckAddress(false)("--grpc-addr", here))
-	require.ErrorContains(t, Edge{}.CheckAddress(false)("--grpc-addr", everywhere), "give --client-tls-cert and --client-tls-key")
-	require.NoError(t, Edge{Cert: "f"}.CheckAddress(false)("--grpc-addr", everywhere))
-	require.NoError(t, Edge{}.CheckAddress(true)("--grpc-addr", everywhere))
+	require.NoError(t, EdgeConfig{}.CheckAddress(false)("--grpc-addr", here))
+	require.ErrorContains(t, EdgeConfig{}.CheckAddress(false)("--grpc-addr", everywhere), "give --client-tls-cert and --client-tls-key")
+	require.NoError(t, EdgeConfig{Cert: "f"}.CheckAddress(false)("--grpc-addr", everywhere))
+	require.NoError(t, EdgeConfig{}.CheckAddress(true)("--grpc-addr", everywhere))
 }

@@ -22,7 +22,7 @@ func (s *Source) KeyPair() tls.Certificate { return s.current().pair }
 // VerifySigner verifies the certificate chain of a signature and returns the signer's id and public key. The chain
 // must have been valid at the time of signing rather than now, because certificates are replaced often and
 // signatures outlive them. The last signer is cached, because few processes sign.
-func (s *Source) Signer(chain [][]byte, at time.Time) (ID, crypto.PublicKey, error) {
+func (s *Source) VerifySigner(chain [][]byte, at time.Time) (ID, crypto.PublicKey, error) {
 	k := s.current()
 	if last := s.signer.Load(); last != nil && last.keys == k && slices.EqualFunc(last.chain, chain, bytes.Equal) && last.isValidAt(at) {
 		return last.id, last.path[0].PublicKey, nil

@@ -21,19 +21,19 @@ func TestSource_CachesSignersWhileTheyAreValid(t *testing.T) {
 	other := ca.certify(t, certTemplate(t, "spiffe://example.org/orchestrator"))
 	for range 2 {
 		for _, pair := range []tls.Certificate{signer, other} {
-			id, key, err := s.Signer(pair.Certificate, time.Now())
+			id, key, err := s.VerifySigner(pair.Certificate, time.Now())
 			require.NoError(t, err)
 			require.Equal(t, "spiffe://example.org/orchestrator", id.String())
 			require.True(t, pair.Leaf.PublicKey.(*ecdsa.PublicKey).Equal(key))
 		}
 	}
 	for _, at := range []time.Time{other.Leaf.NotAfter.Add(time.Second), other.Leaf.NotBefore.Add(-time.Second)} {
-		_, _, err = s.Signer(other.Certificate, at)
+		_, _, err = s.VerifySigner(other.Certificate, at)
 		require.ErrorContains(t, err, "certificate of the signer")
 	}
-	_, _, err = s.Signer([][]byte{other.Certificate[0], signer.Certificate[0]}, time.Now())
+	_, _, err = s.VerifySigner([][]byte{other.Certificate[0], signer.Certificate[0]}, time.Now())
 	require.NoError(t, err, "an unneeded certificate in the chain is ignored")
 	writeFiles(t, dir, next, next.certify(t, certTemplate(t, memoryID)))
-	_, _, err = s.Signer(other.Certificate, time.Now())
+	_, _, err = s.VerifySigner(other.Certificate, time.Now())
 	require.ErrorContains(t, err, "certificate of the signer", "its CA is no longer trusted")
 }

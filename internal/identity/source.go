@@ -148,7 +148,7 @@ func (k *keys) verify(chain [][]byte) (ID, error) {
 
 // certificateIssuer returns a function that issues certificates of a development CA. The function returns the
 // previous certificate in the first half of its validity, and then a new one.
-func (ca *CA) certificateReader(id ID) func(*keys) (*keys, error) {
+func (ca *CA) certificateIssuer(id ID) func(*keys) (*keys, error) {
 	return func(last *keys) (*keys, error) {
 		if last != nil && time.Until(last.leaf().NotAfter) > devLifetime/2 {
 			return last, nil

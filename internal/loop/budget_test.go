@@ -90,7 +90,7 @@ func TestLoop_RunsNoToolOfARoundThatExceedsTheBudget(t *testing.T) {
 	model := scripted.New(scripted.Call(toolCall("1", "at_most_once", "a"), toolCall("2", "at_most_once", "b")))
 	in := newInput("go")
 	in.Journal, in.Budget = j, newLedger(func(l *budget.Limits) { l.ToolCalls = 1 })
-	_, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: w.effects(t), Parallel: true}, in, ignoreEvents)
+	_, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: w.tools(t), Parallel: true}, in, ignoreEvents)
 	requireBudgetExceeded(t, err, budget.ToolCalls)
 	require.Empty(t, w.recorded)
 	require.Len(t, j.durable, 1, "the reply of the model, and no intent of a tool: %v", j.durable)
@@ -125,12 +125,12 @@ func TestLoop_ReplaysWithoutUsingTheBudget(t *testing.T) {
 	replies := []scripted.Reply{scripted.Call(toolCall("1", "read", "a")), scripted.Call(toolCall("2", "idempotent", "b")), scripted.Say("done")}
 	first := newInput("go")
 	first.Journal, first.Budget = j, newLedger(func(l *budget.Limits) { l.ModelCalls = 2 })
-	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(replies...), Tools: w.effects(t)}, first, ignoreEvents)
+	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(replies...), Tools: w.tools(t)}, first, ignoreEvents)
 	requireBudgetExceeded(t, err, budget.ModelCalls)
 
 	second := newInput("go")
 	second.Journal, second.Budget = j, newLedger(func(l *budget.Limits) { l.ModelCalls, l.ToolCalls = 1, 0 })
-	out, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(replies[2]), Tools: w.effects(t)}, second, ignoreEvents)
+	out, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(replies[2]), Tools: w.tools(t)}, second, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, "done", out.Text)
 	require.EqualValues(t, 1, second.Budget.Used().ModelCalls)

@@ -62,7 +62,7 @@ func TestLoop_GivesHandlersAccessToTheTurn(t *testing.T) {
 	require.NoError(t, err)
 	var calls []string
 	model := scripted.New(scripted.Call(toolCall("1", "echo", "a")), scripted.Say("done"))
-	in := loop.Input{System: "be brief", Turn: hook.New(hook.Start{
+	in := loop.Input{System: "be brief", Control: hook.New(hook.Start{
 		Info: hook.Info{Agent: "test", Session: "s1", Turn: 1}, Handlers: set,
 		Memory: hook.NewMemory(fakeArtifactStore{},
 			"test"), Trace: ownership.NewTraceView(map[string]string{"label": "blue"}), Messages: []conversation.Message{conversation.User("go")},

@@ -30,7 +30,7 @@ func ExampleLoop_Run() {
 		scripted.Say("It is 42."),
 	)}
 	turn := hook.New(hook.Start{Messages: []conversation.Message{conversation.User("How much is 2 and 40?")}})
-	for e, err := range l.Run(context.Background(), loop.Input{System: "Be exact.", Turn: turn}) {
+	for e, err := range l.Run(context.Background(), loop.Input{System: "Be exact.", Control: turn}) {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return

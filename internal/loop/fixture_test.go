@@ -62,7 +62,7 @@ func newInput(text string, handlers ...hook.Handler) loop.Input {
 	if err != nil {
 		panic(err)
 	}
-	return loop.Input{System: "be brief", Turn: hook.New(hook.Start{
+	return loop.Input{System: "be brief", Control: hook.New(hook.Start{
 		Info: hook.Info{Agent: "test", Prompt: text, Turn: 1}, Handlers: set, Messages: []conversation.Message{conversation.User(text)},
 	})}
 }

@@ -332,7 +332,7 @@ func TestRun_SyncsAnExtendedReplyBeforeTheTool(t *testing.T) {
 		return nil
 	}))
 	in.Journal = j
-	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("first")), Tools: w.effects(t)}, in, (&killedConsumer{eventsLeft: 2}).emit)
+	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(scripted.Say("first")), Tools: w.tools(t)}, in, (&killedConsumer{eventsLeft: 2}).emit)
 	require.ErrorIs(t, err, errKilled)
 	require.Len(t, j.durable, 1)
 	require.Equal(t, "first", j.durable[0].Reply.Text)

@@ -57,7 +57,7 @@ func TestInTool_DescribesTheTurnInsideATool(t *testing.T) {
 		require.Equal(t, fmt.Sprint(i+1), r.CallID)
 		require.Equal(t, "test", r.Info.Agent)
 		require.Equal(t, "find it", r.Info.Prompt)
-		require.Same(t, in.Turn.Turn().State(), r.State())
+		require.Same(t, in.Control.Turn().State(), r.State())
 		require.NotNil(t, r.Memory())
 	}
 	last := seen[2]
@@ -117,7 +117,7 @@ func TestInTool_SeparatesTurnsAndCalls(t *testing.T) {
 	for n := range 20 {
 		turns.Go(func() {
 			id := fmt.Sprint("turn ", n)
-			in := loop.Input{Turn: hook.New(hook.Start{Info: hook.Info{TurnID: id}, Messages: []conversation.Message{conversation.User(id)}})}
+			in := loop.Input{Control: hook.New(hook.Start{Info: hook.Info{TurnID: id}, Messages: []conversation.Message{conversation.User(id)}})}
 			l := loop.Loop{Model: scripted.New(toolCallsReply("spy", "spy"), scripted.Say("done")), Tools: set, Parallel: true}
 			_, err := runToEnd(t.Context(), l, in, ignoreEvents)
 			failed[n] = err

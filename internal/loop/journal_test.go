@@ -63,7 +63,7 @@ type toolRuns struct {
 }
 
 // tools returns one tool for each kind of effect. The name of the tool is the effect.
-func (r *toolRuns) effects(t *testing.T) *tool.Set {
+func (r *toolRuns) tools(t *testing.T) *tool.Set {
 	t.Helper()
 	var all []tool.Tool
 	for _, effect := range []execution.Effect{execution.Read, execution.Idempotent, execution.AtMostOnce} {
@@ -117,7 +117,7 @@ func TestRun_ContinuesAfterALostAttempt(t *testing.T) {
 	for after := 0; ; after++ {
 		j, w := &fakeJournal{}, &toolRuns{}
 		in := loop.Input{Journal: j, IdempotencyKey: idempotencyKey}
-		l := loop.Loop{Model: newScriptedModel(0), Tools: w.effects(t)}
+		l := loop.Loop{Model: newScriptedModel(0), Tools: w.tools(t)}
 		d := &killedConsumer{eventsLeft: after}
 		out, err := runToEnd(t.Context(), l, in, d.emit)
 		if err == nil {
@@ -156,7 +156,7 @@ func TestRun_ContinuesAfterALostAttempt(t *testing.T) {
 
 func TestRun_IdempotentToolGetsTheSameKeyAgain(t *testing.T) {
 	j, w := &fakeJournal{durableOnSync: true}, &toolRuns{}
-	l := loop.Loop{Model: scripted.New(scripted.Call(toolCall("a", "idempotent", "x")), scripted.Say("Done.")), Tools: w.effects(t)}
+	l := loop.Loop{Model: scripted.New(scripted.Call(toolCall("a", "idempotent", "x")), scripted.Say("Done.")), Tools: w.tools(t)}
 	in := loop.Input{Journal: j, IdempotencyKey: idempotencyKey}
 	_, err := runToEnd(t.Context(), l, in, (&killedConsumer{eventsLeft: 2}).emit) // lost after the call, before its result is durable
 	require.ErrorIs(t, err, errKilled)
@@ -170,7 +170,7 @@ func TestRun_IdempotentToolGetsTheSameKeyAgain(t *testing.T) {
 
 func TestRun_DoesNotRepeatACallInDoubt(t *testing.T) {
 	j, w := &fakeJournal{durableOnSync: true}, &toolRuns{}
-	l := loop.Loop{Model: scripted.New(scripted.Call(toolCall("a", "at_most_once", "x")), scripted.Say("I do not know.")), Tools: w.effects(t)}
+	l := loop.Loop{Model: scripted.New(scripted.Call(toolCall("a", "at_most_once", "x")), scripted.Say("I do not know.")), Tools: w.tools(t)}
 	in := loop.Input{Journal: j, IdempotencyKey: idempotencyKey}
 	_, err := runToEnd(t.Context(), l, in, (&killedConsumer{eventsLeft: 2}).emit)
 	require.ErrorIs(t, err, errKilled)
@@ -201,7 +201,7 @@ func TestRun_DoesNotRepeatACallInDoubt(t *testing.T) {
 
 func TestRun_FailsIfItDiffersFromTheJournal(t *testing.T) {
 	j, w := &fakeJournal{}, &toolRuns{}
-	l := loop.Loop{Model: newScriptedModel(0), Tools: w.effects(t)}
+	l := loop.Loop{Model: newScriptedModel(0), Tools: w.tools(t)}
 	_, err := runToEnd(t.Context(), l, loop.Input{Journal: j}, (&killedConsumer{eventsLeft: 4}).emit)
 	require.ErrorIs(t, err, errKilled)
 
@@ -227,7 +227,7 @@ func TestRun_SyncsOnlyForToolsWithAnEffect(t *testing.T) {
 	for name, want := range map[string]int{"read": 0, "idempotent": 1, "at_most_once": 1, "nothing of that name": 0} {
 		t.Run(name, func(t *testing.T) {
 			j, w := &fakeJournal{}, &toolRuns{}
-			l := loop.Loop{Model: scripted.New(scripted.Call(toolCall("a", name, "x")), scripted.Say("Done.")), Tools: w.effects(t)}
+			l := loop.Loop{Model: scripted.New(scripted.Call(toolCall("a", name, "x")), scripted.Say("Done.")), Tools: w.tools(t)}
 			_, err := runToEnd(t.Context(), l, loop.Input{Journal: j}, ignoreEvents)
 			require.NoError(t, err)
 			require.Equal(t, want, j.syncCount)
@@ -239,7 +239,7 @@ func TestRun_EndsWhenTheJournalIsFenced(t *testing.T) {
 	w := &toolRuns{}
 	fenced := failure.New(failure.Fenced, "test", "another worker has the step")
 	j := &fakeJournal{syncErr: fenced}
-	l := loop.Loop{Model: newScriptedModel(0), Tools: w.effects(t)}
+	l := loop.Loop{Model: newScriptedModel(0), Tools: w.tools(t)}
 	_, err := runToEnd(t.Context(), l, loop.Input{Journal: j}, ignoreEvents)
 	require.ErrorIs(t, err, fenced)
 	require.Equal(t, []string{"read "}, w.recorded, "nothing with an effect ran")

@@ -71,7 +71,7 @@ func (l *loginScenario) runTurn(answers ...execution.Answer) runOutcome {
 	defer end()
 	in := newInput("go", l.handlers...)
 	in.Journal, in.IdempotencyKey, in.Answers = l.journal, idempotencyKey, answers
-	in.ID = func(number int) string { return pendingcall.ID(2, 7, number) }
+	in.CallID = func(number int) string { return pendingcall.ID(2, 7, number) }
 	if l.broker != nil {
 		in.Broker = l.broker.ForSession("s1")
 	}

@@ -57,7 +57,7 @@ type Loop struct {
 // Input holds the input of one run.
 type Input struct {
 	System  string
-	Turn    *hook.Control // control of the turn, with its messages and handlers (nil creates a new turn)
+	Control *hook.Control // control of the turn, with its messages and handlers (nil creates a new turn)
 	Choices []string      // choices for the model, which then gets no tools (empty for none)
 	// AllowedTools lists the tools that the run may use, in the order in which the model gets them (nil allows
 	// all). A call of any other tool does not run, and its result is an error of mode policy_allowlist.
@@ -72,7 +72,7 @@ type Input struct {
 	// model and no tool, except agents used as tools, whose inner calls are in the journal.
 	RecordForReplay bool
 
-	ID      func(number int) string // id of the waiting tool call with this number (nil means pendingcall.ID)
+	CallID  func(number int) string // id of the waiting tool call with this number (nil means pendingcall.ID)
 	Agent   string                  // agent of the step, which receives answers to waiting calls
 	Answers []execution.Answer      // answers to calls that waited in an earlier turn with the same journal
 

@@ -193,7 +193,7 @@ func TestLoop_KeepsTheModeOfTheModelsError(t *testing.T) {
 	in := newInput("hi")
 	_, err := runToEnd(t.Context(), loop.Loop{Model: model}, in, ignoreEvents)
 	require.True(t, failure.Is(err, failure.PolicyRateLimit), "%v", err)
-	require.Equal(t, 1, in.Turn.Turn().Usage().ModelCalls)
+	require.Equal(t, 1, in.Control.Turn().Usage().ModelCalls)
 }
 
 func TestLoop_ReportsWhyItsContextEnded(t *testing.T) {

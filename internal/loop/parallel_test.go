@@ -94,7 +94,7 @@ func TestLoop_RunsToolsConcurrently(t *testing.T) {
 				require.Equal(t, []string{"started 1", "started 2", "started 3", "finished 1", "finished 2", "finished 3"}, emitted)
 				first = cmp.Or(first, j)
 				require.Empty(t, gocmp.Diff(first.durable, j.durable))
-				require.JSONEq(t, "2", string(in.Turn.ChangesToStore()["last"]))
+				require.JSONEq(t, "2", string(in.Control.ChangesToStore()["last"]))
 			})
 		})
 	}
@@ -174,8 +174,8 @@ func TestRun_ResultDoesNotDependOnLostAttempts(t *testing.T) {
 						}
 						in, model := newInput("go", handlers...), &deterministicModel{}
 						in.Journal, in.IdempotencyKey = j, idempotencyKey
-						out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: w.effects(t), Parallel: parallel, MaxFailures: 99}, in, emit)
-						return model, finalState{out, in.Turn.ChangesToStore()}, err
+						out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: w.tools(t), Parallel: parallel, MaxFailures: 99}, in, emit)
+						return model, finalState{out, in.Control.ChangesToStore()}, err
 					}
 					all, whole, err := run(&fakeJournal{}, &toolRuns{}, ignoreEvents)
 					require.NoError(t, err)
@@ -224,7 +224,7 @@ func TestLoop_StartsNoToolOfARoundThatFails(t *testing.T) {
 	in := newInput("go")
 	in.Journal = j
 	var got eventRecorder
-	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(toolCallsReply("read", "idempotent")), Tools: w.effects(t), Parallel: true}, in, got.emit)
+	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(toolCallsReply("read", "idempotent")), Tools: w.tools(t), Parallel: true}, in, got.emit)
 	require.ErrorContains(t, err, "changed under a running step")
 	require.Empty(t, w.recorded)
 	for _, e := range got.events {

@@ -61,7 +61,7 @@ func TestLoop_EmitsTheProgressOfTools(t *testing.T) {
 			} else {
 				require.Equal(t, []string{"start 1", "half 1", "end 1", "start 2", "half 2", "end 2"}, emitted)
 			}
-			for _, e := range in.Turn.Turn().Entries() {
+			for _, e := range in.Control.Turn().Entries() {
 				require.NotEqual(t, event.ToolProgress{}.Kind(), e.Kind())
 			}
 		})

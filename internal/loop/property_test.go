@@ -46,7 +46,7 @@ func TestLoop_KeepsMessagesInOrderDespiteHandlers(t *testing.T) {
 				}
 				w.events = append(w.events, e)
 			}
-			w.requireValid(in.Turn.Turn().Messages(), failed)
+			w.requireValid(in.Control.Turn().Messages(), failed)
 		})
 	}
 }

@@ -98,7 +98,7 @@ func TestReplay_KeepsTheNumberOfAFailedModelCall(t *testing.T) {
 		in.Journal = j
 		return in
 	}
-	l := loop.Loop{Tools: w.effects(t), Model: scripted.New(scripted.Fail(failure.New(failure.ResourceAPI, "test", "too long")), scripted.Say("shorter"))}
+	l := loop.Loop{Tools: w.tools(t), Model: scripted.New(scripted.Fail(failure.New(failure.ResourceAPI, "test", "too long")), scripted.Say("shorter"))}
 	_, err := runToEnd(t.Context(), l, in(), ignoreEvents)
 	require.ErrorIs(t, err, errKilled)
 	l.Model = scripted.New(scripted.Call(toolCall("1", "read", "a"))) // would be asked if the number were free
@@ -140,8 +140,8 @@ func TestTool_DropsTheChangesOfAFailedCall(t *testing.T) {
 		model := scripted.New(scripted.Call(toolCall("1", "half", "bad"), toolCall("2", "half", "good")), scripted.Say("done"))
 		_, err := runToEnd(t.Context(), loop.Loop{Tools: set, Model: model, Parallel: parallel}, in, ignoreEvents)
 		require.NoError(t, err)
-		require.Len(t, in.Turn.ChangesToStore(), 1)
-		require.Contains(t, in.Turn.ChangesToStore(), "good")
+		require.Len(t, in.Control.ChangesToStore(), 1)
+		require.Contains(t, in.Control.ChangesToStore(), "good")
 	}
 }
 
@@ -162,7 +162,7 @@ func TestBeforeTools_CannotChangeTheCallsOfTheRound(t *testing.T) {
 			_, err := runToEnd(t.Context(), loop.Loop{Tools: newTools(t, &ran), Model: model, MaxIterations: 1}, in, ignoreEvents)
 			require.NoError(t, err)
 			require.Equal(t, []string{"a", "b"}, ran)
-			require.NoError(t, conversation.CheckRounds(in.Turn.Turn().Messages()[:4]))
+			require.NoError(t, conversation.CheckRounds(in.Control.Turn().Messages()[:4]))
 		})
 	}
 }
@@ -178,7 +178,7 @@ func TestParallel_StartsNoToolAfterAStop(t *testing.T) {
 	}))
 	in.Journal = j
 	model := scripted.New(scripted.Call(toolCall("1", "at_most_once", "a"), toolCall("2", "at_most_once", "b")))
-	out, err := runToEnd(t.Context(), loop.Loop{Tools: w.effects(t), Model: model, Parallel: true}, in, ignoreEvents)
+	out, err := runToEnd(t.Context(), loop.Loop{Tools: w.tools(t), Model: model, Parallel: true}, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, out.Reason)
 	require.Empty(t, w.recorded)

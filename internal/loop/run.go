@@ -36,10 +36,10 @@ type run struct {
 
 // newRun connects the phases of a run. With canWait, its calls may wait for external input.
 func (l Loop) newRun(in Input, canWait bool) *run {
-	control, turn, allowed := in.Turn, in.Turn.Turn(), l.Tools.Only(in.AllowedTools)
+	control, turn, allowed := in.Control, in.Control.Turn(), l.Tools.Only(in.AllowedTools)
 	log, signal := journal.New(in.Journal, in.AllSideCalls), stop.New(in.Stop, control.Progress)
-	if in.ID == nil {
-		in.ID = func(number int) string { return pendingcall.ID(turn.Info().Turn, turn.Info().Step, number) }
+	if in.CallID == nil {
+		in.CallID = func(number int) string { return pendingcall.ID(turn.Info().Turn, turn.Info().Step, number) }
 	}
 	return &run{
 		Control: control, turn: turn, stop: signal, budget: in.Budget,
@@ -53,7 +53,7 @@ func (l Loop) newRun(in Input, canWait bool) *run {
 			Preparer: &prepare.Preparer{
 				Control: control, Log: log, Stop: signal, Tools: allowed, Guard: l.Guard,
 				CanWait: canWait, Agent: in.Agent, Answers: in.Answers, Broker: in.Broker,
-				IdempotencyKey: in.IdempotencyKey, ID: in.ID, RecordForReplay: in.RecordForReplay,
+				IdempotencyKey: in.IdempotencyKey, CallID: in.CallID, RecordForReplay: in.RecordForReplay,
 			},
 			Executor:   &execute.Executor{Control: control, Log: log, Stop: signal, Budget: in.Budget, AllowedTools: allowed, AllTools: l.Tools},
 			Finisher:   &finish.Finisher{Control: control, Log: log, Guard: l.Guard},
@@ -72,8 +72,8 @@ func (l Loop) maxFailures() int {
 // streamRun executes work as a run. It yields the events of the run, and finally its error.
 func (l Loop) streamRun(in Input, canWait bool, work func(*run) error) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
-		if in.Turn == nil {
-			in.Turn = hook.New(hook.Start{})
+		if in.Control == nil {
+			in.Control = hook.New(hook.Start{})
 		}
 		r := l.newRun(in, canWait)
 		before := r.Events.SetConsumer(func(e event.Event) error {

@@ -159,7 +159,7 @@ func TestTurn_InterruptsARunningModelAndTool(t *testing.T) {
 			defer stop()
 			model := llm.Model(scripted.New(tc.reply))
 			if tc.reply.Wait != nil {
-				model = thinkingModel{scripted.New(tc.reply), stop}
+				model = stoppingModel{scripted.New(tc.reply), stop}
 			}
 			w := runWatchedTurn(t, agent.Config{Model: model, Tools: newWatchedTools(t, stop)}, agent.Invocation{Stop: signal}, func(token string) bool {
 				if token == ">text_delta" && name == "model that streams text" || token == ">llm_call" && name == "no tool, and the last answer" {
@@ -178,12 +178,12 @@ func TestTurn_InterruptsARunningModelAndTool(t *testing.T) {
 }
 
 // stoppingModel is a model that requests a stop as soon as it is asked.
-type thinkingModel struct {
+type stoppingModel struct {
 	*scripted.Model
 	stop func()
 }
 
-func (m thinkingModel) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+func (m stoppingModel) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	m.stop()
 	return m.Model.Generate(ctx, req)
 }

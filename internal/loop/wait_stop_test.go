@@ -29,7 +29,7 @@ func TestLoop_AbandonsWaitingCallsOnAStop(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, event.Stopped, out.Reason)
 	require.Empty(t, out.Pending)
-	require.NoError(t, conversation.CheckRounds(in.Turn.Turn().Messages()))
+	require.NoError(t, conversation.CheckRounds(in.Control.Turn().Messages()))
 	require.ElementsMatch(t, []string{"look 1", "look 3"}, o.toolRuns)
 	require.Equal(t, []string{"did 1", "Not run: the turn was stopped before it.", "did 3", "Not run: the turn was stopped before it."}, resultTexts(out))
 

@@ -86,7 +86,7 @@ func (w *waitScenario) tryTurn(answers ...execution.Answer) (runOutcome, error) 
 	}
 	in := newInput("go", handlers...)
 	in.Journal, in.IdempotencyKey, in.Answers = w.journal, idempotencyKey, answers
-	in.ID = func(number int) string { return pendingcall.ID(2, 7, number) }
+	in.CallID = func(number int) string { return pendingcall.ID(2, 7, number) }
 	var got eventRecorder
 	out, err := runToEnd(w.t.Context(), loop.Loop{Model: w.model, Tools: w.tools, Parallel: w.parallel}, in, got.emit)
 	w.events, w.journal.pending = got.events, nil

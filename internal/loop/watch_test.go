@@ -54,7 +54,7 @@ func (l *callLog) plugin() hook.Plugin {
 	}}
 }
 
-func (l *callLog) event(e event.Event) {
+func (l *callLog) addEvent(e event.Event) {
 	replayed := func(yes bool) string {
 		if yes {
 			return "replayed"
@@ -113,7 +113,7 @@ func runWatchedTurn(t *testing.T, c agent.Config, inv agent.Invocation, stop fun
 			continue
 		}
 		require.NoError(t, w.err, "an event after the error")
-		w.event(e)
+		w.addEvent(e)
 		if done, ok := e.Payload.(event.TurnResult); ok {
 			w.result = done
 		}

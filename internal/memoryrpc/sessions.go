@@ -46,7 +46,7 @@ func (s *sessions) LoadHistory(ctx context.Context, ref session.Ref, after int64
 
 // UpdateSession implements memory.Sessions.
 func (s *sessions) UpdateSession(ctx context.Context, u memory.SessionUpdate) (session.Session, error) {
-	r, err := s.service.UpdateSession(rpc.WithTenant(ctx, u.Ref.Tenant), memorywire.UpdateToProto(u))
+	r, err := s.service.UpdateSession(rpc.WithTenant(ctx, u.Ref.Tenant), memorywire.SessionUpdateToProto(u))
 	if err != nil {
 		return session.Session{}, grpcfailure.FromStatus("memory.UpdateSession", err)
 	}

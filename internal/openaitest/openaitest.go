@@ -19,7 +19,9 @@ type Wire struct{}
 type jsonObject = map[string]any
 
 // EncodeEvent encodes a chunk as an event of the stream.
-func Event(chunk map[string]any) []byte { return fmt.Appendf(nil, "data: %s\n\n", mustMarshal(chunk)) }
+func EncodeEvent(chunk map[string]any) []byte {
+	return fmt.Appendf(nil, "data: %s\n\n", mustMarshal(chunk))
+}
 
 // mustMarshal encodes an object that holds only texts and numbers, so encoding cannot fail.
 func mustMarshal(v jsonObject) []byte {
@@ -29,8 +31,8 @@ func mustMarshal(v jsonObject) []byte {
 
 // ChoiceEvent returns an event of the stream that holds a chunk with one choice. finish is the finish reason (nil
 // while the reply continues).
-func Choice(delta map[string]any, finish any) []byte {
-	return Event(jsonObject{
+func ChoiceEvent(delta map[string]any, finish any) []byte {
+	return EncodeEvent(jsonObject{
 		"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1763740000, "model": "test-large-2026", "usage": nil,
 		"choices": []jsonObject{{"index": 0, "delta": delta, "logprobs": nil, "finish_reason": finish}},
 	})
@@ -38,9 +40,9 @@ func Choice(delta map[string]any, finish any) []byte {
 
 // Stream implements llmtest.Wire.
 func (Wire) Stream(r llmtest.Reply) llmtest.Stream {
-	s := llmtest.Stream{Begin: [][]byte{Choice(jsonObject{"role": "assistant", "content": "", "refusal": nil}, nil)}}
+	s := llmtest.Stream{Begin: [][]byte{ChoiceEvent(jsonObject{"role": "assistant", "content": "", "refusal": nil}, nil)}}
 	for _, text := range r.Texts {
-		s.Body = append(s.Body, Choice(jsonObject{"content": text}, nil))
+		s.Body = append(s.Body, ChoiceEvent(jsonObject{"content": text}, nil))
 	}
 	finish := "stop"
 	for i, c := range r.Calls {
@@ -49,9 +51,9 @@ func (Wire) Stream(r llmtest.Reply) llmtest.Stream {
 		if c.Extra != "" {
 			first["extra_content"] = jsonObject{"google": jsonObject{"thought_signature": c.Extra}}
 		}
-		s.Body = append(s.Body, Choice(jsonObject{"tool_calls": []jsonObject{first}}, nil))
+		s.Body = append(s.Body, ChoiceEvent(jsonObject{"tool_calls": []jsonObject{first}}, nil))
 		for _, part := range c.ArgumentParts {
-			s.Body = append(s.Body, Choice(jsonObject{"tool_calls": []jsonObject{{"index": i, "function": jsonObject{"arguments": part}}}}, nil))
+			s.Body = append(s.Body, ChoiceEvent(jsonObject{"tool_calls": []jsonObject{{"index": i, "function": jsonObject{"arguments": part}}}}, nil))
 		}
 	}
 	if r.Truncated {
@@ -61,8 +63,8 @@ func (Wire) Stream(r llmtest.Reply) llmtest.Stream {
 		finish = "content_filter"
 	}
 	s.End = [][]byte{
-		Choice(jsonObject{}, finish),
-		Event(jsonObject{"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": []jsonObject{}, "usage": jsonObject{
+		ChoiceEvent(jsonObject{}, finish),
+		EncodeEvent(jsonObject{"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": []jsonObject{}, "usage": jsonObject{
 			"prompt_tokens": r.Usage.InputTokens, "completion_tokens": r.Usage.OutputTokens, "total_tokens": r.Usage.InputTokens + r.Usage.OutputTokens,
 			"prompt_tokens_details": jsonObject{"cached_tokens": r.Usage.CachedTokens, "cache_write_tokens": r.Usage.CacheWriteTokens, "audio_tokens": 0},
 		}}),
@@ -87,7 +89,7 @@ func (Wire) ErrorBody(_ int, kind llm.Kind, text string) []byte {
 
 // ErrorEvent implements llmtest.Wire.
 func (Wire) ErrorEvent(kind llm.Kind, text string) []byte {
-	return Event(jsonObject{"error": jsonObject{"message": text, "type": "server_error", "code": errorCodes[kind]}})
+	return EncodeEvent(jsonObject{"error": jsonObject{"message": text, "type": "server_error", "code": errorCodes[kind]}})
 }
 
 // requestBody holds the fields of a request that the test suite checks.

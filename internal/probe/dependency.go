@@ -27,7 +27,7 @@ type Dependency struct {
 	// *NotServingError. For other errors it only shows that the dependency cannot be reached.
 	Check func(context.Context) error
 	// OnAvailable, if set, is called each time that the dependency becomes available, including the first time.
-	OnReturn func(context.Context)
+	OnAvailable func(context.Context)
 }
 
 // NotServingError reports a dependency that replies but cannot serve.
@@ -73,8 +73,8 @@ func DependencyPart(board *Board, log *zap.Logger, d Dependency, wait bool) proc
 				pace.Reset()
 				if board.Set(d.Condition, nil) {
 					log.Info("dependency is available")
-					if d.OnReturn != nil {
-						d.OnReturn(ctx)
+					if d.OnAvailable != nil {
+						d.OnAvailable(ctx)
 					}
 				}
 				logged = ""

@@ -168,7 +168,7 @@ func (r *Recorder) Unwritten(ctx context.Context) ([]execution.Entry, error) {
 
 // ReferToEntries returns the rounds of a commit. A message whose text and tool calls are in a durable entry of the
 // journal has the number of that entry instead of them.
-func (r *Recorder) Refer(rounds []memory.RoundMessage) []memory.RoundMessage {
+func (r *Recorder) ReferToEntries(rounds []memory.RoundMessage) []memory.RoundMessage {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rounds = slices.Clone(rounds)

@@ -115,6 +115,6 @@ func TestRecorder_ReferNamesDurableEntries(t *testing.T) {
 	named.Text, named.ToolCalls, inlined.Text = "", nil, ""
 	require.Equal(t, []memory.RoundMessage{
 		{Message: named, Entry: 1}, {Message: inlined, Entry: 2}, {Message: aside}, {Message: late}, {Message: changed}, {Message: conversation.User("rain")},
-	}, j.Refer(rounds))
+	}, j.ReferToEntries(rounds))
 	require.Equal(t, asks, rounds[0].Message, "what was given is unchanged")
 }

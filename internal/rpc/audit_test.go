@@ -77,7 +77,7 @@ func TestPermission_AuditsRejectedCallers(t *testing.T) {
 		openIdentity(t, dir, identity.Worker, "research"), openIdentity(t, dir, identity.Admin, "eve"),
 		openIdentity(t, dir, identity.Admin, "ann"),
 	} {
-		sessions, _ := connectAs(t, tel, caller, cfg, func(context.Context) {})
+		sessions, _ := serveAndConnectAs(t, tel, caller, cfg, func(context.Context) {})
 		_, _ = sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
 	}
 	all := entries()

@@ -26,10 +26,10 @@ func newTestServer(t testing.TB, tel *telemetry.Telemetry, as func(dir string) (
 ) {
 	t.Helper()
 	self, other := as(t.TempDir())
-	return connectAs(t, tel, other, Config{Identity: self}, func(context.Context) {})
+	return serveAndConnectAs(t, tel, other, Config{Identity: self}, func(context.Context) {})
 }
 
-func connectAs(t testing.TB, tel *telemetry.Telemetry, other *identity.Source, cfg Config, heard func(context.Context)) (troupev1.SessionServiceClient,
+func serveAndConnectAs(t testing.TB, tel *telemetry.Telemetry, other *identity.Source, cfg Config, heard func(context.Context)) (troupev1.SessionServiceClient,
 	healthpb.HealthClient,
 ) {
 	t.Helper()
@@ -39,12 +39,12 @@ func connectAs(t testing.TB, tel *telemetry.Telemetry, other *identity.Source, c
 		heard(ctx)
 		return &troupev1.GetSessionResponse{}, nil
 	}})
-	conn := dialServer(t, server, other)
+	conn := serveAndDial(t, server, other)
 	return troupev1.NewSessionServiceClient(conn), healthpb.NewHealthClient(conn)
 }
 
 // serveAndDial starts a server and returns a connection to it.
-func dialServer(t testing.TB, server *Server, other *identity.Source) *grpc.ClientConn {
+func serveAndDial(t testing.TB, server *Server, other *identity.Source) *grpc.ClientConn {
 	t.Helper()
 	lis, err := Listen("--grpc-addr", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -110,7 +110,7 @@ func TestServer_LogsTheClient(t *testing.T) {
 func TestServer_ClosesOldConnectionsWithoutFailingCalls(t *testing.T) {
 	dir := t.TempDir()
 	seen := map[string]bool{} // addresses of connections
-	sessions, _ := connectAs(t, telemetry.Discard(), openIdentity(t, dir, identity.Admin, "ann"), Config{
+	sessions, _ := serveAndConnectAs(t, telemetry.Discard(), openIdentity(t, dir, identity.Admin, "ann"), Config{
 		Identity: openIdentity(t, dir, identity.Memory, ""), maxConnectionAge: 50 * time.Millisecond,
 	}, func(ctx context.Context) {
 		p, _ := peer.FromContext(ctx)
@@ -157,7 +157,7 @@ func TestPermission_RejectsMethodsMissingFromTheTable(t *testing.T) {
 
 	server, err = NewServer(telemetry.Discard(), Config{Identity: openIdentity(t, dir, identity.Memory, "")})
 	require.NoError(t, err)
-	conn := dialServer(t, server, openIdentity(t, dir, identity.Admin, "ann"))
+	conn := serveAndDial(t, server, openIdentity(t, dir, identity.Admin, "ann"))
 	for _, method := range []string{"/troupe.v1.NewService/Do", "/troupe.v1.SessionService/GetSessions"} {
 		err = conn.Invoke(t.Context(), method, &troupev1.GetSessionRequest{}, &troupev1.GetSessionResponse{})
 		require.True(t, failure.Is(grpcfailure.FromStatus("test", err), failure.PolicySecurity), "%s: %v", method, err)

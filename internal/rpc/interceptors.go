@@ -40,7 +40,7 @@ func newChain(t *telemetry.Telemetry, cfg Config) (chain []interceptor, draining
 	// Authentication comes before anything that reads the request. Rate limits come before permissions, because
 	// rejected calls could otherwise fill the audit log.
 	return []interceptor{
-		edgeInterceptor(t, cfg.IsExpectedError), panicInterceptor(), healthWatchInterceptor(ctx),
+		outermostInterceptor(t, cfg.IsExpectedError), panicInterceptor(), healthWatchInterceptor(ctx),
 		authFailureInterceptor(cfg.Rates), authInterceptor(cfg, t.Audit), rateInterceptor(cfg.Rates), permissionInterceptor(cfg, t.Audit, violations),
 		ownershipInterceptor(violations), auditInterceptor(t.Audit, cfg.Instance), validationInterceptor(validator), scopeInterceptor(cfg.Scope, t.Audit,
 			violations),
@@ -58,7 +58,7 @@ func serverOptions(chain []interceptor) []grpc.ServerOption {
 
 // outermostInterceptor logs each call once, with the whole cause of an error, and converts the error to the part
 // that the caller may see. It does not log health checks.
-func edgeInterceptor(t *telemetry.Telemetry, usual func(method string, err error) bool) interceptor {
+func outermostInterceptor(t *telemetry.Telemetry, usual func(method string, err error) bool) interceptor {
 	log := t.Log
 	finish := func(ctx context.Context, who *identity.Principal, method string, start time.Time, err error) error {
 		fields := []zap.Field{zap.String("method", method), zap.Duration("duration", time.Since(start))}

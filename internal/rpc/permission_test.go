@@ -34,7 +34,7 @@ func TestPermission_RateLimitsRejectedCalls(t *testing.T) {
 		rate.Operations: {Rate: 0.001, Burst: limit}, rate.Turns: {Rate: 0.001, Burst: limit},
 	})})
 	require.NoError(t, err)
-	conn := dialServer(t, server, nil)
+	conn := serveAndDial(t, server, nil)
 	for _, caller := range []string{"a", "b"} {
 		for _, methods := range [][]string{
 			{troupev1.MemoryService_CommitStep_FullMethodName, troupev1.OrchestratorService_PauseAgent_FullMethodName, "/troupe.v1.NewService/Do"},
@@ -69,7 +69,7 @@ func TestPermission_BarredCallIsNoOwnershipViolation(t *testing.T) {
 		return failure.New(failure.PolicySecurity, "test", "out")
 	}})
 	require.NoError(t, err)
-	conn := dialServer(t, server, openIdentity(t, dir, identity.Worker, "a"))
+	conn := serveAndDial(t, server, openIdentity(t, dir, identity.Worker, "a"))
 	require.ErrorContains(t, invokeMethod(t, conn, troupev1.MemoryService_CommitStep_FullMethodName), "out")
 	require.Empty(t, countViolations(t, reader))
 	require.ErrorContains(t, invokeMethod(t, conn, troupev1.MemoryService_BeginTurn_FullMethodName), "worker a may not call")
@@ -86,7 +86,7 @@ func TestPermission_BarredCallIsNoOwnershipViolation(t *testing.T) {
 func TestScope_AuditsRejectedRequests(t *testing.T) {
 	tel, entries := telemetryWithAudit(t)
 	dir := t.TempDir()
-	sessions, _ := connectAs(t, tel, openIdentity(t, dir, identity.Admin, "ann"), Config{
+	sessions, _ := serveAndConnectAs(t, tel, openIdentity(t, dir, identity.Admin, "ann"), Config{
 		Identity: openIdentity(t, dir, identity.Memory, ""),
 		Scope: func(ctx context.Context, _ string, _ any) (context.Context, error) {
 			return ctx, failure.New(failure.NotFound, "test", "no such session")
@@ -116,7 +116,7 @@ func TestPrincipalFromCertificate_RejectsInvalidTenants(t *testing.T) {
 	}})
 	require.NoError(t, err)
 	troupev1.RegisterMemoryServiceServer(server, troupev1.UnimplementedMemoryServiceServer{})
-	conn := dialServer(t, server, openIdentity(t, dir, identity.Orchestrator, ""))
+	conn := serveAndDial(t, server, openIdentity(t, dir, identity.Orchestrator, ""))
 	get := func(said ...string) error {
 		ctx := metadata.AppendToOutgoingContext(t.Context(), said...)
 		_, err := troupev1.NewMemoryServiceClient(conn).GetSession(ctx, &troupev1.MemoryServiceGetSessionRequest{SessionId: "s"})

@@ -42,7 +42,7 @@ func toValidUTF8(text string) string {
 }
 
 // emptyNode returns an empty text, which a person may fill in later.
-func nullNode() yaml.Node {
+func emptyNode() yaml.Node {
 	return yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Style: yaml.DoubleQuotedStyle}
 }
 

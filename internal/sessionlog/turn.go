@@ -104,14 +104,14 @@ func (l *Log) findRun(t Turn) (run, error) {
 			return r, nil
 		}
 		if log.Input == yamlText(r.firstInput) {
-			return l.resumeRun(r, log, t.Session)
+			return l.resumeOrStartRun(r, log, t.Session)
 		}
 	}
 	return r, failure.Newf(failure.SystemDisk, "sessionlog.Turn",
 		"the session log %s belongs to another input; move it away", l.displayPath(logPath(l.config.Agent, r.name)))
 }
 
-func (l *Log) resumeRun(r run, log *sessionLog, session string) (run, error) {
+func (l *Log) resumeOrStartRun(r run, log *sessionLog, session string) (run, error) {
 	for number, s := range log.Sessions {
 		if s == yamlText(session) && session != "" {
 			r.number = number
@@ -153,7 +153,7 @@ func (s *sessionLog) addTurn(r run, t Turn) {
 	}
 	at := slices.IndexFunc(s.Turns, func(e turnEntry) bool { return e.Turn == t.Number && e.Input == yamlText(t.Input) })
 	if at < 0 {
-		s.Turns = append(s.Turns, turnEntry{Turn: t.Number, Input: yamlText(t.Input), Expected: nullNode(), History: []turnOutcome{}})
+		s.Turns = append(s.Turns, turnEntry{Turn: t.Number, Input: yamlText(t.Input), Expected: emptyNode(), History: []turnOutcome{}})
 		at = len(s.Turns) - 1
 	}
 	s.Turns[at].setOutcome(t.outcomeInRun(r.number))
@@ -171,7 +171,7 @@ func (s *sessionLog) addTurn(r run, t Turn) {
 func (t Turn) outcomeInRun(run int) turnOutcome {
 	o := turnOutcome{
 		Run: run, Model: yamlText(t.Model), Output: yamlText(t.Result), Reason: yamlText(t.Reason), ToolsCalled: []yamlText{},
-		Evaluation: nullNode(),
+		Evaluation: emptyNode(),
 	}
 	for _, name := range t.ToolsCalled {
 		o.ToolsCalled = append(o.ToolsCalled, yamlText(name))

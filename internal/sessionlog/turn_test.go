@@ -30,7 +30,7 @@ func loadYAML[T any](t require.TestingT, parts ...string) (v T) {
 	return v
 }
 
-func plainLines(t *testing.T, n yaml.Node) (v any) {
+func decodeNode(t *testing.T, n yaml.Node) (v any) {
 	t.Helper()
 	require.NoError(t, n.Decode(&v))
 	return v
@@ -161,7 +161,7 @@ func TestWriteTurn_SessionsWithTheSameFirstInputShareALog(t *testing.T) {
 	log := loadYAML[sessionLog](t, path)
 	require.Equal(t, 3, log.Runs)
 	require.Equal(t, map[int]yamlText{1: "a", 2: "b", 3: "c"}, log.Sessions)
-	require.Equal(t, "mine", plainLines(t, log.CustomFields["note"]))
+	require.Equal(t, "mine", decodeNode(t, log.CustomFields["note"]))
 	type told struct {
 		Run        int
 		Output     yamlText
@@ -169,9 +169,9 @@ func TestWriteTurn_SessionsWithTheSameFirstInputShareALog(t *testing.T) {
 	}
 	var got [][]told
 	for _, e := range log.Turns {
-		line := []told{{e.Run, e.Output, plainLines(t, e.Evaluation)}}
+		line := []told{{e.Run, e.Output, decodeNode(t, e.Evaluation)}}
 		for _, h := range e.History {
-			line = append(line, told{h.Run, h.Output, plainLines(t, h.Evaluation)})
+			line = append(line, told{h.Run, h.Output, decodeNode(t, h.Evaluation)})
 		}
 		got = append(got, line)
 	}
@@ -180,7 +180,7 @@ func TestWriteTurn_SessionsWithTheSameFirstInputShareALog(t *testing.T) {
 		{{2, "b2 again", ""}, {1, "a2", ""}},
 		{{2, "b3", ""}},
 	}, got))
-	require.Equal(t, map[string]any{"like": "a1"}, plainLines(t, log.Turns[0].Expected))
+	require.Equal(t, map[string]any{"like": "a1"}, decodeNode(t, log.Turns[0].Expected))
 	require.Equal(t, []string{
 		"question-1.yaml", "question-1/run_1.yaml", "question-1/run_2.yaml", "question-1/run_3.yaml",
 	}, listFiles(t, filepath.Join(folder, "evals", "research")))
@@ -198,9 +198,9 @@ func TestWriteTurn_KeepsEditedFields(t *testing.T) {
 	log := loadYAML[sessionLog](t, path)
 	require.Len(t, log.Turns, 2)
 	require.EqualValues(t, "Hi!", log.Turns[0].Output)
-	require.Equal(t, "Hi there", plainLines(t, log.Turns[0].Expected))
-	require.Equal(t, "too short", plainLines(t, log.Turns[0].Evaluation))
-	require.Equal(t, 3, plainLines(t, log.Turns[0].CustomFields["grade"]))
+	require.Equal(t, "Hi there", decodeNode(t, log.Turns[0].Expected))
+	require.Equal(t, "too short", decodeNode(t, log.Turns[0].Evaluation))
+	require.Equal(t, 3, decodeNode(t, log.Turns[0].CustomFields["grade"]))
 
 	broken := "turns: {"
 	require.NoError(t, os.WriteFile(path, []byte(broken), 0o600))
@@ -339,10 +339,10 @@ func TestEncode_RoundTripsAnyText(t *testing.T) {
 				rapid.SampledFrom([]string{"null", "true", "12", "1e3", "2026-01-01", "=", "<<", "a: b", "- a"})).Draw(t, "text"))
 		})
 		want := sessionLog{Input: said.Draw(t, "first"), Turns: []turnEntry{{
-			Input: said.Draw(t, "input"), Expected: nullNode(),
+			Input: said.Draw(t, "input"), Expected: emptyNode(),
 			turnOutcome: turnOutcome{
 				Output: said.Draw(t, "output"), Error: said.Draw(t, "error"), ToolsCalled: []yamlText{said.Draw(t, "tool")},
-				Evaluation: nullNode(),
+				Evaluation: emptyNode(),
 			},
 		}}, Sessions: map[int]yamlText{1: said.Draw(t, "session")}}
 		var got sessionLog

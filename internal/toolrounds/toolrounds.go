@@ -54,7 +54,7 @@ func Merge(messages []conversation.Message, rounds []conversation.Rounds) []conv
 		all = append(all, m)
 		for len(rounds) > 0 && rounds[0].After <= m.Sequence {
 			if rounds[0].After == m.Sequence && conversation.CheckRounds(rounds[0].Messages) == nil {
-				all = append(all, ids.unique(rounds[0].Messages)...)
+				all = append(all, ids.makeUnique(rounds[0].Messages)...)
 			}
 			rounds = rounds[1:]
 		}
@@ -74,7 +74,7 @@ func (ids callIDs) add(m conversation.Message) {
 }
 
 // makeUnique returns the rounds with new ids for the calls whose id is taken, and notes all ids.
-func (ids callIDs) unique(rounds []conversation.Message) []conversation.Message {
+func (ids callIDs) makeUnique(rounds []conversation.Message) []conversation.Message {
 	isTaken := func(m conversation.Message) bool {
 		return slices.ContainsFunc(m.ToolCalls, func(c conversation.ToolCall) bool { return ids[c.ID] })
 	}

@@ -82,7 +82,7 @@ func UsedFromProto(u *troupev1.BudgetUse) budget.Amounts {
 }
 
 // usedFromProtoOrNil converts used amounts (nil if the message is missing).
-func usedToProtoOrNil(u *troupev1.BudgetUse) *budget.Amounts {
+func usedFromProtoOrNil(u *troupev1.BudgetUse) *budget.Amounts {
 	if u == nil {
 		return nil
 	}

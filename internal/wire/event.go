@@ -97,7 +97,7 @@ func EventToProto(happened event.Event) *troupev1.Event {
 	case event.OwnershipViolation:
 		out.Payload = &troupev1.Event_OwnershipViolation{OwnershipViolation: ViolationToProto(e)}
 	case event.Message:
-		out.Payload = &troupev1.Event_AgentMessage{AgentMessage: agentMessage(e)}
+		out.Payload = &troupev1.Event_AgentMessage{AgentMessage: agentMessageToProto(e)}
 	case event.Thinking:
 		out.Payload = &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{Topic: topics.ToProto(e.Topic), Text: conversation.Truncate(e.Text, maxThought)}}
 	default:
@@ -116,7 +116,7 @@ func ViolationToProto(v event.OwnershipViolation) *troupev1.OwnershipViolation {
 
 // agentMessageToProto converts a message of an agent: its text, the keys of the changed state, and the versions of
 // the written artifacts. The values stay in the session.
-func agentMessage(m event.Message) *troupev1.AgentMessage {
+func agentMessageToProto(m event.Message) *troupev1.AgentMessage {
 	out := &troupev1.AgentMessage{Text: conversation.Truncate(m.Text, maxDelta)}
 	for _, key := range slices.Sorted(maps.Keys(m.State)) {
 		if len(out.StateKeys) < maxChanges {

@@ -56,7 +56,7 @@ func ResultFromProto(r *troupev1.StepResult) execution.Result {
 		Failure:       grpcfailure.FromProto(r.GetFailure()),
 		Pending:       PendingFromProto(r.GetPending()),
 		Tasks:         tasksFromProto(r.GetTasks()),
-		Used:          usedToProtoOrNil(r.GetUsed()),
+		Used:          usedFromProtoOrNil(r.GetUsed()),
 		Inherited:     r.GetInherited(),
 		Untrusted:     r.GetUntrusted(),
 	}

@@ -19,11 +19,11 @@ import (
 )
 
 func TestMessage_RoundTrip(t *testing.T) {
-	wiretest.RoundTrip(t, wiretest.Message, MessageToProto, wiretest.Plain(MessageFromProto))
+	wiretest.RoundTrip(t, wiretest.Message, MessageToProto, wiretest.WithoutOriginal(MessageFromProto))
 }
 
 func TestResult_RoundTrip(t *testing.T) {
-	wiretest.RoundTrip(t, wiretest.Result, ResultToProto, wiretest.Plain(ResultFromProto))
+	wiretest.RoundTrip(t, wiretest.Result, ResultToProto, wiretest.WithoutOriginal(ResultFromProto))
 }
 
 func TestMessageFromProto_JoinsTextParts(t *testing.T) {
@@ -76,8 +76,8 @@ func TestEntry_RoundTrip(t *testing.T) {
 			Tool:   wiretest.Word.Draw(t, "tool"),
 			Effect: wiretest.OneOrNone(t, "effect", execution.Read, execution.Idempotent, execution.AtMostOnce),
 			Usage: execution.Usage{
-				InputTokens: wiretest.Big.Draw(t, "in"), OutputTokens: wiretest.Big.Draw(t, "out"), ModelCalls: rapid.IntRange(0, maxCalls).Draw(t, "calls"),
-				CostMicros: wiretest.Big.Draw(t, "cost"), CachedTokens: wiretest.Big.Draw(t, "cached"), CacheWriteTokens: wiretest.Big.Draw(t, "kept"),
+				InputTokens: wiretest.Amount.Draw(t, "in"), OutputTokens: wiretest.Amount.Draw(t, "out"), ModelCalls: rapid.IntRange(0, maxCalls).Draw(t, "calls"),
+				CostMicros: wiretest.Amount.Draw(t, "cost"), CachedTokens: wiretest.Amount.Draw(t, "cached"), CacheWriteTokens: wiretest.Amount.Draw(t, "kept"),
 			},
 			Status: string(wiretest.OneOrNone(t, "status", slices.Sorted(maps.Keys(toolStatuses))...)),
 			Text:   wiretest.Word.Draw(t, "text"),
@@ -86,5 +86,5 @@ func TestEntry_RoundTrip(t *testing.T) {
 			e.Reply = wiretest.Message.Draw(t, "reply")
 		}
 		return e
-	}), EntryToProto, wiretest.Plain(EntryFromProto))
+	}), EntryToProto, wiretest.WithoutOriginal(EntryFromProto))
 }

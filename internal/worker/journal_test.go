@@ -41,7 +41,7 @@ func (r *recordingTool) tool(t *testing.T, effect execution.Effect) tool.Tool {
 	return tool.WithEffect(effect, made)
 }
 
-func (r *recordingTool) calls() []string {
+func (r *recordingTool) recordedKeys() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]string(nil), r.keys...)
@@ -101,7 +101,7 @@ func TestExecuteStep_ASuccessorContinuesFromTheJournal(t *testing.T) {
 	require.Equal(t, "All done.", result.GetText())
 	require.EqualValues(t, 2, result.GetUsage().GetModelCalls(), "the call of the lost attempt counts too")
 	require.Equal(t, []string{"act"}, result.GetToolsCalled())
-	require.Equal(t, []string{stepjournal.CallKey("t1", 1, 2)}, acted.calls())
+	require.Equal(t, []string{stepjournal.CallKey("t1", 1, 2)}, acted.recordedKeys())
 	require.Len(t, model.Requests(), 3)
 	_, messages := s.storedSession(t, "s1")
 	require.Len(t, messages, 2)
@@ -125,7 +125,7 @@ func TestExecuteStep_FencedAttemptDoesNothing(t *testing.T) {
 
 			_, result := readStep(t, stream)
 			require.Equal(t, failure.Fenced, grpcfailure.FromProto(result.GetFailure()).Mode, "%v", result.GetFailure())
-			require.Empty(t, acted.calls())
+			require.Empty(t, acted.recordedKeys())
 			_, messages := s.storedSession(t, "s1")
 			require.Len(t, messages, 1)
 			require.Len(t, r.logs.FilterMessage("step failed").All(), 1)
@@ -165,7 +165,7 @@ func TestExecuteStep_RunsOncePerEpoch(t *testing.T) {
 
 	_, result := readStep(t, r.execute(t.Context(), t, s.takeOver(t, req)))
 	require.Equal(t, "All done.", result.GetText())
-	require.Len(t, acted.calls(), 1)
+	require.Len(t, acted.recordedKeys(), 1)
 	_, lost := readStep(t, first)
 	require.Equal(t, failure.Fenced, grpcfailure.FromProto(lost.GetFailure()).Mode, "%v", lost.GetFailure())
 }

@@ -52,7 +52,7 @@ func TestExecuteStep_ContinuesWithTheAnswerToAPendingCall(t *testing.T) {
 	stored, _ := s.storedSession(t, "s1")
 	require.Equal(t, session.InputRequired, stored.State)
 	require.Equal(t, "t1", stored.WaitingTurn)
-	require.Empty(t, acted.calls())
+	require.Empty(t, acted.recordedKeys())
 
 	answer := execution.Answer{ID: "1-1-2", Verdict: execution.Approve}
 	begun, err := s.memory.BeginTurn(t.Context(), memory.Begin{
@@ -66,7 +66,7 @@ func TestExecuteStep_ContinuesWithTheAnswerToAPendingCall(t *testing.T) {
 	_, result = readStep(t, r.execute(t.Context(), t, next))
 	require.Nil(t, result.GetFailure())
 	require.Equal(t, "All done.", result.GetText())
-	require.Len(t, acted.calls(), 1)
+	require.Len(t, acted.recordedKeys(), 1)
 	require.Len(t, model.Requests(), 2, "what the model said is in the journal")
 	require.EqualValues(t, 2, result.GetUsage().GetModelCalls())
 	stored, _ = s.storedSession(t, "s1")

@@ -78,7 +78,7 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 			w.telemetry.Log.Warn("a step of the lifecycle failed", zap.String("step", step), zap.Error(err))
 		},
 	})
-	if err := w.openConnections(); err != nil {
+	if err := w.openPortsAndClients(); err != nil {
 		return nil, errors.Join(fmt.Errorf("worker %s: %w", a.Name(), err), w.Close())
 	}
 	capabilities, err := registry.MergeCapabilities(a.Capabilities(), cfg.Capabilities)
@@ -90,7 +90,7 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 		Description: a.Description(), Capacity: a.Capacity(), Started: time.Now(), Capabilities: capabilities,
 		Tools: registeredTools(a), ConfigProtocol: a.Config().Protocol(),
 	})
-	w.memory.OnReturn = func(context.Context) { w.registrationKeeper.setMemoryReady() }
+	w.memory.OnAvailable = func(context.Context) { w.registrationKeeper.setMemoryReady() }
 	return w, nil
 }
 
@@ -102,7 +102,7 @@ func registeredTools(a *agent.Agent) (all []registry.Tool) {
 	return all
 }
 
-func (w *Worker) openConnections() (err error) {
+func (w *Worker) openPortsAndClients() (err error) {
 	self, err := identity.Open(w.cfg.Identity, identity.Worker, w.agent.Name(), w.telemetry.Log)
 	if err != nil {
 		return err

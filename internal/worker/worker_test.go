@@ -99,7 +99,7 @@ func TestWorker_ShutdownOverRPCDeregistersAndEndsTheProcess(t *testing.T) {
 // Req: LC-10
 func TestWorker_FailedStartLeavesNoRegistration(t *testing.T) {
 	s := newWorkerEnv(t)
-	require.Empty(t, s.List())
+	require.Empty(t, s.NextList())
 	first, second := newGatedTool("first"), newGatedTool("second")
 	first.startResult <- nil
 	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{first, second}})

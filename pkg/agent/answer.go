@@ -128,9 +128,9 @@ func (t *turn) loopInput(system string) loop.Input {
 	aside := in.IsSilent || s.Silent // nothing of it stays in the session if the turn breaks off
 	journal := scope.NewJournal(s, in.Calls, aside)
 	input := loop.Input{
-		System: system, Turn: t.control, Choices: s.Routes, AllowedTools: t.planner.AllowedTools(s.Tools),
+		System: system, Control: t.control, Choices: s.Routes, AllowedTools: t.planner.AllowedTools(s.Tools),
 		IdempotencyKey: journal.Key, RecordFinalReply: in.Branch != "", AllSideCalls: aside, Stop: t.inv.Stop,
-		ID: journal.ID, Agent: s.Agent, Answers: s.Answers, Broker: s.Broker, Budget: s.Budget,
+		CallID: journal.ID, Agent: s.Agent, Answers: s.Answers, Broker: s.Broker, Budget: s.Budget,
 	}
 	if s.Journal != nil {
 		input.Journal, input.RecordForReplay = journal.ForLoop(), s.Recorded

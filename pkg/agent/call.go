@@ -18,7 +18,7 @@ func (a *Agent) CallTool(ctx context.Context, name, arguments string) (event.Too
 	ctx = scope.WithRun(ctx, nil) // no journal of a turn records the call
 	control := hook.New(hook.Start{Info: Invocation{}.info(a), Handlers: a.handlers, State: a.state})
 	var done event.ToolFinished
-	for e, err := range a.newLoop(Invocation{}).RunTools(ctx, loop.Input{Turn: control}, conversation.ToolCall{Name: name, Arguments: arguments}) {
+	for e, err := range a.newLoop(Invocation{}).RunTools(ctx, loop.Input{Control: control}, conversation.ToolCall{Name: name, Arguments: arguments}) {
 		if err != nil {
 			return done, err
 		}

@@ -20,7 +20,7 @@ import (
 )
 
 // newCertificateFiles creates a CA and a server certificate that it signs, and returns their files.
-func newCertificateFiles(t *testing.T) identity.Files {
+func newCertificateFiles(t *testing.T) identity.TLSFiles {
 	t.Helper()
 	ca, err := identity.OpenCA(t.TempDir())
 	require.NoError(t, err)
@@ -33,7 +33,7 @@ func newCertificateFiles(t *testing.T) identity.Files {
 // because a retry would fail too.
 func TestTurn_FailsAtOnceOnRejectedCertificate(t *testing.T) {
 	ours, theirs := newCertificateFiles(t), newCertificateFiles(t)
-	edge, err := identity.Edge{Cert: theirs.Cert, Key: theirs.Key, CA: theirs.CA}.Open(zap.NewNop())
+	edge, err := identity.EdgeConfig{Cert: theirs.Cert, Key: theirs.Key, CA: theirs.CA}.Open(zap.NewNop())
 	require.NoError(t, err)
 	for name, trust := range map[string]identity.ClientTLS{
 		"the client rejects the server": {CA: ours.CA, Cert: theirs.Cert, Key: theirs.Key},
@@ -67,7 +67,7 @@ func TestTurn_FailsAtOnceOnRejectedCertificate(t *testing.T) {
 // begun.
 func TestTurn_RetriesWhenCertificateIsRejectedLater(t *testing.T) {
 	ours, theirs := newCertificateFiles(t), newCertificateFiles(t)
-	var shown atomic.Pointer[identity.Files]
+	var shown atomic.Pointer[identity.TLSFiles]
 	shown.Store(&ours)
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -100,13 +100,13 @@ func TestServices_RequireACertificateBeyondLoopback(t *testing.T) {
 	for name, c := range map[string]struct {
 		role  identity.Role
 		agent string
-		make  func(addr string, own identity.Config, clients identity.Edge) (io.Closer, error)
+		make  func(addr string, own identity.Config, clients identity.EdgeConfig) (io.Closer, error)
 		flag  string // the flag that gives the port TLS
 	}{
-		"memory": {identity.Memory, "", func(addr string, own identity.Config, _ identity.Edge) (io.Closer, error) {
+		"memory": {identity.Memory, "", func(addr string, own identity.Config, _ identity.EdgeConfig) (io.Closer, error) {
 			return memory.New(telemetry.Discard(), memory.Config{GRPCAddr: addr, HTTPAddr: here, Redis: redis, Identity: own})
 		}, "--tls-cert"},
-		"orchestrator": {identity.Orchestrator, "", func(addr string, own identity.Config, clients identity.Edge) (io.Closer, error) {
+		"orchestrator": {identity.Orchestrator, "", func(addr string, own identity.Config, clients identity.EdgeConfig) (io.Closer, error) {
 			return orchestrator.New(telemetry.Discard(), orchestrator.Config{
 				HTTPAddr: here, Identity: own,
 				Port:      orchestrator.PortConfig{GRPCAddr: addr, ClientTLS: clients, Clients: bearer.Config{Anonymous: true}},
@@ -114,7 +114,7 @@ func TestServices_RequireACertificateBeyondLoopback(t *testing.T) {
 				Discovery: orchestrator.DiscoveryConfig{Etcd: etcd},
 			}, researchassistant.FS)
 		}, "--client-tls-cert"},
-		"worker": {identity.Worker, "synthesis", func(addr string, own identity.Config, _ identity.Edge) (io.Closer, error) {
+		"worker": {identity.Worker, "synthesis", func(addr string, own identity.Config, _ identity.EdgeConfig) (io.Closer, error) {
 			return workers.New(t.Context(), telemetry.Discard(), workers.Config{Agent: "synthesis", Worker: worker.Config{
 				GRPCAddr: addr, HTTPAddr: here, AdvertiseAddr: "worker.example:7402", Etcd: etcd, Memory: "127.0.0.1:1", Identity: own,
 			}}, researchassistant.FS)
@@ -125,8 +125,8 @@ func TestServices_RequireACertificateBeyondLoopback(t *testing.T) {
 			require.NoError(t, err)
 			other, err := ca.WriteFiles(identity.Worker, "other")
 			require.NoError(t, err)
-			edge := identity.Edge{Cert: web.Cert, Key: web.Key}
-			_, err = c.make(everywhere, identity.Config{}, identity.Edge{})
+			edge := identity.EdgeConfig{Cert: web.Cert, Key: web.Key}
+			_, err = c.make(everywhere, identity.Config{}, identity.EdgeConfig{})
 			require.ErrorContains(t, err, "--grpc-addr: other machines reach ")
 			require.ErrorContains(t, err, c.flag)
 			require.ErrorContains(t, err, "--insecure-plaintext-beyond-loopback")
@@ -137,7 +137,7 @@ func TestServices_RequireACertificateBeyondLoopback(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, made.Close())
 			}
-			made, err := c.make(here, identity.Config{}, identity.Edge{})
+			made, err := c.make(here, identity.Config{}, identity.EdgeConfig{})
 			require.NoError(t, err)
 			require.NoError(t, made.Close())
 		})

@@ -188,7 +188,7 @@ func TestToken_IsSentWithEachCall(t *testing.T) {
 	p := startServer(t, bearer.Config{Tokens: file})
 	mine := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(mine, []byte(ann+"\n"), 0o600))
-	as, err := bearer.Token{File: mine}.Credentials(p.addr, false)
+	as, err := bearer.TokenConfig{File: mine}.Credentials(p.addr, false)
 	require.NoError(t, err)
 	c := client.New(client.WithCredentials(p.conn, as))
 	_, err = c.Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
@@ -202,7 +202,7 @@ func TestToken_IsSentWithEachCall(t *testing.T) {
 	require.Equal(t, "root", p.lastServed.Name, "the file is read again")
 
 	t.Setenv("TROUPE_TOKEN", ann)
-	as, err = bearer.Token{}.Credentials(p.addr, false)
+	as, err = bearer.TokenConfig{}.Credentials(p.addr, false)
 	require.NoError(t, err)
 	require.NotContains(t, fmt.Sprintf("%+v", as), ann)
 	_, err = client.New(client.WithCredentials(p.conn, as)).Sessions.GetSession(t.Context(), &troupev1.GetSessionRequest{SessionId: "s"})
@@ -216,22 +216,22 @@ func TestToken_RequiresTLSBeyondLoopback(t *testing.T) {
 		"127.0.0.1:7400": true, "localhost:7400": true, "[::1]:7400": true, "127.1.2.3:1": true,
 		"mesh.example.org:7400": false, "10.0.0.1:7400": false, "localhost.example.org:7400": false, "dns:///127.0.0.1:7400": false, "[::]:7400": false,
 	} {
-		_, err := bearer.Token{}.Credentials(addr, false)
+		_, err := bearer.TokenConfig{}.Credentials(addr, false)
 		require.Equal(t, ok, err == nil, "%s: %v", addr, err)
 		if err != nil {
 			require.ErrorContains(t, err, "others could read the token")
 			require.NotContains(t, err.Error(), "tr_secret")
 		}
-		_, err = bearer.Token{}.Credentials(addr, true)
+		_, err = bearer.TokenConfig{}.Credentials(addr, true)
 		require.NoError(t, err)
 	}
 	t.Setenv("TROUPE_TOKEN", "two tokens")
-	_, err := bearer.Token{}.Credentials("127.0.0.1:7400", false)
+	_, err := bearer.TokenConfig{}.Credentials("127.0.0.1:7400", false)
 	require.EqualError(t, err, "TROUPE_TOKEN: it must hold one token, and nothing else")
 	t.Setenv("TROUPE_TOKEN", "")
-	none, err := bearer.Token{}.Credentials("10.0.0.1:7400", false)
+	none, err := bearer.TokenConfig{}.Credentials("10.0.0.1:7400", false)
 	require.NoError(t, err)
 	require.Nil(t, none)
-	_, err = bearer.Token{File: filepath.Join(t.TempDir(), "absent")}.Credentials("127.0.0.1:7400", false)
+	_, err = bearer.TokenConfig{File: filepath.Join(t.TempDir(), "absent")}.Credentials("127.0.0.1:7400", false)
 	require.ErrorContains(t, err, "--token-file: ")
 }

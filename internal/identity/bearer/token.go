@@ -16,7 +16,7 @@ import (
 
 // TokenConfig configures the bearer token that a client sends to an orchestrator. The tags are flags of troupe. No
 // flag contains the token itself, because every user of the machine can read flags in the process list.
-type Token struct {
+type TokenConfig struct {
 	File string `name:"token-file" help:"File with the bearer token, read for each call." env:"TROUPE_TOKEN_FILE" type:"path" default:"" placeholder:"FILE"`
 }
 
@@ -25,7 +25,7 @@ const TokenVariable = "TROUPE_TOKEN"
 
 // Credentials returns credentials that send the token with each call, or nil if there is no token. Without TLS the
 // address must be on loopback, so that a token is never sent over the network in plain text.
-func (t Token) Credentials(addr string, tls bool) (credentials.PerRPCCredentials, error) {
+func (t TokenConfig) Credentials(addr string, tls bool) (credentials.PerRPCCredentials, error) {
 	shown := &tokenCredentials{file: t.File, tls: tls}
 	if t.File == "" {
 		text := os.Getenv(TokenVariable)

@@ -102,7 +102,7 @@ func TestAuthority_CredentialsOutliveTheCertificate(t *testing.T) {
 		m.writeFiles(t, dir, newECKey(t), "/orchestrator", time.Now().Add(-time.Minute), time.Hour)
 		after, err := orchestrator.Issue(testTurn(), time.Time{})
 		require.NoError(t, err)
-		require.NotEqual(t, x5c(t, before), x5c(t, after))
+		require.NotEqual(t, readChain(t, before), readChain(t, after))
 		time.Sleep(10 * time.Minute)
 		for _, credential := range []string{before, after} {
 			turn, err := memory.Verify(credential)
@@ -168,7 +168,7 @@ func BenchmarkAuthority(b *testing.B) {
 	})
 }
 
-func x5c(t *testing.T, credential string) [][]byte {
+func readChain(t *testing.T, credential string) [][]byte {
 	t.Helper()
 	chain, err := certificateChain(credential)
 	require.NoError(t, err)

@@ -67,7 +67,7 @@ func (a *Authority) verifyCredential(credential string, now time.Time) (c claims
 	if err != nil {
 		return c, err
 	}
-	signer, key, err := a.self.Signer(chain, began)
+	signer, key, err := a.self.VerifySigner(chain, began)
 	if err != nil {
 		return c, err
 	}

@@ -58,7 +58,7 @@ func (c *Caller) generate(ctx context.Context, req request) (modelAnswer, error)
 	reserved.Settle(budgetAmounts(a.usage, req.isSideCall))
 	c.Control.Progress.AddUsage(a.usage, req.isSideCall)
 	if err != nil {
-		return a, c.emitFailure(ctx, a, req, err)
+		return a, c.finishFailedCall(ctx, a, req, err)
 	}
 	a.message.ToolCalls = c.ids.Assign(a.message.ToolCalls, c.Control.Turn().Messages())
 	c.recordAnswer(a, digest, req.isSideCall)
@@ -153,7 +153,7 @@ func (c *Caller) emitThought(thought *string) error {
 
 // finishFailedCall returns the error of a failed call. It emits the call if its content was filtered. It records a
 // failed side call, because the handler may continue.
-func (c *Caller) emitFailure(ctx context.Context, a modelAnswer, req request, err error) error {
+func (c *Caller) finishFailedCall(ctx context.Context, a modelAnswer, req request, err error) error {
 	if refused, ok := errors.AsType[*llm.Error](err); ok && refused.Kind == llm.ContentFiltered {
 		a.finish = event.FinishFilter
 		err = cmp.Or(c.emitCall(a, req.isSideCall), err)

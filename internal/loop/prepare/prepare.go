@@ -33,7 +33,7 @@ type Preparer struct {
 	Broker  execution.CredentialBroker // requests credentials that tools lack (nil fails such a tool)
 
 	IdempotencyKey  func(number int) string // idempotency key of a call (nil for none)
-	ID              func(number int) string // id under which a call is answered
+	CallID          func(number int) string // id under which a call is answered
 	RecordForReplay bool                    // record the arguments of tools
 }
 
@@ -102,7 +102,7 @@ func (p *Preparer) decideCall(ctx context.Context, c *toolcall.Call) error {
 // setToolProperties copies the properties of the tool, such as its effect, to the call.
 func (p *Preparer) setToolProperties(c *toolcall.Call) {
 	c.HookCall.Description, c.HookCall.Effect = c.Tool.Spec().Description, tool.EffectOf(c.Tool)
-	c.JournalEntry.Effect, c.ID = c.HookCall.Effect, p.ID(c.JournalEntry.Number)
+	c.JournalEntry.Effect, c.ID = c.HookCall.Effect, p.CallID(c.JournalEntry.Number)
 	if _, ok := c.Tool.(nested.Tool); ok {
 		c.Nested = &nested.Call{Lanes: 1}
 	}

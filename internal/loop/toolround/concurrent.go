@@ -53,7 +53,7 @@ func (r *Runner) prepareAll(ctx context.Context, asked []conversation.ToolCall) 
 			return nil, err
 		}
 	}
-	return calls, r.checkBudget(calls...)
+	return calls, r.reserveBudget(calls...)
 }
 
 // restoreAll restores the results of calls from the journal in order. It drops calls that do not run because a

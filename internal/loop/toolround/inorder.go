@@ -32,7 +32,7 @@ func (r *Runner) runCall(ctx context.Context, asked conversation.ToolCall) ([]ex
 	if c == nil {
 		return nil, r.Finisher.Skip(asked)
 	}
-	if err := r.checkBudget(c); err != nil {
+	if err := r.reserveBudget(c); err != nil {
 		return nil, err
 	}
 	if err := r.Executor.RestoreFromJournal(ctx, c); err != nil {

@@ -107,7 +107,7 @@ func (r *Runner) suspendTurn(ctx context.Context, pending []execution.Pending) e
 // journal. An exceeded budget therefore leaves no round partly done. A call that already has a result costs
 // nothing. The reserved calls count as used even if they fail, because a failed tool may have had an effect. calls
 // may contain nil.
-func (r *Runner) checkBudget(calls ...*toolcall.Call) error {
+func (r *Runner) reserveBudget(calls ...*toolcall.Call) error {
 	if r.Budget == nil {
 		return nil
 	}

@@ -67,7 +67,7 @@ func TestWatch_IgnoresInvalidInstances(t *testing.T) {
 	client := etcdtest.Start(t).Client()
 	core, logs := observer.New(zapcore.WarnLevel)
 	o := registrytest.Observe(t, etcdregistry.New(client, zap.New(core), etcdregistry.Config{}))
-	require.Empty(t, o.List())
+	require.Empty(t, o.NextList())
 	granted, err := client.Grant(t.Context(), 60)
 	require.NoError(t, err)
 	put := func(key, value string, opts ...clientv3.OpOption) {
@@ -99,11 +99,11 @@ func TestWatch_IgnoresInvalidInstances(t *testing.T) {
 	}
 	put("research/stays", good)
 	put("research/a", good, leased)
-	require.Equal(t, "a", o.Put().ID, "the deletion of an unknown instance is not reported")
+	require.Equal(t, "a", o.NextPut().ID, "the deletion of an unknown instance is not reported")
 	require.Len(t, logs.FilterMessage("a key in the registry holds no instance").All(), len(bad)+8)
 	put("research/a", "{}", leased)
-	require.Equal(t, registry.Key{Agent: "research", ID: "a"}, o.Delete())
-	require.Empty(t, registrytest.Observe(t, etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{})).List())
+	require.Equal(t, registry.Key{Agent: "research", ID: "a"}, o.NextDelete())
+	require.Empty(t, registrytest.Observe(t, etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{})).NextList())
 }
 
 // A Watcher returns a description as one line, even if the stored one has more.
@@ -116,7 +116,7 @@ func TestWatch_ReturnsADescriptionAsOneLine(t *testing.T) {
 	_, err = client.Put(t.Context(), "/troupe/v1/reg/research/a", value, clientv3.WithLease(granted.ID))
 	require.NoError(t, err)
 	o := registrytest.Observe(t, etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{}))
-	list := o.List()
+	list := o.NextList()
 	require.Len(t, list, 1)
 	require.Len(t, list[0].Description, registry.MaxText)
 	require.True(t, strings.HasPrefix(list[0].Description, "Finds facts.x"))
@@ -170,16 +170,16 @@ func TestRegistration_SurvivesARestartOfEtcd(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	r := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
 	o := registrytest.Observe(t, etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{}))
-	require.Empty(t, o.List())
+	require.Empty(t, o.NextList())
 	reg := registrytest.Register(t, r, registrytest.NewInstance("research", "a"))
-	before := o.Put()
+	before := o.NextPut()
 
 	etcd.Stop()
 	away := o.Next()
 	require.True(t, failure.Is(away.Unreachable, failure.SystemNetwork, failure.SystemTimeout), "want Away, got %+v", away)
 	require.Empty(t, cmp.Diff(map[registry.Key]registry.Instance{before.Key(): before}, o.Known))
 	etcd.Start()
-	require.Empty(t, cmp.Diff([]registry.Instance{before}, o.List()), "once away, then the list")
+	require.Empty(t, cmp.Diff([]registry.Instance{before}, o.NextList()), "once away, then the list")
 
 	require.NoError(t, reg.SetState(t.Context(), lifecycle.Ready))
 	o.Until(func() bool { return o.Known[before.Key()].State == lifecycle.Ready })
@@ -205,22 +205,22 @@ func TestRegistration_IsRecreatedWhenItsLeaseIsRevoked(t *testing.T) {
 	client := etcdtest.Start(t).Client()
 	r := etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{})
 	o := registrytest.Observe(t, r)
-	require.Empty(t, o.List())
+	require.Empty(t, o.NextList())
 	reg := registrytest.Register(t, r, registrytest.NewInstance("research", "a"))
-	first := o.Put()
+	first := o.NextPut()
 	require.NoError(t, reg.SetState(t.Context(), lifecycle.Ready))
-	require.Equal(t, lifecycle.Ready, o.Put().State)
+	require.Equal(t, lifecycle.Ready, o.NextPut().State)
 
 	stored, err := client.Get(t.Context(), "/troupe/v1/reg/research/a")
 	require.NoError(t, err)
 	_, err = client.Revoke(t.Context(), clientv3.LeaseID(stored.Kvs[0].Lease))
 	require.NoError(t, err)
-	require.Equal(t, first.Key(), o.Delete())
-	again := o.Put()
+	require.Equal(t, first.Key(), o.NextDelete())
+	again := o.NextPut()
 	require.Equal(t, lifecycle.Ready, again.State, "with the state requested last")
 	require.Greater(t, again.Incarnation, first.Incarnation)
 	require.NoError(t, reg.SetState(t.Context(), lifecycle.Paused))
-	require.Equal(t, lifecycle.Paused, o.Put().State)
+	require.Equal(t, lifecycle.Paused, o.NextPut().State)
 }
 
 func TestRegistration_IsRecreatedWhenItsKeyIsDeleted(t *testing.T) {
@@ -228,26 +228,26 @@ func TestRegistration_IsRecreatedWhenItsKeyIsDeleted(t *testing.T) {
 	client := etcdtest.Start(t).Client()
 	r := etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{})
 	o := registrytest.Observe(t, r)
-	require.Empty(t, o.List())
+	require.Empty(t, o.NextList())
 	registrytest.Register(t, r, registrytest.NewInstance("research", "a"))
-	first := o.Put()
+	first := o.NextPut()
 	_, err := client.Delete(t.Context(), "/troupe/v1/reg/research/a")
 	require.NoError(t, err)
-	require.Equal(t, first.Key(), o.Delete())
-	require.Greater(t, o.Put().Incarnation, first.Incarnation)
+	require.Equal(t, first.Key(), o.NextDelete())
+	require.Greater(t, o.NextPut().Incarnation, first.Incarnation)
 }
 
 func TestRegistration_ExpiresWhenItsProcessDies(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	o := registrytest.Observe(t, etcdregistry.New(etcd.Client(), zap.NewNop(), shortTTL))
-	require.Empty(t, o.List())
+	require.Empty(t, o.NextList())
 
 	doomed, err := etcdregistry.Dial(etcd.Endpoints(), zap.NewNop())
 	require.NoError(t, err)
 	in := registrytest.NewInstance("research", "a")
 	registrytest.Register(t, etcdregistry.New(doomed, zap.NewNop(), shortTTL), in)
-	o.Put()
+	o.NextPut()
 	require.NoError(t, doomed.Close())                // the lease is not revoked, but the keeper may still write once
 	o.Until(func() bool { return len(o.Known) == 0 }) // the lease has expired
 }
@@ -273,10 +273,10 @@ func TestRegistration_OutlivesItsTTLWhileItsProcessRuns(t *testing.T) {
 
 	// The test measures time by two instances that die one after the other. Both outlive a TTL.
 	o := registrytest.Observe(t, etcdregistry.New(client, zap.NewNop(), shortTTL))
-	o.List()
+	o.NextList()
 	for _, id := range []string{"b", "c"} {
 		registrytest.Register(t, etcdregistry.New(doomed, zap.NewNop(), shortTTL), registrytest.NewInstance("research", id))
-		o.Put()
+		o.NextPut()
 		require.NoError(t, doomed.Close()) // the keeper may still write once
 		o.Until(func() bool { _, there := o.Known[registry.Key{Agent: "research", ID: id}]; return !there })
 		doomed, err = etcdregistry.Dial(etcd.Endpoints(), zap.NewNop())

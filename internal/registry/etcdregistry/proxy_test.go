@@ -100,9 +100,9 @@ func TestWatch_RelistsAfterACompactionDuringAnOutage(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, far.Close()) })
 	near := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
 	o := registrytest.Observe(t, etcdregistry.New(far, zap.NewNop(), etcdregistry.Config{}))
-	require.Empty(t, o.List())
+	require.Empty(t, o.NextList())
 	a := registrytest.Register(t, near, registrytest.NewInstance("research", "a"))
-	o.Put()
+	o.NextPut()
 
 	l.Disconnect()
 	require.NoError(t, a.Close(t.Context()))
@@ -110,11 +110,11 @@ func TestWatch_RelistsAfterACompactionDuringAnOutage(t *testing.T) {
 	etcd.Compact()
 	l.Restore()
 
-	list := o.List()
+	list := o.NextList()
 	require.Len(t, list, 1)
 	require.Equal(t, "b", list[0].ID)
 	require.NoError(t, b.SetState(t.Context(), lifecycle.Ready))
-	require.Equal(t, lifecycle.Ready, o.Put().State)
+	require.Equal(t, lifecycle.Ready, o.NextPut().State)
 }
 
 func TestWatch_ReportsAnOutageOnce(t *testing.T) {
@@ -126,12 +126,12 @@ func TestWatch_ReportsAnOutageOnce(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, far.Close()) })
 	near := etcdregistry.New(etcd.Client(), zap.NewNop(), etcdregistry.Config{})
 	o := registrytest.Observe(t, etcdregistry.New(far, zap.NewNop(), etcdregistry.Config{}))
-	require.Empty(t, o.List())
+	require.Empty(t, o.NextList())
 
 	l.Disconnect()
 	registrytest.Register(t, near, registrytest.NewInstance("research", "a"))
 	require.True(t, failure.Is(o.Next().Unreachable, failure.SystemNetwork, failure.SystemTimeout))
 	l.Restore()
-	require.Len(t, o.List(), 1)
+	require.Len(t, o.NextList(), 1)
 	require.Contains(t, o.Known, registry.Key{Agent: "research", ID: "a"})
 }

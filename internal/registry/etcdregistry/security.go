@@ -42,7 +42,7 @@ func (s Security) Credentials(endpoints []string, self *identity.Source, log *za
 	case secure < len(endpoints):
 		return nil, fmt.Errorf("--etcd: of %q some ask for TLS and others do not; begin all with https://", endpoints)
 	}
-	return identity.ExternalCredentials("etcd", identity.Files(s), self, log)
+	return identity.ExternalCredentials("etcd", identity.TLSFiles(s), self, log)
 }
 
 // isDenied reports whether err means that etcd denied the request.

@@ -149,11 +149,11 @@ func testDesiredStateOfAgent(t *testing.T, r registry.Registry) {
 // Desired states do not appear as instances and do not change them.
 func testDesiredStatesAreNotInstances(t *testing.T, r registry.Registry) {
 	o := Observe(t, r)
-	require.Empty(t, o.List())
+	require.Empty(t, o.NextList())
 	require.NoError(t, r.SetDesired(t.Context(), NewDesiredState("research", "a", registry.Pause)))
 	Register(t, r, NewInstance("research", "a"))
-	require.Equal(t, NewInstance("research", "a").State, o.Put().State)
-	require.Len(t, Observe(t, r).List(), 1)
+	require.Equal(t, NewInstance("research", "a").State, o.NextPut().State)
+	require.Len(t, Observe(t, r).NextList(), 1)
 }
 
 func testDesiredWatchEnds(t *testing.T, r registry.Registry) {

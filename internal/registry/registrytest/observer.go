@@ -72,7 +72,7 @@ func (o *Observer) Until(satisfied func() bool) {
 }
 
 // NextList returns the instances of the next update, and fails the test if that is not a list.
-func (o *Observer) List() []registry.Instance {
+func (o *Observer) NextList() []registry.Instance {
 	o.t.Helper()
 	u := o.Next()
 	require.NotNil(o.t, u.List, "want a list, got %+v", u)
@@ -80,7 +80,7 @@ func (o *Observer) List() []registry.Instance {
 }
 
 // NextPut returns the instance of the next update, and fails the test if that is not a put.
-func (o *Observer) Put() registry.Instance {
+func (o *Observer) NextPut() registry.Instance {
 	o.t.Helper()
 	u := o.Next()
 	require.NotNil(o.t, u.Put, "want a put, got %+v", u)
@@ -88,7 +88,7 @@ func (o *Observer) Put() registry.Instance {
 }
 
 // NextDelete returns the key of the next update, and fails the test if that is not a delete.
-func (o *Observer) Delete() registry.Key {
+func (o *Observer) NextDelete() registry.Key {
 	o.t.Helper()
 	u := o.Next()
 	require.NotNil(o.t, u.Delete, "want a delete, got %+v", u)

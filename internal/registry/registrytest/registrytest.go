@@ -67,13 +67,13 @@ func Register(t *testing.T, r registry.Registrar, in registry.Instance) registry
 }
 
 func testList(t *testing.T, r registry.Registry) {
-	require.Empty(t, Observe(t, r).List())
+	require.Empty(t, Observe(t, r).NextList())
 	want := NewInstance("research", "a")
 	said := want
 	said.Description = " Finds\x1b\n facts."
 	Register(t, r, said)
 
-	got := Observe(t, r).List()
+	got := Observe(t, r).NextList()
 	require.Len(t, got, 1)
 	require.Positive(t, got[0].Incarnation)
 	want.Incarnation = got[0].Incarnation
@@ -82,18 +82,18 @@ func testList(t *testing.T, r registry.Registry) {
 
 func testChanges(t *testing.T, r registry.Registry) {
 	o := Observe(t, r)
-	require.Empty(t, o.List())
+	require.Empty(t, o.NextList())
 
 	in := NewInstance("research", "a")
 	reg := Register(t, r, in)
-	in.Incarnation = o.Put().Incarnation
+	in.Incarnation = o.NextPut().Incarnation
 	for _, s := range []lifecycle.State{lifecycle.Ready, lifecycle.Paused, lifecycle.Ready, lifecycle.ShuttingDown} {
 		require.NoError(t, reg.SetState(t.Context(), s))
 		in.State = s
-		require.Empty(t, cmp.Diff(in, o.Put()))
+		require.Empty(t, cmp.Diff(in, o.NextPut()))
 	}
 	require.NoError(t, reg.Close(t.Context()))
-	require.Equal(t, in.Key(), o.Delete())
+	require.Equal(t, in.Key(), o.NextDelete())
 }
 
 // testConcurrentChanges starts watches while instances register, change and leave. Once a watch has seen the
@@ -188,7 +188,7 @@ func testRegisterRejectsInvalid(t *testing.T, r registry.Registry) {
 		require.ErrorContains(t, err, want)
 		require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
 	}
-	require.Empty(t, Observe(t, r).List())
+	require.Empty(t, Observe(t, r).NextList())
 }
 
 func testDuplicate(t *testing.T, r registry.Registry) {
@@ -196,7 +196,7 @@ func testDuplicate(t *testing.T, r registry.Registry) {
 	_, err := r.Register(t.Context(), NewInstance("research", "a"))
 	require.True(t, failure.Is(err, failure.AgentState), "got %v", err)
 	require.NoError(t, reg.SetState(t.Context(), lifecycle.Ready), "the first one must be untouched")
-	require.Len(t, Observe(t, r).List(), 1)
+	require.Len(t, Observe(t, r).NextList(), 1)
 }
 
 func testRegisterEnds(t *testing.T, r registry.Registry) {
@@ -204,7 +204,7 @@ func testRegisterEnds(t *testing.T, r registry.Registry) {
 	cancel()
 	_, err := r.Register(ctx, NewInstance("research", "a"))
 	require.ErrorIs(t, err, context.Canceled)
-	require.Empty(t, Observe(t, r).List())
+	require.Empty(t, Observe(t, r).NextList())
 }
 
 func testIncarnation(t *testing.T, r registry.Registry) {
@@ -213,11 +213,11 @@ func testIncarnation(t *testing.T, r registry.Registry) {
 	var before int64
 	for range 3 {
 		reg := Register(t, r, NewInstance("research", "a"))
-		in := o.Put()
+		in := o.NextPut()
 		require.Greater(t, in.Incarnation, before)
 		before = in.Incarnation
 		require.NoError(t, reg.Close(t.Context()))
-		o.Delete()
+		o.NextDelete()
 	}
 }
 
@@ -233,7 +233,7 @@ func testClose(t *testing.T, r registry.Registry) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, reg.Close(t.Context()))
-	require.Empty(t, Observe(t, r).List())
+	require.Empty(t, Observe(t, r).NextList())
 }
 
 func testSetStateAfterClose(t *testing.T, r registry.Registry) {
@@ -241,7 +241,7 @@ func testSetStateAfterClose(t *testing.T, r registry.Registry) {
 	require.NoError(t, reg.Close(t.Context()))
 	err := reg.SetState(t.Context(), lifecycle.Ready)
 	require.True(t, failure.Is(err, failure.AgentState), "got %v", err)
-	require.Empty(t, Observe(t, r).List())
+	require.Empty(t, Observe(t, r).NextList())
 }
 
 func testCloseAfterSuccessor(t *testing.T, r registry.Registry) {
@@ -250,7 +250,7 @@ func testCloseAfterSuccessor(t *testing.T, r registry.Registry) {
 	Register(t, r, NewInstance("research", "a"))
 	require.NoError(t, first.Close(t.Context()))
 	require.True(t, failure.Is(first.SetState(t.Context(), lifecycle.Ready), failure.AgentState))
-	list := Observe(t, r).List()
+	list := Observe(t, r).NextList()
 	require.Len(t, list, 1)
 	require.Equal(t, lifecycle.Initializing, list[0].State)
 }
@@ -259,7 +259,7 @@ func testAgents(t *testing.T, r registry.Registry) {
 	a := Register(t, r, NewInstance("research", "one"))
 	Register(t, r, NewInstance("synthesis", "one"))
 	o := Observe(t, r)
-	require.Len(t, o.List(), 2)
+	require.Len(t, o.NextList(), 2)
 	require.NoError(t, a.Close(t.Context()))
-	require.Equal(t, registry.Key{Agent: "research", ID: "one"}, o.Delete())
+	require.Equal(t, registry.Key{Agent: "research", ID: "one"}, o.NextDelete())
 }

@@ -47,7 +47,7 @@ func SessionsFromProto(ss []*troupev1.Session) []session.Session {
 }
 
 // SessionUpdateToProto converts an update of a session to a request.
-func UpdateToProto(u memory.SessionUpdate) *troupev1.UpdateSessionRequest {
+func SessionUpdateToProto(u memory.SessionUpdate) *troupev1.UpdateSessionRequest {
 	return &troupev1.UpdateSessionRequest{
 		SessionId: u.Ref.Session, Verb: sessionVerbs.ToProto(u.Verb), Metadata: u.Metadata,
 		IfRevision: u.IfRevision, Create: u.Create, UserId: u.User,
@@ -55,7 +55,7 @@ func UpdateToProto(u memory.SessionUpdate) *troupev1.UpdateSessionRequest {
 }
 
 // SessionUpdateFromProto converts a request to an update of a session in the caller's tenant.
-func UpdateFromProto(tenant string, r *troupev1.UpdateSessionRequest) memory.SessionUpdate {
+func SessionUpdateFromProto(tenant string, r *troupev1.UpdateSessionRequest) memory.SessionUpdate {
 	return memory.SessionUpdate{
 		Ref: session.Ref{Tenant: tenant, Session: r.GetSessionId()}, Verb: sessionVerbs.FromProto(r.GetVerb()), Metadata: r.GetMetadata(),
 		IfRevision: r.GetIfRevision(), Create: r.GetCreate(), User: r.GetUserId(),

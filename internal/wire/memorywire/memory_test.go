@@ -17,7 +17,7 @@ import (
 
 var artifact = rapid.Custom(func(t *rapid.T) memory.Artifact {
 	return memory.Artifact{
-		Content:   memory.Content{SHA256: wiretest.Word.Draw(t, "sha256"), Size: wiretest.Big.Draw(t, "size")},
+		Content:   memory.Content{SHA256: wiretest.Word.Draw(t, "sha256"), Size: wiretest.Amount.Draw(t, "size")},
 		Name:      wiretest.Word.Draw(t, "name"),
 		MediaType: wiretest.Word.Draw(t, "media type"),
 		Version:   wiretest.Count.Draw(t, "version"),
@@ -31,20 +31,20 @@ func TestUpdate_RoundTrip(t *testing.T) {
 		return memory.SessionUpdate{
 			Ref: ref.Draw(t, "ref"), Verb: wiretest.OneOrNone(t, "verb", session.Pause, session.Resume, session.Close), Metadata: rapid.MapOf(wiretest.Word,
 				wiretest.Word).Draw(t, "metadata"),
-			IfRevision: wiretest.Big.Draw(t, "revision"), Create: rapid.Bool().Draw(t, "create"), User: wiretest.Word.Draw(t, "user"),
+			IfRevision: wiretest.Amount.Draw(t, "revision"), Create: rapid.Bool().Draw(t, "create"), User: wiretest.Word.Draw(t, "user"),
 		}
-	}), UpdateToProto, func(u memory.SessionUpdate, p *troupev1.UpdateSessionRequest) memory.SessionUpdate {
-		return UpdateFromProto(u.Ref.Tenant, p)
+	}), SessionUpdateToProto, func(u memory.SessionUpdate, p *troupev1.UpdateSessionRequest) memory.SessionUpdate {
+		return SessionUpdateFromProto(u.Ref.Tenant, p)
 	})
 }
 
 func TestCompaction_RoundTrip(t *testing.T) {
 	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) conversation.Compaction {
 		return conversation.Compaction{
-			First: wiretest.Big.Draw(t, "first"), Last: wiretest.Big.Draw(t, "last"), Messages: wiretest.Big.Draw(t, "messages"),
-			TokensSaved: wiretest.Big.Draw(t, "tokens"), Summary: wiretest.Word.Draw(t, "summary"),
+			First: wiretest.Amount.Draw(t, "first"), Last: wiretest.Amount.Draw(t, "last"), Messages: wiretest.Amount.Draw(t, "messages"),
+			TokensSaved: wiretest.Amount.Draw(t, "tokens"), Summary: wiretest.Word.Draw(t, "summary"),
 		}
-	}), CompactionToProto, wiretest.Plain(CompactionFromProto))
+	}), CompactionToProto, wiretest.WithoutOriginal(CompactionFromProto))
 }
 
 func TestHits_RoundTrip(t *testing.T) {
@@ -53,13 +53,13 @@ func TestHits_RoundTrip(t *testing.T) {
 			"score")}
 	}), 0, 3), func(hits []memory.Hit) *troupev1.SearchMemoryResponse {
 		return &troupev1.SearchMemoryResponse{Hits: HitsToProto(hits)}
-	}, wiretest.Plain(func(r *troupev1.SearchMemoryResponse) []memory.Hit { return HitsFromProto(r.GetHits()) }))
+	}, wiretest.WithoutOriginal(func(r *troupev1.SearchMemoryResponse) []memory.Hit { return HitsFromProto(r.GetHits()) }))
 }
 
 func TestSessions_RoundTrip(t *testing.T) {
 	wiretest.RoundTrip(t, rapid.SliceOfN(conversed, 0, 3), func(all []session.Session) *troupev1.MemoryServiceListSessionsResponse {
 		return &troupev1.MemoryServiceListSessionsResponse{Sessions: SessionsToProto(all)}
-	}, wiretest.Plain(func(r *troupev1.MemoryServiceListSessionsResponse) []session.Session {
+	}, wiretest.WithoutOriginal(func(r *troupev1.MemoryServiceListSessionsResponse) []session.Session {
 		return SessionsFromProto(r.GetSessions())
 	}))
 }
@@ -67,12 +67,12 @@ func TestSessions_RoundTrip(t *testing.T) {
 func TestSnapshot_RoundTrip(t *testing.T) {
 	scopes := rapid.SampledFrom([]memory.Scope{memory.ScopeSession, memory.ScopeUser, memory.ScopeApp})
 	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.Snapshot {
-		return memory.Snapshot{Values: values.Draw(t, "values"), Revisions: rapid.MapOf(scopes, wiretest.Big).Draw(t, "revisions")}
+		return memory.Snapshot{Values: values.Draw(t, "values"), Revisions: rapid.MapOf(scopes, wiretest.Amount).Draw(t, "revisions")}
 	}), func(s memory.Snapshot) *troupev1.MemoryServiceGetStateResponse {
 		var r troupev1.MemoryServiceGetStateResponse
 		r.Values, r.Revisions = SnapshotToProto(s)
 		return &r
-	}, wiretest.Plain(func(r *troupev1.MemoryServiceGetStateResponse) memory.Snapshot {
+	}, wiretest.WithoutOriginal(func(r *troupev1.MemoryServiceGetStateResponse) memory.Snapshot {
 		return SnapshotFromProto(r.GetValues(), r.GetRevisions())
 	}))
 }
@@ -81,7 +81,7 @@ func TestStateUpdate_RoundTrip(t *testing.T) {
 	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.StateUpdate {
 		return memory.StateUpdate{
 			Ref: ref.Draw(t, "ref"), RequestID: wiretest.Word.Draw(t, "request"), Delta: values.Draw(t, "delta"),
-			IfRevision: rapid.Ptr(wiretest.Big, true).Draw(t, "revision"), TurnID: wiretest.Word.Draw(t, "turn"), Epoch: wiretest.Big.Draw(t, "epoch"),
+			IfRevision: rapid.Ptr(wiretest.Amount, true).Draw(t, "revision"), TurnID: wiretest.Word.Draw(t, "turn"), Epoch: wiretest.Amount.Draw(t, "epoch"),
 		}
 	}), StateUpdateToProto, func(u memory.StateUpdate, p *troupev1.UpdateStateRequest) memory.StateUpdate {
 		return StateUpdateFromProto(u.Ref.Tenant, p)
@@ -89,7 +89,7 @@ func TestStateUpdate_RoundTrip(t *testing.T) {
 }
 
 func TestArtifact_RoundTrip(t *testing.T) {
-	wiretest.RoundTrip(t, artifact, ArtifactToProto, wiretest.Plain(ArtifactFromProto))
+	wiretest.RoundTrip(t, artifact, ArtifactToProto, wiretest.WithoutOriginal(ArtifactFromProto))
 }
 
 func TestStrategy_RoundTrip(t *testing.T) {

@@ -29,11 +29,11 @@ var (
 			Trace:    wiretest.Word.Draw(t, "trace"),
 			Number:   wiretest.Count.Draw(t, "number"),
 			Outcome:  outcome.Draw(t, "outcome"),
-			Epoch:    wiretest.Big.Draw(t, "epoch"),
+			Epoch:    wiretest.Amount.Draw(t, "epoch"),
 			Attempt:  wiretest.Count.Draw(t, "attempt"),
 			Steps:    rapid.SliceOfN(wiretest.Result, 0, 3).Draw(t, "steps"),
 			Failure:  wiretest.Failure.Draw(t, "failure"),
-			Sequence: wiretest.Big.Draw(t, "sequence"),
+			Sequence: wiretest.Amount.Draw(t, "sequence"),
 
 			Continues: wiretest.Word.Draw(t, "continues"), Answers: wiretest.Answers.Draw(t, "answers"),
 		}
@@ -45,17 +45,17 @@ var (
 			State: rapid.SampledFrom(slices.Sorted(maps.Keys(states))).Draw(t, "state"),
 			Turns: wiretest.Count.Draw(t, "turns"),
 			Size: session.Size{
-				Messages: wiretest.Big.Draw(t, "messages"), Bytes: wiretest.Big.Draw(t, "bytes"),
-				ArtifactBytes: wiretest.Big.Draw(t, "artifact bytes"),
+				Messages: wiretest.Amount.Draw(t, "messages"), Bytes: wiretest.Amount.Draw(t, "bytes"),
+				ArtifactBytes: wiretest.Amount.Draw(t, "artifact bytes"),
 			},
-			Sequence:     wiretest.Big.Draw(t, "sequence"),
-			Summarized:   wiretest.Big.Draw(t, "summarized"),
+			Sequence:     wiretest.Amount.Draw(t, "sequence"),
+			Summarized:   wiretest.Amount.Draw(t, "summarized"),
 			Created:      wiretest.Moment.Draw(t, "created"),
 			LastActivity: wiretest.Moment.Draw(t, "active"),
 			OpenTurn:     wiretest.Word.Draw(t, "open"),
 			LastTrace:    wiretest.Word.Draw(t, "trace"),
 			Metadata:     rapid.MapOf(wiretest.Word, wiretest.Word).Draw(t, "metadata"),
-			Revision:     wiretest.Big.Draw(t, "revision"),
+			Revision:     wiretest.Amount.Draw(t, "revision"),
 			WaitingTurn:  wiretest.Word.Draw(t, "waiting"),
 			Pending:      wiretest.Pending.Draw(t, "pending"),
 		}
@@ -66,11 +66,11 @@ var (
 )
 
 func TestTurn_RoundTrip(t *testing.T) {
-	wiretest.RoundTrip(t, turn, TurnToProto, wiretest.Plain(TurnFromProto))
+	wiretest.RoundTrip(t, turn, TurnToProto, wiretest.WithoutOriginal(TurnFromProto))
 }
 
 func TestSession_RoundTrip(t *testing.T) {
-	wiretest.RoundTrip(t, conversed, SessionToProto, wiretest.Plain(SessionFromProto))
+	wiretest.RoundTrip(t, conversed, SessionToProto, wiretest.WithoutOriginal(SessionFromProto))
 }
 
 func TestBegin_RoundTrip(t *testing.T) {
@@ -78,9 +78,9 @@ func TestBegin_RoundTrip(t *testing.T) {
 		return memory.Begin{
 			Ref: ref.Draw(t, "ref"), TurnID: wiretest.Word.Draw(t, "turn"), TraceID: wiretest.Word.Draw(t, "trace"),
 			Fingerprint: wiretest.Word.Draw(t, "fingerprint"), Message: wiretest.Message.Draw(t, "message"),
-			LeaseTTL: time.Duration(wiretest.Big.Draw(t, "lease")), TakeoverGrace: time.Duration(wiretest.Big.Draw(t,
+			LeaseTTL: time.Duration(wiretest.Amount.Draw(t, "lease")), TakeoverGrace: time.Duration(wiretest.Amount.Draw(t,
 				"reserve")), Window: wiretest.Count.Draw(t, "window"), LookupOnly: rapid.Bool().Draw(t, "known only"),
-			User: wiretest.Word.Draw(t, "user"), WindowTokens: wiretest.Count.Draw(t, "tokens"), LostEpoch: wiretest.Big.Draw(t, "lost"),
+			User: wiretest.Word.Draw(t, "user"), WindowTokens: wiretest.Count.Draw(t, "tokens"), LostEpoch: wiretest.Amount.Draw(t, "lost"),
 			Predecessor: memory.Predecessor{Continues: wiretest.Word.Draw(t, "continues"), Answers: wiretest.Answers.Draw(t, "answers")},
 		}
 	}), BeginToProto, func(b memory.Begin, p *troupev1.BeginTurnRequest) memory.Begin {
@@ -94,15 +94,15 @@ func TestBegun_RoundTrip(t *testing.T) {
 			Status:    rapid.SampledFrom([]memory.BeginStatus{memory.StatusBegun, memory.StatusOpen, memory.StatusClosed}).Draw(t, "found"),
 			Turn:      turn.Draw(t, "turn"),
 			History:   rapid.SliceOfN(wiretest.Message, 0, 3).Draw(t, "history"),
-			LeaseLeft: time.Duration(wiretest.Big.Draw(t, "left")),
+			LeaseLeft: time.Duration(wiretest.Amount.Draw(t, "left")),
 		}
-	}), BegunToProto, wiretest.Plain(BegunFromProto))
+	}), BegunToProto, wiretest.WithoutOriginal(BegunFromProto))
 }
 
 func TestCommit_RoundTrip(t *testing.T) {
 	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.Commit {
 		return memory.Commit{
-			Ref: ref.Draw(t, "ref"), TurnID: wiretest.Word.Draw(t, "turn"), Epoch: wiretest.Big.Draw(t, "epoch"), Base: wiretest.Big.Draw(t, "base"),
+			Ref: ref.Draw(t, "ref"), TurnID: wiretest.Word.Draw(t, "turn"), Epoch: wiretest.Amount.Draw(t, "epoch"), Base: wiretest.Amount.Draw(t, "base"),
 			Messages: rapid.SliceOfN(wiretest.Message, 0, 3).Draw(t, "messages"), Result: wiretest.Result.Draw(t, "result"), Outcome: outcome.Draw(t,
 				"outcome"),
 			State: values.Draw(t, "state"),
@@ -115,7 +115,7 @@ func TestCommit_RoundTrip(t *testing.T) {
 func TestFail_RoundTrip(t *testing.T) {
 	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.Fail {
 		return memory.Fail{
-			Ref: ref.Draw(t, "ref"), TurnID: wiretest.Word.Draw(t, "turn"), Epoch: wiretest.Big.Draw(t, "epoch"),
+			Ref: ref.Draw(t, "ref"), TurnID: wiretest.Word.Draw(t, "turn"), Epoch: wiretest.Amount.Draw(t, "epoch"),
 			Outcome: outcome.Draw(t, "outcome"), Failure: wiretest.Failure.Draw(t, "failure"),
 		}
 	}), FailToProto, func(f memory.Fail, p *troupev1.FailTurnRequest) memory.Fail { return FailFromProto(f.Ref.Tenant, p) })

@@ -31,7 +31,7 @@ var (
 	// Count generates a count that fits into 32 bits.
 	Count = rapid.IntRange(0, 1<<30)
 	// Amount generates an amount up to the largest one allowed on the wire.
-	Big = rapid.Int64Range(0, MaxAmount)
+	Amount = rapid.Int64Range(0, MaxAmount)
 
 	// Moment generates a time with millisecond precision, or the zero time.
 	Moment = rapid.Custom(func(t *rapid.T) time.Time {
@@ -43,7 +43,7 @@ var (
 	// Message generates a message of a conversation.
 	Message = rapid.Custom(func(t *rapid.T) conversation.Message {
 		return conversation.Message{
-			Sequence: Big.Draw(t, "sequence"),
+			Sequence: Amount.Draw(t, "sequence"),
 			Role: rapid.SampledFrom([]conversation.Role{
 				conversation.RoleUser, conversation.RoleAssistant, conversation.RoleTool, conversation.RoleSummary,
 			}).Draw(t, "role"),
@@ -109,11 +109,11 @@ var (
 			Iterations:    Count.Draw(t, "iterations"),
 			MaxIterations: rapid.Bool().Draw(t, "max iterations"),
 			Usage: execution.Usage{
-				InputTokens: Big.Draw(t, "in"), OutputTokens: Big.Draw(t, "out"), ModelCalls: rapid.IntRange(0, MaxModelCalls).Draw(t, "calls"),
-				CostMicros: Big.Draw(t, "cost"), CachedTokens: Big.Draw(t, "cached"), CacheWriteTokens: Big.Draw(t, "kept"),
+				InputTokens: Amount.Draw(t, "in"), OutputTokens: Amount.Draw(t, "out"), ModelCalls: rapid.IntRange(0, MaxModelCalls).Draw(t, "calls"),
+				CostMicros: Amount.Draw(t, "cost"), CachedTokens: Amount.Draw(t, "cached"), CacheWriteTokens: Amount.Draw(t, "kept"),
 			},
 			Confidence: rapid.Ptr(rapid.Float64Range(0, 1), true).Draw(t, "confidence"),
-			Sequence:   Big.Draw(t, "sequence"),
+			Sequence:   Amount.Draw(t, "sequence"),
 			Failure:    Failure.Draw(t, "failure"),
 			Pending:    Pending.Draw(t, "pending"),
 			Tasks: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) execution.PlannedTask {
@@ -125,8 +125,8 @@ var (
 	// Used generates the used budget of an attempt.
 	Used = rapid.Custom(func(t *rapid.T) budget.Amounts {
 		return budget.Amounts{
-			Iterations: Big.Draw(t, "iterations"), ModelCalls: Big.Draw(t, "calls"), ToolCalls: Big.Draw(t, "tools"),
-			Tokens: Big.Draw(t, "tokens"), Cost: Big.Draw(t, "cost"), FanOut: Big.Draw(t, "turns"),
+			Iterations: Amount.Draw(t, "iterations"), ModelCalls: Amount.Draw(t, "calls"), ToolCalls: Amount.Draw(t, "tools"),
+			Tokens: Amount.Draw(t, "tokens"), Cost: Amount.Draw(t, "cost"), FanOut: Amount.Draw(t, "turns"),
 		}
 	})
 )
@@ -154,4 +154,6 @@ func RoundTrip[G any, P proto.Message](t *testing.T, values *rapid.Generator[G],
 
 // WithoutOriginal adapts a conversion that does not need the original value to RoundTrip. Conversions of requests
 // need the original value, because it contains the tenant.
-func Plain[G, P any](from func(P) G) func(G, P) G { return func(_ G, p P) G { return from(p) } }
+func WithoutOriginal[G, P any](from func(P) G) func(G, P) G {
+	return func(_ G, p P) G { return from(p) }
+}

@@ -88,7 +88,7 @@ func (h *Host) Run(ctx context.Context, ready func()) error {
 // MakeInstance implements troupev1.ConformanceServiceServer.
 func (h *Host) MakeInstance(_ context.Context, req *troupev1.MakeInstanceRequest) (*troupev1.MakeInstanceResponse, error) {
 	id := "conformance-" + uuid.NewString()[:8]
-	in, err := h.startInstance(id, req)
+	in, err := h.serveInstance(id, req)
 	if err != nil {
 		return nil, failure.New(failure.SystemNetwork, "conformance.MakeInstance", "the instance cannot be served; see the log of the host").Because(err)
 	}
@@ -127,7 +127,7 @@ type hostedInstance struct {
 	served   sync.WaitGroup
 }
 
-func (h *Host) startInstance(id string, req *troupev1.MakeInstanceRequest) (*hostedInstance, error) {
+func (h *Host) serveInstance(id string, req *troupev1.MakeInstanceRequest) (*hostedInstance, error) {
 	a, err := newTestAgent(int(req.GetCapacity()))
 	if err != nil {
 		return nil, err

@@ -31,7 +31,7 @@ const maxRecordedInput = 1 << 20
 
 // EncodeInput encodes the input of a step for its recording. The result contains references to the messages of the
 // session and to the results of the turn, and no secret. It is nil if the input is too large.
-func RecordedInput(req *troupev1.ExecuteStepRequest) []byte {
+func EncodeInput(req *troupev1.ExecuteStepRequest) []byte {
 	history, prior, auth := req.GetHistory(), req.GetPrior(), req.GetAuth()
 	req.History, req.Prior, req.Auth = nil, nil, nil
 	kept := proto.CloneOf(req)

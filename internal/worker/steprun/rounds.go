@@ -34,5 +34,5 @@ func roundsToCommit(req *troupev1.ExecuteStepRequest, journal *recorder.Recorder
 	if req.GetRecorded() {
 		return rounds
 	}
-	return journal.Refer(rounds)
+	return journal.ReferToEntries(rounds)
 }

@@ -68,7 +68,7 @@ func (s *Server) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev1.A
 		// step.
 		return failure.Newf(failure.AgentState, "agent.ExecuteStep", "agent: this worker hosts %q, not %q", s.agent, req.GetAgent())
 	}
-	ctx, stop := context.WithCancelCause(lifecycle.ContextWithTrace(rpc.WithRun(withCredential(stream.Context(), req), req.GetRootTraceId()), req.GetTraceId()))
+	ctx, stop := context.WithCancelCause(lifecycle.ContextWithTrace(rpc.WithRun(takeCredential(stream.Context(), req), req.GetRootTraceId()), req.GetTraceId()))
 	defer stop(nil)
 	remove, err := s.running.add(req, stop)
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *Server) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRequest
 	if asked.GetAgent() != s.agent {
 		return nil, failure.Newf(failure.AgentState, "agent.ReplayStep", "agent: this worker hosts %q, not %q", s.agent, asked.GetAgent())
 	}
-	ctx, end, err := s.instance.Admit(lifecycle.ContextWithTrace(withCredential(ctx, asked), asked.GetTraceId()))
+	ctx, end, err := s.instance.Admit(lifecycle.ContextWithTrace(takeCredential(ctx, asked), asked.GetTraceId()))
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (s *Server) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRequest
 
 // takeCredential removes the credential of the step from the request, so that no other code can use it. It returns
 // a context whose calls to the memory service carry the credential.
-func withCredential(ctx context.Context, req *troupev1.ExecuteStepRequest) context.Context {
+func takeCredential(ctx context.Context, req *troupev1.ExecuteStepRequest) context.Context {
 	ctx = turnctx.WithCredential(ctx, req.GetCredential())
 	req.Credential = ""
 	return ctx
@@ -148,14 +148,14 @@ func (s *Server) runStep(ctx context.Context, stop context.CancelCauseFunc, req 
 	}
 	defer func() { end(); journal.Wait() }()
 	if req.GetRecorded() {
-		if g := steprun.RecordedInput(req); g != nil {
+		if g := steprun.EncodeInput(req); g != nil {
 			journal.Record(execution.Entry{Phase: execution.Intent, StepInput: g, Late: true})
 		}
 	}
 	rejected := s.newViolationReporter(req, out)
 	result, err := s.runner.Run(ctx, req, journal, func(e event.Event) error {
 		s.auditBlockedCall(req, e)
-		rejected.recordEvent(ctx, e)
+		rejected.recordViolationEvent(ctx, e)
 		shown := wire.EventToProto(e)
 		if shown == nil {
 			return nil

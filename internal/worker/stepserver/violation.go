@@ -28,7 +28,7 @@ func (s *Server) newViolationReporter(req *troupev1.ExecuteStepRequest, out *ste
 
 // recordViolationEvent records the violation in an event of the agent, and does nothing for other events. The
 // caller publishes the event.
-func (r *violationReporter) recordEvent(ctx context.Context, e event.Event) {
+func (r *violationReporter) recordViolationEvent(ctx context.Context, e event.Event) {
 	v, ok := e.Payload.(event.OwnershipViolation)
 	if !ok {
 		return
@@ -50,7 +50,7 @@ func (r *violationReporter) publishStepError(ctx context.Context, err error) {
 		if !ok {
 			return
 		}
-		r.recordEvent(ctx, event.Event{Payload: v})
+		r.recordViolationEvent(ctx, event.Event{Payload: v})
 	}
 	_ = r.stream.send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: &troupev1.Event{
 		Payload: &troupev1.Event_OwnershipViolation{OwnershipViolation: wire.ViolationToProto(v)},

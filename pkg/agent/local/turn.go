@@ -197,7 +197,7 @@ func (ot *openTurn) conclude(done event.TurnResult, said []conversation.Message,
 		t.MarkFailed(outcome, storage.FailureFromError(err))
 	}
 	if ot.lease != nil {
-		t.Rounds = ot.lease.journal.Refer(t.Rounds)
+		t.Rounds = ot.lease.journal.ReferToEntries(t.Rounds)
 	}
 }
 

@@ -130,7 +130,7 @@ func TestNew_RetriesFailedRequests(t *testing.T) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = fmt.Fprintf(w, "%s%s", openaitest.Choice(jsonObject{"content": "hi"}, nil), openaitest.Choice(jsonObject{}, "stop"))
+		_, _ = fmt.Fprintf(w, "%s%s", openaitest.ChoiceEvent(jsonObject{"content": "hi"}, nil), openaitest.ChoiceEvent(jsonObject{}, "stop"))
 	}))
 	t.Cleanup(s.Close)
 	m, err := openai.New("local/llama", openai.Config{BaseURL: s.URL, Retry: llm.Retry{Pause: 1}})
@@ -202,7 +202,7 @@ func TestProviders_EachHasItsOwnKeyAndAddress(t *testing.T) {
 }
 
 func TestNew_UsesBuiltinPricesOnlyForTheProvidersOwnServer(t *testing.T) {
-	url := serveAnswer(t, http.StatusOK, string(openaitest.Event(jsonObject{
+	url := serveAnswer(t, http.StatusOK, string(openaitest.EncodeEvent(jsonObject{
 		"usage":   jsonObject{"prompt_tokens": 1000},
 		"choices": []jsonObject{{"finish_reason": "stop"}},
 	})))
@@ -244,14 +244,14 @@ func TestModel_ReusesItsConnection(t *testing.T) {
 // Servers may interleave the pieces of several calls, which then differ only in their index.
 func TestModel_AssignsArgumentPiecesToTheirCalls(t *testing.T) {
 	piece := func(index int, id, name, arguments string) []byte {
-		return openaitest.Choice(jsonObject{"tool_calls": []jsonObject{{"index": index, "id": id, "function": jsonObject{
+		return openaitest.ChoiceEvent(jsonObject{"tool_calls": []jsonObject{{"index": index, "id": id, "function": jsonObject{
 			"name":      name,
 			"arguments": arguments,
 		}}}}, nil)
 	}
 	stream := bytes.Join([][]byte{
 		piece(0, "a", "add", `{"n"`), piece(1, "", "sub", `{"n"`), piece(0, "a", "add", ":1}"), piece(1, "", "", ":2}"),
-		openaitest.Choice(jsonObject{}, "stop"),
+		openaitest.ChoiceEvent(jsonObject{}, "stop"),
 	}, nil)
 	require.Empty(t, cmp.Diff([]conversation.ToolCall{
 		{ID: "a", Name: "add", Arguments: `{"n":1}`}, {Name: "sub", Arguments: `{"n":2}`},

@@ -64,7 +64,7 @@ func newTenantClients(t *testing.T, names ...string) map[string]*client.Client {
 		conn, err := rpc.Dial(a.GRPCAddr(), telemetry.Discard())
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, conn.Close()) })
-		as, err := bearer.Token{File: file}.Credentials(a.GRPCAddr(), false)
+		as, err := bearer.TokenConfig{File: file}.Credentials(a.GRPCAddr(), false)
 		require.NoError(t, err)
 		all[name] = client.New(client.WithCredentials(conn, as))
 	}

@@ -77,9 +77,9 @@ func (c *Credentials) tokenFile(name string) string { return filepath.Join(c.tok
 
 // ClientPortConfig returns the settings of the client port: its certificate, if it has one, and the file of
 // accepted tokens.
-func (c *Credentials) ClientPortConfig() (edge identity.Edge, tokens bearer.Config) {
+func (c *Credentials) ClientPortConfig() (edge identity.EdgeConfig, tokens bearer.Config) {
 	if c.files != nil {
-		edge = identity.Edge{Cert: c.files.path(Edge, "crt"), Key: c.files.path(Edge, "key")}
+		edge = identity.EdgeConfig{Cert: c.files.path(Edge, "crt"), Key: c.files.path(Edge, "key")}
 	}
 	if c.tokens != "" {
 		tokens.Tokens = c.tokenFile("tokens.yaml")
@@ -92,7 +92,7 @@ func (c *Credentials) ClientPortConfig() (edge identity.Edge, tokens bearer.Conf
 // it. The function is safe for concurrent use.
 func (c *Credentials) Dialer(addr string) func() (*grpc.ClientConn, *client.Client, error) {
 	var trust identity.ClientTLS
-	var sent bearer.Token
+	var sent bearer.TokenConfig
 	if c.files != nil {
 		trust.CA = c.files.path(caFile, "crt")
 	}

@@ -39,7 +39,7 @@ func TestProvision_CreatesUsersOfDeclaredAgents(t *testing.T) {
 
 // When etcd and the command do not trust each other, the error says why and which flag to check.
 func TestProvision_ExplainsRejectedConnection(t *testing.T) {
-	keys := func(dir string) identity.Files {
+	keys := func(dir string) identity.TLSFiles {
 		ca, err := identity.OpenCA(dir)
 		require.NoError(t, err)
 		root, err := ca.WriteServerFiles(t.TempDir(), "root")

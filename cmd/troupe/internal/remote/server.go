@@ -22,7 +22,7 @@ type Server struct {
 	Addr string `help:"Address of the orchestrator." default:"127.0.0.1:7400" env:"TROUPE_ADDR"`
 
 	TLS   identity.ClientTLS `embed:""`
-	Token bearer.Token       `embed:""`
+	Token bearer.TokenConfig `embed:""`
 }
 
 // defaultAddr is the address at which `troupe dev` serves.

@@ -94,7 +94,7 @@ func (t *T) NoError(what string, err error) {
 
 // ErrorHasMode fails the check unless err has one of the modes, the gRPC code of that mode, and the details that
 // identify the mode.
-func (t *T) ErrorMode(what string, err error, modes ...failure.Mode) {
+func (t *T) ErrorHasMode(what string, err error, modes ...failure.Mode) {
 	_ = t.FailureWithMode(what, err, modes...)
 }
 

@@ -34,7 +34,7 @@ func (s *Step) RequireUncommitted(t *T, in *Instance) {
 // RequireNotAdmitted fails the check unless the step was rejected with the mode before it began.
 func (s *Step) RequireNotAdmitted(t *T, what string, mode failure.Mode) {
 	o, err := s.Wait(t, what, AnswerLimit)
-	t.ErrorMode(what, err, mode)
+	t.ErrorHasMode(what, err, mode)
 	t.True(!o.HasHeader, what, "no response header", "one")
 }
 

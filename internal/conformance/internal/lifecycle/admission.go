@@ -52,7 +52,7 @@ func checkAdmitsUpToCapacity(capacity int32, steps int) func(*check.T) {
 				admitted++
 				continue
 			}
-			t.ErrorMode("a step above capacity", s.Err, failure.InstanceFull)
+			t.ErrorHasMode("a step above capacity", s.Err, failure.InstanceFull)
 			t.True(!s.Value.HasHeader, "a rejected step", "no response header", "one")
 		}
 		check.Equal(t, "steps admitted", int(capacity), admitted)

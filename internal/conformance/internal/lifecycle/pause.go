@@ -59,7 +59,7 @@ func checkPauseClosesAdmission(t *check.T) {
 	rejected := in.StartStep("say no")
 	o, err := rejected.Wait(t, "ExecuteStep", check.AnswerLimit)
 	if s.Running() {
-		t.ErrorMode("a step while a Pause waits", err, failure.InstancePaused)
+		t.ErrorHasMode("a step while a Pause waits", err, failure.InstancePaused)
 		t.True(!o.HasHeader, "a rejected step", "no response header", "one")
 	}
 	s.RequireSuccess(t, 5*time.Second)
@@ -125,7 +125,7 @@ func checkPauseSurvivesAnotherDeadline(t *check.T) {
 	rejected := in.StartStep("say no")
 	_, err = rejected.Wait(t, "ExecuteStep", check.AnswerLimit)
 	if s.Running() {
-		t.ErrorMode("a step while another Pause waits", err, failure.InstancePaused)
+		t.ErrorHasMode("a step while another Pause waits", err, failure.InstancePaused)
 	}
 	got, err := p.Wait(t, "Pause", 5*time.Second)
 	t.NoError("the Pause that has time", err)
@@ -151,7 +151,7 @@ func checkShutdownEndsPause(t *check.T) {
 	_, err := in.ShutdownAsync(0).Wait(t, "Shutdown", time.Second+check.TimingSlack)
 	t.NoError("Shutdown", err)
 	_, err = p.Wait(t, "Pause", check.AnswerLimit)
-	t.ErrorMode("a Pause that a Shutdown overtakes", err, failure.AgentState)
+	t.ErrorHasMode("a Pause that a Shutdown overtakes", err, failure.AgentState)
 	check.Equal(t, "pausing when TERMINATED", false, in.RequireState("in the end", check.Terminated).GetPausing())
 }
 

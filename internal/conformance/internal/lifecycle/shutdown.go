@@ -231,17 +231,17 @@ func checkTerminatedIsFinal(t *check.T) {
 	for range 5 {
 		starts, pauses, steps = append(starts, in.StartupAsync()), append(pauses, in.PauseAsync("")), append(steps, in.StartStep("say no"))
 		_, err = in.Resume(t.Ctx, "")
-		t.ErrorMode("Resume", err, failure.AgentState)
+		t.ErrorHasMode("Resume", err, failure.AgentState)
 		_, err = in.Shutdown(t.Ctx, 0, "again")
 		t.NoError("Shutdown", err)
 	}
 	for i, s := range steps {
 		_, err := starts[i].Wait(t, "Startup", check.AnswerLimit)
-		t.ErrorMode("Startup", err, failure.AgentState)
+		t.ErrorHasMode("Startup", err, failure.AgentState)
 		_, err = pauses[i].Wait(t, "Pause", check.AnswerLimit)
-		t.ErrorMode("Pause", err, failure.AgentState)
+		t.ErrorHasMode("Pause", err, failure.AgentState)
 		_, err = s.Wait(t, "ExecuteStep", check.AnswerLimit)
-		t.ErrorMode("ExecuteStep", err, failure.InstanceDraining)
+		t.ErrorHasMode("ExecuteStep", err, failure.InstanceDraining)
 	}
 	in.RequireUnchanged("a verb after TERMINATED", before)
 }

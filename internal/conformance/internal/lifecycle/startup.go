@@ -169,7 +169,7 @@ func requireStartupFails(s check.InstanceSpec, modes ...failure.Mode) func(*chec
 		in := t.MakeInstance(s)
 		call := in.StartupAsync()
 		_, err := call.Wait(t, "Startup", s.StartupTimeout+abandonLimit+check.TimingSlack)
-		t.ErrorMode("Startup", err, modes...)
+		t.ErrorHasMode("Startup", err, modes...)
 		in.AwaitState(check.Terminated, time.Second)
 		for _, tr := range in.Transitions() {
 			t.True(tr.GetTo() != check.Ready, "states of a start that fails", "never READY", "READY")
@@ -193,7 +193,7 @@ func requireStartupSucceeds(s check.InstanceSpec) func(*check.T) {
 func checkStartupKeepsFailedInstance(t *check.T) {
 	in := t.MakeInstance(check.InstanceSpec{Startup: check.HookFails, KeepFailed: true})
 	_, err := in.StartupAsync().Wait(t, "Startup", check.AnswerLimit)
-	t.ErrorMode("Startup", err, hookFailureModes...)
+	t.ErrorHasMode("Startup", err, hookFailureModes...)
 	t.Sleep(200 * time.Millisecond)
 	s := in.RequireState("after a failed start with keep_failed", check.Initializing)
 	check.Equal(t, "state_version", 1, s.GetStateVersion())

@@ -84,7 +84,7 @@ func checkMetricsCountSteps(t *check.T) {
 	in.StartStep("panic").RequireFailure(t, check.AnswerLimit, troupev1.FailureMode_FAILURE_MODE_AGENT_LOGIC)
 	running := in.StartStep("sleep 1s").AwaitAdmission(t)
 	if _, err := in.StartStep("say no").Wait(t, "a step above capacity", check.AnswerLimit); running.Running() {
-		t.ErrorMode("a step above capacity", err, failure.InstanceFull)
+		t.ErrorHasMode("a step above capacity", err, failure.InstanceFull)
 	}
 	running.RequireSuccess(t, check.AnswerLimit)
 	m := in.Metrics()

@@ -82,7 +82,7 @@ func checkOwnershipKeyLimits(t *check.T) {
 	in.OwnsState(strings.Repeat("k", 256))
 	for name, key := range map[string]string{"of 0 bytes": "", "of 257 bytes": strings.Repeat("k", 257)} {
 		_, err := in.Lifecycle.OwnsState(t.Ctx, &troupev1.OwnsStateRequest{Key: key})
-		t.ErrorMode("OwnsState of a key "+name, err, failure.UserInvalidInput)
+		t.ErrorHasMode("OwnsState of a key "+name, err, failure.UserInvalidInput)
 	}
 }
 

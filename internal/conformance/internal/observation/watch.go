@@ -232,7 +232,7 @@ func checkWatchRejectsFutureVersions(t *check.T) {
 	ctx, cancel := context.WithTimeout(t.Ctx, check.AnswerLimit)
 	defer cancel()
 	_, err := in.Watch(ctx, 3, 1)
-	t.ErrorMode("WatchState with after_version 3 at version 2", err, failure.UserInvalidInput)
+	t.ErrorHasMode("WatchState with after_version 3 at version 2", err, failure.UserInvalidInput)
 }
 
 func checkWatchHistoryLength(t *check.T) {
@@ -252,5 +252,5 @@ func checkWatchHistoryLength(t *check.T) {
 	ctx, cancel := context.WithTimeout(t.Ctx, check.AnswerLimit)
 	defer cancel()
 	_, err = in.Watch(ctx, 0, int(version)+1)
-	t.ErrorMode("WatchState of all transitions", err, failure.ResourceQuota)
+	t.ErrorHasMode("WatchState of all transitions", err, failure.ResourceQuota)
 }

@@ -150,11 +150,11 @@ func TestRegistry_WorksWithProvisionedUsers(t *testing.T) {
 		return etcdregistry.New(etcd.ClientAs(user), zap.NewNop(), etcdregistry.Config{TTL: 2 * time.Second})
 	}
 	o := registrytest.Observe(t, r("orchestrator"))
-	require.Empty(t, o.List())
+	require.Empty(t, o.NextList())
 	reg := registrytest.Register(t, r("worker/a"), registrytest.NewInstance("a", "1"))
-	o.Put()
+	o.NextPut()
 	require.NoError(t, reg.SetState(t.Context(), lifecycle.Ready))
-	require.Equal(t, lifecycle.Ready, o.Put().State)
+	require.Equal(t, lifecycle.Ready, o.NextPut().State)
 	require.NoError(t, r("orchestrator").SetDesired(t.Context(), registrytest.NewDesiredState("a", "1", registry.Pause)))
 	told := make(chan map[registry.Key]registry.DesiredState, 1)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -180,5 +180,5 @@ func TestRegistry_WorksWithProvisionedUsers(t *testing.T) {
 		return err
 	}})
 	registrytest.Register(t, late, registrytest.NewInstance("b", "1"))
-	require.Equal(t, "b", o.Put().Agent)
+	require.Equal(t, "b", o.NextPut().Agent)
 }

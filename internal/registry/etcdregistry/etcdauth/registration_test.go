@@ -115,7 +115,7 @@ func TestRegistration_ExpiresAfterItsProcess(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.StartGuarded(t, t.TempDir(), "a")
 	o := registrytest.Observe(t, etcdregistry.New(etcd.ClientAs("orchestrator"), zap.NewNop(), etcdregistry.Config{}))
-	require.Empty(t, o.List())
+	require.Empty(t, o.NextList())
 	client := etcd.ClientAs("worker/a")
 	granted, err := client.Grant(t.Context(), int64(ttl/time.Second))
 	require.NoError(t, err)
@@ -123,7 +123,7 @@ func TestRegistration_ExpiresAfterItsProcess(t *testing.T) {
 	require.NoError(t, err)
 	_, err = client.Put(t.Context(), "/troupe/v1/reg/a/1", value, clientv3.WithLease(granted.ID))
 	require.NoError(t, err)
-	o.Put()
+	o.NextPut()
 	gone := o.Next()
 	require.Equal(t, &registry.Key{Agent: "a", ID: "1"}, gone.Delete)
 }

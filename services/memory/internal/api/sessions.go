@@ -40,7 +40,7 @@ func (s *Server) LoadHistory(ctx context.Context, r *troupev1.LoadHistoryRequest
 
 // UpdateSession implements troupev1.MemoryServiceServer.
 func (s *Server) UpdateSession(ctx context.Context, r *troupev1.UpdateSessionRequest) (*troupev1.UpdateSessionResponse, error) {
-	updated, err := s.store.UpdateSession(ctx, memorywire.UpdateFromProto(tenantFromContext(ctx), r))
+	updated, err := s.store.UpdateSession(ctx, memorywire.SessionUpdateFromProto(tenantFromContext(ctx), r))
 	if err != nil {
 		return nil, err
 	}

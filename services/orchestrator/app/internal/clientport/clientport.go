@@ -24,8 +24,8 @@ type Config struct {
 	Rates           string `help:"YAML file with call rates by class (empty means the defaults)." env:"TROUPE_RATES" type:"path" default:"" placeholder:"FILE"`
 	PeerConnections int    `help:"Connections per IPv4 address or IPv6 /64 (0 means no limit, for a proxy)." default:"32" env:"TROUPE_PEER_CONNECTIONS"`
 
-	ClientTLS identity.Edge `embed:""`
-	Clients   bearer.Config `embed:""`
+	ClientTLS identity.EdgeConfig `embed:""`
+	Clients   bearer.Config       `embed:""`
 }
 
 // Check returns an error that names the first invalid setting.
