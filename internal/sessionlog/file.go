@@ -37,7 +37,7 @@ type runFile struct {
 	InputTokens  int64     `yaml:"input_tokens"`
 	OutputTokens int64     `yaml:"output_tokens"`
 	Cost         *float64  `yaml:"cost"` // in US dollars (null if unknown)
-	DurationMS   int64     `yaml:"duration_ms"`
+	DurationMS   float64   `yaml:"duration_ms"`
 	Timestamp    time.Time `yaml:"timestamp"`
 	Messages     yamlText  `yaml:"messages"` // a JSON array with one message per line
 }
@@ -92,7 +92,7 @@ func (l *Log) writeRun(r run, t Turn) error {
 	return l.writeYAML(path, runFile{
 		Agent: yamlText(l.config.Agent), Session: yamlText(t.Session), SystemPrompt: yamlText(l.config.SystemPrompt), Model: yamlText(t.Model), Cwd: yamlText(l.cwd),
 		Tokens: r.usage.InputTokens + r.usage.OutputTokens, InputTokens: r.usage.InputTokens, OutputTokens: r.usage.OutputTokens,
-		Cost: costInDollars(r.usage), DurationMS: r.duration.Milliseconds(), Timestamp: truncateToMillis(t.Started), Messages: yamlText(messages),
+		Cost: costInDollars(r.usage), DurationMS: milliseconds(r.duration), Timestamp: truncateToMillis(t.Started), Messages: yamlText(messages),
 	})
 }
 
@@ -102,7 +102,7 @@ func (l *Log) readRun(r *run) error {
 	if err := l.readYAML(l.runPath(r.name, r.number), &file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	r.duration = time.Duration(file.DurationMS) * time.Millisecond
+	r.duration = time.Duration(file.DurationMS * float64(time.Millisecond))
 	r.usage.InputTokens, r.usage.OutputTokens = file.InputTokens, file.OutputTokens
 	if file.Cost != nil {
 		r.usage.CostMicros = int64(*file.Cost*1e6 + 0.5)

@@ -181,7 +181,7 @@ func (t Turn) outcomeInRun(run int) turnOutcome {
 	}
 	meta, _ := json.Marshal(turnUsage{ // encoding numbers and a time cannot fail
 		Tokens: t.Usage.InputTokens + t.Usage.OutputTokens, InputTokens: t.Usage.InputTokens, OutputTokens: t.Usage.OutputTokens,
-		Cost: costInDollars(t.Usage), DurationMS: t.Duration.Milliseconds(), TS: truncateToMillis(t.Started),
+		Cost: costInDollars(t.Usage), DurationMS: milliseconds(t.Duration), TS: truncateToMillis(t.Started),
 	})
 	o.Meta = string(meta)
 	return o
@@ -193,9 +193,12 @@ type turnUsage struct {
 	InputTokens  int64     `json:"input_tokens"`
 	OutputTokens int64     `json:"output_tokens"`
 	Cost         *float64  `json:"cost"` // in US dollars (null if unknown)
-	DurationMS   int64     `json:"duration_ms"`
+	DurationMS   float64   `json:"duration_ms"`
 	TS           time.Time `json:"ts"`
 }
+
+// milliseconds returns a duration in milliseconds, with microseconds as its fraction (CO-70).
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 func costInDollars(u execution.Usage) *float64 {
 	if u.CostMicros == 0 {

@@ -4,6 +4,8 @@ package tracelog
 import (
 	"strings"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/spending"
 	"github.com/troupe-dev/troupe/internal/telemetry/structured"
@@ -131,13 +133,13 @@ func toolEndedEvents(p *troupev1.ToolCallFinished) []structured.Event {
 	}
 	return singleEvent(name, message, map[string]any{
 		"tool": p.GetTool(), "call_id": p.GetCallId(), "status": lowerEnumName(p.GetStatus().String(), "TOOL_STATUS_"),
-		"duration_ms": p.GetDuration().AsDuration().Milliseconds(),
+		"duration_ms": milliseconds(p.GetDuration()),
 	})
 }
 
 func turnEndedEvents(p *troupev1.TurnResult) []structured.Event {
 	data := map[string]any{
-		"outcome": lowerEnumName(p.GetOutcome().String(), "TURN_OUTCOME_"), "duration_ms": p.GetDuration().AsDuration().Milliseconds(),
+		"outcome": lowerEnumName(p.GetOutcome().String(), "TURN_OUTCOME_"), "duration_ms": milliseconds(p.GetDuration()),
 		"steps": p.GetMetrics().GetTotalSteps(),
 	}
 	if p.GetFailure() == nil {
@@ -178,4 +180,9 @@ func budgetWarningEvents(e *troupev1.Event, w *troupev1.Warning) []structured.Ev
 		return singleEvent(structured.BudgetExceeded, "a turn exceeds its budget and continues, because the policy is to warn", data)
 	}
 	return nil
+}
+
+// milliseconds returns a duration in milliseconds, with microseconds as its fraction.
+func milliseconds(d *durationpb.Duration) float64 {
+	return float64(d.AsDuration().Microseconds()) / 1000
 }

@@ -229,10 +229,6 @@ func (t *turn) lastEvent(err error) event.TurnResult {
 		return done
 	}
 	done.Result = execution.Result{Step: r.Step, Agent: r.Agent, Iterations: r.Iterations, Usage: r.Usage, Untrusted: r.Untrusted}
-	done.ErrorType = string(failure.ModeOf(err))
-	done.Reason = event.Failed
-	if failure.Is(err, failure.UserCancelled, failure.AgentTimeout) {
-		done.Reason = event.Interrupted
-	}
+	done.SetError(err)
 	return done
 }

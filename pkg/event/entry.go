@@ -30,12 +30,12 @@ type (
 		Reason string `json:"reason,omitempty"`
 	}
 	modelCallEntry struct {
-		Model     string `json:"model,omitempty"`
-		Iteration int    `json:"iteration,omitempty"`
-		ToolCalls int    `json:"tool_calls_count"`
-		Usage     *usage `json:"usage"`
-		Duration  int64  `json:"duration_ms"`
-		Finish    Finish `json:"finish_reason,omitempty"`
+		Model     string  `json:"model,omitempty"`
+		Iteration int     `json:"iteration,omitempty"`
+		ToolCalls int     `json:"tool_calls_count"`
+		Usage     *usage  `json:"usage"`
+		Duration  float64 `json:"duration_ms"`
+		Finish    Finish  `json:"finish_reason,omitempty"`
 	}
 	callEntry struct {
 		Tool      string          `json:"tool_name,omitempty"`
@@ -47,7 +47,7 @@ type (
 		callEntry
 		Status    ToolStatus `json:"status,omitempty"`
 		Result    string     `json:"result"`
-		Timing    int64      `json:"timing"`
+		Timing    float64    `json:"timing"`
 		Error     string     `json:"error,omitempty"`
 		ErrorType string     `json:"error_type,omitempty"`
 	}
@@ -99,11 +99,11 @@ type (
 		Reason    string `json:"reason,omitempty"`
 	}
 	turnResultEntry struct {
-		Turn      int    `json:"turn,omitempty"`
-		Usage     *usage `json:"usage,omitempty"`
-		Duration  int64  `json:"duration_ms"`
-		ErrorType string `json:"error_type,omitempty"`
-		Reason    string `json:"reason,omitempty"`
+		Turn      int     `json:"turn,omitempty"`
+		Usage     *usage  `json:"usage,omitempty"`
+		Duration  float64 `json:"duration_ms"`
+		ErrorType string  `json:"error_type,omitempty"`
+		Reason    string  `json:"reason,omitempty"`
 	}
 )
 
@@ -137,7 +137,7 @@ func toEntry(payload Payload) any {
 	case ModelCall:
 		return modelCallEntry{
 			Model: p.Model, Iteration: p.Iteration, ToolCalls: p.ToolCalls, Usage: toUsage(p.Usage),
-			Duration: p.Duration.Milliseconds(), Finish: p.Finish,
+			Duration: milliseconds(p.Duration), Finish: p.Finish,
 		}
 	case ToolStarted:
 		return callEntry{p.Tool, p.CallID, jsonObject(p.Arguments)}
@@ -165,7 +165,7 @@ func toEntry(payload Payload) any {
 	case Answer:
 		return answerEntry{Iteration: p.Iterations, Text: p.Text, Reason: string(p.Reason)}
 	case TurnResult:
-		out := turnResultEntry{Turn: p.Turn, Duration: p.Duration.Milliseconds(), ErrorType: p.ErrorType, Reason: string(p.Reason)}
+		out := turnResultEntry{Turn: p.Turn, Duration: milliseconds(p.Duration), ErrorType: p.ErrorType, Reason: string(p.Reason)}
 		if p.Usage != nil {
 			out.Usage = toUsage(*p.Usage)
 		}
@@ -177,13 +177,16 @@ func toEntry(payload Payload) any {
 func toolFinishedFields(p ToolFinished) toolFinishedEntry {
 	out := toolFinishedEntry{
 		Iteration: p.Iteration, callEntry: callEntry{p.Tool, p.CallID, jsonObject(p.Arguments)},
-		Status: p.Status, Result: p.Result, Timing: p.Duration.Milliseconds(),
+		Status: p.Status, Result: p.Result, Timing: milliseconds(p.Duration),
 	}
 	if p.Status != ToolSuccess {
 		out.Error, out.ErrorType = p.Result, p.ErrorType
 	}
 	return out
 }
+
+// milliseconds returns a duration in milliseconds, with microseconds as its fraction (CO-70).
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 func toUsage(u execution.Usage) *usage {
 	out := &usage{Input: u.InputTokens, Output: u.OutputTokens}

@@ -1,7 +1,9 @@
 package event_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
@@ -173,4 +176,34 @@ func TestEvent_OnlyTextIsFinal(t *testing.T) {
 	}
 	require.True(t, event.Event{Payload: event.Message{Text: "a"}}.Final())
 	require.False(t, event.Event{Payload: event.Message{State: map[string]json.RawMessage{"a": nil}}}.Final())
+}
+
+// Durations are milliseconds with a fraction, so a fast tool does not take 0.
+//
+// Req: CO-70
+func TestEvent_DurationsHaveAFraction(t *testing.T) {
+	for want, p := range map[string]event.Payload{
+		`"timing":0.1`:          event.ToolFinished{Duration: 100 * time.Microsecond},
+		`"duration_ms":1500.25`: event.ModelCall{Duration: 1500*time.Millisecond + 250*time.Microsecond},
+		`"duration_ms":0.001`:   event.TurnResult{Duration: time.Microsecond},
+	} {
+		text, err := json.Marshal(event.Event{Payload: p})
+		require.NoError(t, err)
+		require.Contains(t, string(text), want)
+	}
+}
+
+// Req: CO-71
+func TestTurnResult_SetErrorNamesEveryError(t *testing.T) {
+	for want, err := range map[string]error{
+		"resource_api":        failure.New(failure.ResourceAPI, "test", "down"),
+		"*errors.errorString": errors.New("down"),
+	} {
+		var r event.TurnResult
+		r.SetError(err)
+		require.Equal(t, event.TurnResult{Reason: event.Failed, ErrorType: want}, r)
+	}
+	var r event.TurnResult
+	r.SetError(context.Canceled)
+	require.Equal(t, "user_cancelled", r.ErrorType)
 }

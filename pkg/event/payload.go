@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/errortype"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -76,7 +77,7 @@ type ToolFinished struct {
 	Status    ToolStatus
 	Result    string // the result, or the error if the status is not success
 	Summary   string // short form of the result or the error
-	ErrorType string // failure mode of an error (empty when it has none)
+	ErrorType string // failure mode of the error, the name that it gives itself, or its Go type (empty without an error, CO-71)
 	Duration  time.Duration
 	Replayed  bool // an earlier attempt ran the tool and reported it
 }
@@ -197,7 +198,7 @@ type TurnResult struct {
 	Turn      int
 	Reason    Reason
 	Usage     *execution.Usage // usage of the turn (nil when unknown)
-	ErrorType string           // failure mode of the error (empty if there is none); only the error itself has its text
+	ErrorType string           // as in ToolFinished; only the error itself has its text
 	Duration  time.Duration
 	Result    execution.Result
 	Messages  []conversation.Message     // messages to store with the result
@@ -205,6 +206,14 @@ type TurnResult struct {
 	State     map[string]json.RawMessage // all changes of state to store with the result
 	Ended     bool                       // a handler ended only this agent; its siblings in a flow continue (AD-8)
 	Escalate  bool                       // stops the nearest enclosing Repeat of the agent (AD-22, AD-28)
+}
+
+// SetError sets the reason and the error type of a turn that failed with err.
+func (r *TurnResult) SetError(err error) {
+	r.Reason, r.ErrorType = Failed, errortype.Of(err)
+	if failure.Is(err, failure.UserCancelled, failure.AgentTimeout) {
+		r.Reason = Interrupted
+	}
 }
 
 // Kind implements Payload.

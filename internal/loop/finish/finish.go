@@ -9,6 +9,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/troupe-dev/troupe/internal/errortype"
 	"github.com/troupe-dev/troupe/internal/loop/guard"
 	"github.com/troupe-dev/troupe/internal/loop/journal"
 	"github.com/troupe-dev/troupe/internal/loop/stop"
@@ -158,7 +159,7 @@ func (f *Finisher) emitEnd(c *toolcall.Call) error {
 			h.Err = failure.New(failure.Mode(c.JournalEntry.Mode), "loop.Run", text)
 		}
 	}
-	finished.ErrorType = modeFromError(h.Err)
+	finished.ErrorType = errortype.Of(h.Err)
 	if h.Status == event.ToolAsked {
 		f.firstQuestion = cmp.Or(f.firstQuestion, h.Text)
 		h.Text = "The user was asked: " + h.Text

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/errortype"
 	"github.com/troupe-dev/troupe/internal/toolrounds"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/local/internal/storage"
@@ -172,7 +173,7 @@ func (t *turn) finish(ctx context.Context, err error) {
 	}
 	done.Turn, done.Messages, done.State = t.open.record.Number, t.open.record.Messages, t.open.record.State
 	last.Payload = done
-	if err != nil && done.ErrorType != string(failure.ModeOf(err)) { // the agent did not know about it
+	if err != nil && done.ErrorType != errortype.Of(err) { // the agent did not know about it
 		last = t.newFailedEvent(t.open.record.ID, last.Sequence, done, err)
 	}
 	if t.yield(last, nil) && err != nil {
@@ -231,10 +232,7 @@ func (t *turn) reject(why, follows error) {
 
 // newFailedEvent returns the last event of a turn that failed, for turns without one from the agent.
 func (t *turn) newFailedEvent(id string, sequence int, done event.TurnResult, why error) event.Event {
-	done.Reason, done.ErrorType = event.Failed, string(failure.ModeOf(why))
-	if failure.Is(why, failure.UserCancelled, failure.AgentTimeout) {
-		done.Reason = event.Interrupted
-	}
+	done.SetError(why)
 	name := t.session.agent.Name()
 	done.Result = execution.Result{Agent: name, Failure: storage.FailureFromError(why), Usage: done.Result.Usage}
 	return event.Event{Invocation: id, Sequence: sequence, Time: time.Now(), Author: name, Payload: done}
