@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"regexp"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/pkg/memory/inmem"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
@@ -28,12 +30,9 @@ const (
 	DefaultTenant      = "default"
 )
 
-// Starting is the state of a Session while Start loads it. It is never stored (LP-6).
-const Starting = status.Starting
-
 // Config describes a Session: which conversation it continues, and how it is stored.
 type Config struct {
-	Store memory.Store // stores the conversation
+	Store memory.Store // stores the conversation (nil stores it in RAM, as long as the Session exists)
 
 	ID     string // 1 to 64 of A-Z, a-z, 0-9, - and _ (empty makes a new one, LP-24)
 	Tenant string // (empty means DefaultTenant)
@@ -65,10 +64,11 @@ type Config struct {
 // One operation runs at a time. While a turn runs, another turn is rejected with session_busy, and so are Pause, Close,
 // Save, Clear and Compact. A Session is safe for concurrent use.
 type Session struct {
-	agent   *agent.Agent
-	cfg     Config
-	storage *storage.Session
-	status  *status.Status
+	agent     *agent.Agent
+	ownsAgent bool // New made it
+	cfg       Config
+	storage   *storage.Session
+	status    *status.Status
 
 	operations sync.Mutex // serializes operations other than turns
 
@@ -79,6 +79,21 @@ type Session struct {
 
 var sessionID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
+// New makes an agent and opens a session of its own with it, in RAM. So one call builds the agent, and Ask runs a turn
+// (CO-73). Close closes the agent, too. Modes: those of agent.New and of Open.
+func New(ctx context.Context, c agent.Config) (*Session, error) {
+	a, err := agent.New(c)
+	if err != nil {
+		return nil, err
+	}
+	s, err := Open(ctx, a, Config{})
+	if err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	s.ownsAgent = true
+	return s, nil
+}
+
 // Open starts a session of an agent. It loads what is stored of the session, and starts the agent if it is not started.
 // It does not close the agent; the caller does. Modes: user_invalid_input for an invalid config, not_found for a
 // conversation of another user, session_deleted, the modes of (*agent.Agent).Start, and the modes of a store that does
@@ -86,6 +101,9 @@ var sessionID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 func Open(ctx context.Context, a *agent.Agent, c Config) (*Session, error) {
 	if c.ID == "" {
 		c.ID = strings.ToLower(rand.Text())
+	}
+	if c.Store == nil {
+		c.Store = inmem.New(inmem.Config{})
 	}
 	c.Tenant = cmp.Or(c.Tenant, DefaultTenant)
 	c.MaxMessages = cmp.Or(c.MaxMessages, DefaultMaxMessages)
@@ -109,8 +127,6 @@ func (c Config) check() error {
 		return failure.Newf(failure.UserInvalidInput, "local.Open", format, args...)
 	}
 	switch {
-	case c.Store == nil:
-		return wrong("Store is missing; inmem.New makes one that lasts as long as the process")
 	case !sessionID.MatchString(c.ID):
 		return wrong("ID %q: use 1 to 64 of A-Z, a-z, 0-9, - and _", c.ID)
 	case len(c.User) > memory.MaxUserIDBytes:
@@ -128,7 +144,8 @@ func (c Config) check() error {
 // ID returns the id of the session. Clients of a mesh call it the context id.
 func (s *Session) ID() string { return s.cfg.ID }
 
-// State returns the state of the session as this process knows it.
+// State returns the state of the session as this process knows it. While Start loads the session it is "starting", which
+// is never stored (LP-6).
 func (s *Session) State() session.State { return s.status.State() }
 
 // Info returns what this process knows of the conversation, such as the number of its turns and the time of its

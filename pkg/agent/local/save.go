@@ -39,12 +39,12 @@ func (s *Session) Pause(ctx context.Context) error {
 
 // Close saves the session and releases it. Start opens it again, here or elsewhere (LP-9). Closing a closed session does
 // nothing. If the session cannot be saved it stays open: call Close again. Modes: as for Save, but it is no error when
-// another process works on the session already.
+// another process works on the session already. A session that New opened closes its agent, too.
 func (s *Session) Close(ctx context.Context) error {
 	if !s.status.IsOpen() {
 		return nil
 	}
-	return s.runOperation("local.Close", func() (session.State, error) {
+	err := s.runOperation("local.Close", func() (session.State, error) {
 		if err := s.flush(ctx); err != nil {
 			return "", err
 		}
@@ -56,6 +56,10 @@ func (s *Session) Close(ctx context.Context) error {
 		s.status.RecordClose()
 		return session.Closed, nil
 	})
+	if err == nil && s.ownsAgent {
+		return s.agent.Close()
+	}
+	return err
 }
 
 // Clear removes the messages, the state and the artifacts at once, the unsaved ones too (LP-11). The session stays
@@ -144,7 +148,7 @@ func (s *Session) storeUnsaved(ctx context.Context, t *storage.Turn) (bool, erro
 		return false, s.opener.NewBusyError(t.ID, opened.LeaseLeft)
 	}
 	w := s.storage.NewWriter(t, opened, s.agent.Name())
-	if err = s.uploadArtifacts(ctx, w); err == nil {
+	if err = uploadArtifacts(ctx, s.storage, w); err == nil {
 		if _, err = w.Write(ctx); err == nil {
 			return true, nil
 		}
@@ -160,7 +164,7 @@ func (s *Session) storeUnsaved(ctx context.Context, t *storage.Turn) (bool, erro
 }
 
 // uploadArtifacts stores the artifacts of a turn. It renews the turn's lease meanwhile.
-func (s *Session) uploadArtifacts(ctx context.Context, w *storage.Writer) error {
+func uploadArtifacts(ctx context.Context, in *storage.Session, w *storage.Writer) error {
 	if len(w.Turn.Files) == 0 {
 		return nil
 	}
@@ -168,8 +172,8 @@ func (s *Session) uploadArtifacts(ctx context.Context, w *storage.Writer) error 
 	defer renewing.Wait()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	renewing.Go(func() { turnlease.Renew(ctx, s.cfg.Store, w.Lease, s.cfg.Lease, end) })
-	to := hookstore.New(s.cfg.Store, w.Lease, s.cfg.User)
+	renewing.Go(func() { turnlease.Renew(ctx, in.Store, w.Lease, in.Lease, end) })
+	to := hookstore.New(in.Store, w.Lease, in.User)
 	for _, f := range w.Turn.Files {
 		if _, err := to.SaveArtifact(ctx, f.Name, f.MediaType, f.Bytes); err != nil {
 			return failure.FromCause(ctx, err)

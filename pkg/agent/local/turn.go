@@ -51,6 +51,13 @@ func (s *Session) Turn(ctx context.Context, in Input) iter.Seq2[event.Event, err
 	}
 }
 
+// Ask runs a turn with a text of the user and returns the agent's text (CO-73). The conversation goes on with each call.
+// Modes: those of Execute.
+func (s *Session) Ask(ctx context.Context, text string) (string, error) {
+	done, err := s.Execute(ctx, Input{Text: text}, nil)
+	return done.Result.Text, err
+}
+
 // Execute runs a turn and returns its result. All events but the last go to emit (nil drops them). A rejected turn is an
 // error here. An error of emit cancels the turn and is returned as it is.
 func (s *Session) Execute(ctx context.Context, in Input, emit func(event.Event) error) (event.TurnResult, error) {

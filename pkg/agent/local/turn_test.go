@@ -197,7 +197,7 @@ func turnInvalidInputIsRejected(t *testing.T, store memory.Store) {
 	_, info := storedMessages(t, store, s)
 	require.Zero(t, info.Turns)
 	for name, c := range map[string]local.Config{
-		"no store": {}, "id": {Store: store, ID: "a b"}, "user": {Store: store, User: strings.Repeat("a", memory.MaxUserIDBytes+1)},
+		"id": {Store: store, ID: "a b"}, "user": {Store: store, User: strings.Repeat("a", memory.MaxUserIDBytes+1)},
 		"messages": {Store: store, MaxMessages: 1}, "window": {Store: store, Window: memory.MaxWindow + 1}, "lease": {Store: store, Lease: time.Millisecond},
 	} {
 		_, err := local.Open(t.Context(), a, c)
