@@ -221,7 +221,7 @@ func TestReplayStep_FindsTheFirstDifference(t *testing.T) {
 				}))
 			},
 			want: &troupev1.Difference{
-				Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_FAILURE, Recorded: "no failure", Now: "policy_security: the handler before_llm failed: not that",
+				Kind: troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_FAILURE, Recorded: "no failure", Now: "policy_security: not that",
 			},
 		},
 	} {

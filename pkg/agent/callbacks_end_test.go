@@ -154,7 +154,7 @@ func TestTurn_ErrorEndsItAtEveryEvent(t *testing.T) {
 			continue
 		}
 		require.ErrorIs(t, turn.Err, errDisk)
-		require.Contains(t, failure.PlainMessage(turn.Err), name)
+		require.Contains(t, turn.Err.Error(), "hook."+name)
 		require.Equal(t, everything[:n+1], log, "%d: %s", n, name)
 		require.Equal(t, event.Failed, turn.Result.Reason)
 		require.Equal(t, "system_disk", turn.Result.ErrorType)

@@ -138,13 +138,13 @@ func TestBeforeAgent_ErrorSkipsTheAgent(t *testing.T) {
 func TestHandlers_ErrorDropsTheChangesOfTheList(t *testing.T) {
 	var w watchedAgent
 	turn := w.session(t, w.before("1", replySetState("a", 1)), w.before("2", replyError(errDisk))).Try("hello")
-	require.ErrorContains(t, turn.Err, "the handler before_agent failed: the disk is full")
+	require.ErrorContains(t, turn.Err, "hook.before_agent: system_disk: the disk is full")
 	require.Empty(t, messages(turn))
 	require.Empty(t, turn.Result.State)
 	require.Empty(t, turn.State)
 
 	turn = w.session(t, w.after("1", replySetState("a", 1)), w.after("2", replyError(errDisk))).Try("hello")
-	require.ErrorContains(t, turn.Err, "the handler after_agent failed: the disk is full")
+	require.ErrorContains(t, turn.Err, "hook.after_agent: system_disk: the disk is full")
 	require.Empty(t, messages(turn))
 	require.Empty(t, turn.Result.State)
 
@@ -155,7 +155,7 @@ func TestHandlers_ErrorDropsTheChangesOfTheList(t *testing.T) {
 
 	p := hook.Plugin{Name: "quota", Handlers: []hook.Handler{w.before("p", replyError(errors.New("secret")))}}
 	turn = agenttest.NewSession(t, build(t, agent.Config{Model: w.model, Plugins: []hook.Plugin{p}})).Try("hello")
-	require.Equal(t, "the handler before_agent of plugin quota failed; the log of the agent has the cause", failure.PlainMessage(turn.Err))
+	require.Equal(t, "the handler before_agent of plugin quota failed and gave no reason; the log of the agent has the error", failure.PlainMessage(turn.Err))
 }
 
 // Req: AD-6

@@ -31,7 +31,7 @@ func ExamplePlugin() {
 	_, err = a.Execute(context.Background(), agent.Invocation{}, func(event.Event) error { return nil })
 	fmt.Fprintln(os.Stdout, err)
 	// Output:
-	// hook.before_llm: agent_logic: the handler before_llm of plugin quota failed; the log of the agent has the cause: no tokens are left
+	// hook.before_llm of plugin quota: agent_logic: the handler before_llm of plugin quota failed and gave no reason; the log of the agent has the error: no tokens are left
 }
 
 // NewSet reports invalid handlers at once, and not when they first run.

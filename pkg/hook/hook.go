@@ -27,6 +27,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"strings"
 
@@ -152,23 +153,33 @@ func run[F any](t *Turn, all []boundHandler[F], call func(F) error) error {
 	return nil
 }
 
-// wrapError adds the names of the handler and its plugin to an error. The mode and the facts of the error stay the
-// same.
-func (n handlerName) wrapError(err error) error {
-	of := n.event
+// fullName returns the name of the event, and of the plugin if the handler has one.
+func (n handlerName) fullName() string {
 	if n.plugin != "" {
-		of += " of plugin " + n.plugin
+		return n.event + " of plugin " + n.plugin
 	}
-	mode := failure.ModeOf(err)
-	if mode == failure.Unknown {
-		return failure.Newf(failure.AgentLogic, "hook."+n.event, "the handler %s failed; the log of the agent has the cause",
-			of).Because(hookerror.Error{Err: err})
+	return n.event
+}
+
+// wrapError adds the names of the handler and its plugin to an error, as its fact handler. A failure.Error is written for
+// the user, who reads its message as it is (CO-75). Any other error may contain secrets, so its text is left out.
+func (n handlerName) wrapError(err error) error {
+	of := n.fullName()
+	mode, message := failure.ModeOf(err), fmt.Sprintf("the handler %s failed and gave no reason; the log of the agent has the error", of)
+	own, isForUser := errors.AsType[*failure.Error](err)
+	switch {
+	case isForUser && own.Mode != failure.Unknown:
+		message = own.Message
+	case mode == failure.Unknown:
+		mode = failure.AgentLogic
+	default: // the context ended
+		message = fmt.Sprintf("the handler %s failed: %s", of, failure.PlainMessage(err))
 	}
-	named := failure.Newf(mode, "hook."+n.event, "the handler %s failed: %s", of, failure.PlainMessage(err)).Because(hookerror.Error{Err: err})
-	if e, ok := errors.AsType[*failure.Error](err); ok {
-		named.Facts = e.Facts
+	named := failure.New(mode, "hook."+of, message).Because(hookerror.Error{Err: err})
+	if isForUser {
+		named.Facts = maps.Clone(own.Facts)
 	}
-	return named
+	return named.With("handler", of)
 }
 
 // recoverPanic calls a handler and returns its panic as an error. It does not recover a panic in the consumer of

@@ -105,7 +105,7 @@ func TestNewSet_RejectsHandlersWithoutAFunction(t *testing.T) {
 	}
 }
 
-// Req: C-10, CO-41
+// Req: C-10, CO-41, CO-75
 func TestSet_NamesTheHandlerThatFailed(t *testing.T) {
 	secret := errors.New("password 1234")
 	fail := func(err error) []hook.Handler {
@@ -118,9 +118,9 @@ func TestSet_NamesTheHandlerThatFailed(t *testing.T) {
 	}{
 		"of a mode": {
 			failure.New(failure.PolicyBudget, "test", "no money"), failure.PolicyBudget,
-			"the handler after_user_input of plugin purse failed: no money",
+			"no money",
 		},
-		"of none":      {secret, failure.AgentLogic, "the handler after_user_input of plugin purse failed; the log of the agent has the cause"},
+		"of none":      {secret, failure.AgentLogic, "the handler after_user_input of plugin purse failed and gave no reason; the log of the agent has the error"},
 		"of a context": {context.Canceled, failure.UserCancelled, "the handler after_user_input of plugin purse failed: context canceled"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -128,6 +128,9 @@ func TestSet_NamesTheHandlerThatFailed(t *testing.T) {
 			require.ErrorIs(t, err, tc.err)
 			require.Equal(t, tc.mode, failure.ModeOf(err))
 			require.Equal(t, tc.want, failure.PlainMessage(err), "what a caller reads")
+			e, ok := errors.AsType[*failure.Error](err)
+			require.True(t, ok)
+			require.Equal(t, "after_user_input of plugin purse", e.Facts["handler"])
 			require.True(t, hookerror.Is(err))
 			require.False(t, hookerror.Is(tc.err))
 		})

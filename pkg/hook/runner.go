@@ -1,10 +1,13 @@
 package hook
 
 import (
+	"cmp"
 	"context"
 
+	"github.com/troupe-dev/troupe/internal/hookerror"
 	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
 // runner runs the handlers of a turn. It has one method for each event. Each method returns the error of the first
@@ -138,7 +141,14 @@ func (r *runner) OnComplete(ctx context.Context, done *Completion) error {
 
 // Ready runs the handlers of OnAgentReady.
 func (s *Set) Ready(a Agent) error {
-	return run(&Turn{progress: &turnstate.Progress{}, events: &turnstate.Events{}}, s.turn.onAgentReady, func(fn readyFunc) error { return fn(a) })
+	t := &Turn{progress: &turnstate.Progress{}, events: &turnstate.Events{}}
+	for _, h := range s.turn.onAgentReady {
+		if err := t.recoverPanic(func() error { return h.fn(a) }); err != nil {
+			return failure.Newf(cmp.Or(failure.ModeOf(err), failure.AgentLogic), "hook."+h.event, "the handler %s failed: %s", h.fullName(), failure.PlainMessage(err)).
+				Because(hookerror.Error{Err: err})
+		}
+	}
+	return nil
 }
 
 // orEventError returns err if it is not nil, and otherwise the error of an event that a handler emitted.
