@@ -9,8 +9,8 @@ import (
 
 // runningStep is an admitted step that has not ended.
 type runningStep struct {
-	traceID string // recorded in the transition when the step ends
-	cancel  context.CancelCauseFunc
+	cause  cause // recorded in the transition when the step ends
+	cancel context.CancelCauseFunc
 }
 
 // Admit admits a step and returns its context and the function that ends it. The step counts against the capacity
@@ -30,7 +30,7 @@ func (i *Instance) Admit(ctx context.Context) (stepCtx context.Context, end func
 		return nil, nil, err
 	}
 	stepCtx, cancel := context.WithCancelCause(ctx)
-	admitted := &runningStep{traceFromContext(ctx), cancel}
+	admitted := &runningStep{causeFromContext(ctx), cancel}
 	i.steps[admitted] = struct{}{}
 	i.record.InFlight++
 	i.record.metrics.TotalRequests++
@@ -71,7 +71,7 @@ func (i *Instance) endStep(s *runningStep, err error) {
 	if err != nil {
 		i.record.metrics.FailedRequests++
 	}
-	ctx := ContextWithTrace(context.Background(), s.traceID)
+	ctx := ContextWithCause(context.Background(), s.cause.traceID, s.cause.caller)
 	if isFatal(err) { // under the same lock, so that no other step is admitted in between
 		i.beginShutdownLocked(ctx, i.cfg.DrainTimeout, "a step failed fatally")
 	}

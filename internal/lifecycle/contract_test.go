@@ -33,7 +33,7 @@ func requireValidHistory(t *testing.T, i *Instance) (all []State) {
 
 // Req: LC-2, LC-6, LC-14, LC-25
 func TestTransitions_AreNumberedTracedAndLegal(t *testing.T) {
-	ctx := ContextWithTrace(t.Context(), "0af7651916cd43dd8448eb211c80319c")
+	ctx := ContextWithCause(t.Context(), "0af7651916cd43dd8448eb211c80319c", "admin ops")
 	i := New(Config{})
 	require.NoError(t, i.Startup(ctx))
 	_, end, err := i.Admit(ctx)

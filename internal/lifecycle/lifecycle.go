@@ -160,14 +160,18 @@ func newWrongStateError(verb string, actual State, required ...State) error {
 		With("actual_state", string(actual)).With("required_state", fmt.Sprint(required))
 }
 
-type traceKey struct{}
+// cause is the call that causes a transition.
+type cause struct{ traceID, caller string }
 
-// ContextWithTrace returns a context with a trace id. Transitions caused with this context record the trace.
-func ContextWithTrace(ctx context.Context, traceID string) context.Context {
-	return context.WithValue(ctx, traceKey{}, traceID)
+type causeKey struct{}
+
+// ContextWithCause returns a context with a trace id and the name of a caller (empty for the process itself). Transitions
+// caused with this context record them.
+func ContextWithCause(ctx context.Context, traceID, caller string) context.Context {
+	return context.WithValue(ctx, causeKey{}, cause{traceID, caller})
 }
 
-func traceFromContext(ctx context.Context) string {
-	id, _ := ctx.Value(traceKey{}).(string)
-	return id
+func causeFromContext(ctx context.Context) cause {
+	c, _ := ctx.Value(causeKey{}).(cause)
+	return c
 }

@@ -16,6 +16,9 @@ type Transition struct {
 	Time     time.Time
 	Reason   string // reason given by the caller of the verb
 	TraceID  string // trace of the call that caused it (empty for none)
+	Caller   string // who made that call (empty if the process itself caused it)
+	// Lasted is how long the instance was in From.
+	Lasted time.Duration
 }
 
 // MaxHistory is the number of transitions that an instance remembers at least.
@@ -51,7 +54,8 @@ func (r *statusRecord) transition(ctx context.Context, to State, reason string) 
 		r.history = slices.Clone(r.history[MaxHistory:])
 	}
 	r.history = append(r.history, Transition{
-		From: r.State, To: to, Version: r.Version + 1, Time: now, Reason: reason, TraceID: traceFromContext(ctx),
+		From: r.State, To: to, Version: r.Version + 1, Time: now, Reason: reason, Lasted: now.Sub(r.Since),
+		TraceID: causeFromContext(ctx).traceID, Caller: causeFromContext(ctx).caller,
 	})
 	r.State, r.Since, r.Reason = to, now, reason
 	r.Version++

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"slices"
 	"sync"
 	"testing"
 
@@ -97,7 +98,7 @@ func TestExecuteStep_CommitsBeforeItSendsTheResult(t *testing.T) {
 // registeredState returns the worker's state in the registry once it is no longer INITIALIZING.
 func (e *workerEnv) registeredState(r *runningWorker) lifecycle.State {
 	e.Until(func() bool {
-		return e.Known[r.registryKey()].State != lifecycle.Initializing && e.Known[r.registryKey()].State != ""
+		return !slices.Contains([]lifecycle.State{"", lifecycle.Uninitialized, lifecycle.Initializing}, e.Known[r.registryKey()].State)
 	})
 	return e.Known[r.registryKey()].State
 }

@@ -202,10 +202,37 @@ func (w *Worker) instancePart() process.Part {
 			}
 			rejected <- err
 		}()
+		logged := make(chan struct{})
+		go func() {
+			defer close(logged)
+			w.logTransitions()
+		}()
 		err := w.runInstance(ctx)
 		stop()
+		<-logged
 		return cmp.Or(<-rejected, err)
 	}}
+}
+
+// logTransitions logs each transition of the instance until it has terminated (LC-38).
+func (w *Worker) logTransitions() {
+	for after := uint64(0); ; {
+		transitions, status, changed, err := w.instance.Transitions(after)
+		if err != nil { // the log is so slow that the instance no longer remembers all
+			w.telemetry.Log.Warn("transitions were not logged", zap.Uint64("after_version", after), zap.Error(err))
+			after = status.Version
+			continue
+		}
+		for _, t := range transitions {
+			after = t.Version
+			w.telemetry.Log.Info("state changed", zap.String("from", string(t.From)), zap.String("to", string(t.To)), zap.String("reason", t.Reason),
+				zap.String("caller", t.Caller), zap.String("trace", t.TraceID), zap.Duration("lasted", t.Lasted), zap.Uint64("version", t.Version))
+		}
+		if status.State == lifecycle.Terminated {
+			return
+		}
+		<-changed
+	}
 }
 
 // runInstance starts the instance and runs it until ctx ends or a Shutdown over RPC arrives. It returns the error

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -76,7 +77,7 @@ func TestWorker_RegistersAPause(t *testing.T) {
 	s.Until(func() bool { return s.Known[r.registryKey()].State == lifecycle.Ready })
 }
 
-// Req: LC-23
+// Req: LC-23, LC-38
 func TestWorker_ShutdownOverRPCDeregistersAndEndsTheProcess(t *testing.T) {
 	s := newWorkerEnv(t)
 	r := s.start(t, agent.Config{Name: "a", Model: scripted.New()})
@@ -93,6 +94,18 @@ func TestWorker_ShutdownOverRPCDeregistersAndEndsTheProcess(t *testing.T) {
 	require.Empty(t, resp.GetErrors())
 	s.Until(func() bool { return len(s.Known) == 0 })
 	require.NoError(t, r.awaitEnd(t))
+
+	var logged []string
+	for _, line := range r.logs.FilterMessage("state changed").All() {
+		fields := line.ContextMap()
+		require.Len(t, fields["trace"], 32)
+		require.Positive(t, fields["lasted"])
+		logged = append(logged, fmt.Sprintf("%s → %s by %q: %q", fields["from"], fields["to"], fields["caller"], fields["reason"]))
+	}
+	require.Equal(t, []string{
+		`uninitialized → initializing by "": ""`, `initializing → ready by "": ""`,
+		`ready → shutting_down by "anybody": "scaled down"`, `shutting_down → terminated by "anybody": "scaled down"`,
+	}, logged)
 }
 
 // A failed start ends the process with the reason and leaves no registration.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/wire/instancewire"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -29,7 +30,7 @@ type Server struct {
 
 // Startup implements troupev1.LifecycleServiceServer.
 func (s *Server) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
-	if err := s.Instance.Startup(WithTransitionTrace(ctx)); err != nil {
+	if err := s.Instance.Startup(WithTransitionCause(ctx)); err != nil {
 		return nil, err
 	}
 	return &troupev1.StartupResponse{Status: s.status()}, nil
@@ -41,7 +42,7 @@ func (s *Server) Shutdown(ctx context.Context, req *troupev1.ShutdownRequest) (*
 	if req.GetDrain() != nil {
 		drain = req.GetDrain().AsDuration()
 	}
-	err := s.Instance.Shutdown(WithTransitionTrace(ctx), drain, req.GetReason())
+	err := s.Instance.Shutdown(WithTransitionCause(ctx), drain, req.GetReason())
 	if ctx.Err() != nil {
 		return nil, err
 	}
@@ -56,7 +57,7 @@ func (s *Server) Shutdown(ctx context.Context, req *troupev1.ShutdownRequest) (*
 
 // Pause implements troupev1.LifecycleServiceServer.
 func (s *Server) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupev1.PauseResponse, error) {
-	if err := s.Instance.Pause(WithTransitionTrace(ctx), req.GetReason()); err != nil {
+	if err := s.Instance.Pause(WithTransitionCause(ctx), req.GetReason()); err != nil {
 		return nil, err
 	}
 	return &troupev1.PauseResponse{Status: s.status()}, nil
@@ -64,7 +65,7 @@ func (s *Server) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupe
 
 // Resume implements troupev1.LifecycleServiceServer.
 func (s *Server) Resume(ctx context.Context, req *troupev1.ResumeRequest) (*troupev1.ResumeResponse, error) {
-	if err := s.Instance.Resume(WithTransitionTrace(ctx), req.GetReason()); err != nil {
+	if err := s.Instance.Resume(WithTransitionCause(ctx), req.GetReason()); err != nil {
 		return nil, err
 	}
 	return &troupev1.ResumeResponse{Status: s.status()}, nil
@@ -124,12 +125,21 @@ func (s *Server) statusToProto(st lifecycle.Status) *troupev1.InstanceStatus {
 	return status
 }
 
-// WithTransitionTrace returns a context whose state transitions are recorded with the trace of the call. If the
-// call has no trace, they get a new one (LC-14).
+// WithTransitionCause returns a context whose state transitions are recorded with the trace and the caller of the call. If
+// the call has no trace, they get a new one.
+func WithTransitionCause(ctx context.Context) context.Context {
+	return lifecycle.ContextWithCause(ctx, transitionTrace(ctx), identity.PrincipalFromContext(ctx).String())
+}
+
+// WithTransitionTrace returns a context whose state transitions the process itself causes.
 func WithTransitionTrace(ctx context.Context) context.Context {
+	return lifecycle.ContextWithCause(ctx, transitionTrace(ctx), "")
+}
+
+func transitionTrace(ctx context.Context) string {
 	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
-		return lifecycle.ContextWithTrace(ctx, span.TraceID().String())
+		return span.TraceID().String()
 	}
 	id := uuid.New()
-	return lifecycle.ContextWithTrace(ctx, hex.EncodeToString(id[:]))
+	return hex.EncodeToString(id[:])
 }

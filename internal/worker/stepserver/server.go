@@ -13,6 +13,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/audit"
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/loop/guard"
 	"github.com/troupe-dev/troupe/internal/panics"
@@ -68,7 +69,8 @@ func (s *Server) ExecuteStep(req *troupev1.ExecuteStepRequest, stream troupev1.A
 		// step.
 		return failure.Newf(failure.AgentState, "agent.ExecuteStep", "agent: this worker hosts %q, not %q", s.agent, req.GetAgent())
 	}
-	ctx, stop := context.WithCancelCause(lifecycle.ContextWithTrace(rpc.WithRun(takeCredential(stream.Context(), req), req.GetRootTraceId()), req.GetTraceId()))
+	ctx, stop := context.WithCancelCause(lifecycle.ContextWithCause(rpc.WithRun(takeCredential(stream.Context(), req), req.GetRootTraceId()), req.GetTraceId(),
+		identity.PrincipalFromContext(stream.Context()).String()))
 	defer stop(nil)
 	remove, err := s.running.add(req, stop)
 	if err != nil {
@@ -106,7 +108,7 @@ func (s *Server) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRequest
 	if asked.GetAgent() != s.agent {
 		return nil, failure.Newf(failure.AgentState, "agent.ReplayStep", "agent: this worker hosts %q, not %q", s.agent, asked.GetAgent())
 	}
-	ctx, end, err := s.instance.Admit(lifecycle.ContextWithTrace(takeCredential(ctx, asked), asked.GetTraceId()))
+	ctx, end, err := s.instance.Admit(lifecycle.ContextWithCause(takeCredential(ctx, asked), asked.GetTraceId(), identity.PrincipalFromContext(ctx).String()))
 	if err != nil {
 		return nil, err
 	}
