@@ -34,11 +34,11 @@ func (g *Controller) AdmitChild(tenant, parent string, most int64) (*Permit, err
 func (p *Permit) ReleaseChild() {
 	p.controller.mu.Lock()
 	defer p.controller.mu.Unlock()
-	p.releaseChild()
+	p.releaseChildLocked()
 }
 
-// releaseChild is ReleaseChild for a caller that holds the lock.
-func (p *Permit) releaseChild() {
+// releaseChildLocked is ReleaseChild for a caller that holds the lock.
+func (p *Permit) releaseChildLocked() {
 	if p.tenant == nil || p.parentTrace == "" {
 		return
 	}

@@ -189,7 +189,7 @@ func (p *Permit) Release(ran bool) {
 	if p.tenant == nil {
 		return
 	}
-	p.releaseChild()
+	p.releaseChildLocked()
 	p.tenant.turns--
 	g.runningTurns--
 	if ran {

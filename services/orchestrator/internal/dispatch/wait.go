@@ -21,7 +21,7 @@ func (s *search) awaitInstance(ctx context.Context, changed <-chan struct{}) (ro
 		case <-changed:
 			return interrupted, nil
 		case <-retry.C:
-			if s.queue.MustPoll(s.req.GetAgent(), s.waiter) {
+			if s.queue.ShouldPoll(s.req.GetAgent(), s.waiter) {
 				return interrupted, nil
 			}
 		case <-s.timeoutTimer.C:

@@ -245,11 +245,11 @@ func TestOperator_ConfirmReturnsTheRegisteredState(t *testing.T) {
 		lifecycle.Ready: lifecycle.Ready, lifecycle.Paused: lifecycle.Ready, lifecycle.Initializing: lifecycle.Initializing,
 	} {
 		in.State = registered
-		got, ok := r.Confirm(t.Context(), in)
+		got, ok := r.ConfirmIdentity(t.Context(), in)
 		require.True(t, ok)
 		require.Equal(t, want, got.State, registered)
 	}
 	in.ID = "b"
-	_, ok := r.Confirm(t.Context(), in)
+	_, ok := r.ConfirmIdentity(t.Context(), in)
 	require.False(t, ok, "another is there")
 }

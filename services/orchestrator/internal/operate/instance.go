@@ -134,10 +134,10 @@ func (o *Operator) IdentityError(in registry.Instance) string {
 // confirmTimeout bounds how long an instance may take to confirm itself.
 const confirmTimeout = 2 * time.Second
 
-// Confirm asks the worker at the address of an instance whether it is this instance. It returns the instance with
+// ConfirmIdentity asks the worker at the address of an instance whether it is this instance. It returns the instance with
 // the state that the worker would register. An instance that registered as INITIALIZING stays so, whatever its
 // worker reports, because it may not have reached its memory service yet.
-func (o *Operator) Confirm(ctx context.Context, in registry.Instance) (registry.Instance, bool) {
+func (o *Operator) ConfirmIdentity(ctx context.Context, in registry.Instance) (registry.Instance, bool) {
 	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
 	status, err := o.workers.call(ctx, in, getState)

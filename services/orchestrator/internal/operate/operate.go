@@ -150,7 +150,7 @@ func (o *Operator) rejectDraining(ctx context.Context, outcomes []Outcome, want 
 		if want == registry.Run && o.pendingDrains.add(key, 0) == 0 {
 			asking.Go(func() {
 				defer panics.Recover("operate", &out.Err)
-				if in, ok := o.Confirm(ctx, out.Instance); ok && in.State != lifecycle.ShuttingDown && in.State != lifecycle.Terminated {
+				if in, ok := o.ConfirmIdentity(ctx, out.Instance); ok && in.State != lifecycle.ShuttingDown && in.State != lifecycle.Terminated {
 					out.Err = nil
 				}
 			})

@@ -103,7 +103,7 @@ func (s scope) checkChild(ctx context.Context, turn turncred.Turn, r *troupev1.O
 	case r.GetFrom() == nil:
 		return nil
 	}
-	return s.checkOwned(ctx, turn, r.GetFrom().GetTraceId())
+	return s.checkBelongsToTurn(ctx, turn, r.GetFrom().GetTraceId())
 }
 
 // exceededKind returns the first budget kind in which a child's budget exceeds the budget of the calling step. The
@@ -144,7 +144,7 @@ func (s scope) checkRead(ctx context.Context, turn turncred.Turn, traceID string
 	if _, err := s.currentStatus(ctx, turn); err != nil {
 		return err
 	}
-	return s.checkOwned(ctx, turn, traceID)
+	return s.checkBelongsToTurn(ctx, turn, traceID)
 }
 
 // checkCancel rejects a trace that the calling worker may not cancel. A worker may cancel the turns that its step
@@ -154,11 +154,11 @@ func (s scope) checkCancel(ctx context.Context, turn turncred.Turn, traceID stri
 	if err != nil && (traceID == turn.Trace || !failure.Is(err, failure.TurnNotOpen)) {
 		return err
 	}
-	return s.checkOwned(ctx, turn, traceID)
+	return s.checkBelongsToTurn(ctx, turn, traceID)
 }
 
-// checkOwned rejects a trace that belongs neither to the turn nor to a child session of it.
-func (s scope) checkOwned(ctx context.Context, turn turncred.Turn, traceID string) error {
+// checkBelongsToTurn rejects a trace that belongs neither to the turn nor to a child session of it.
+func (s scope) checkBelongsToTurn(ctx context.Context, turn turncred.Turn, traceID string) error {
 	if traceID == turn.Trace {
 		return nil
 	}

@@ -27,8 +27,8 @@ type history struct {
 	ephemeralBytes    int               // bytes that ephemeral events take
 }
 
-// load adds stored events.
-func (h *history) load(page []*troupev1.Event) {
+// addStored adds stored events.
+func (h *history) addStored(page []*troupev1.Event) {
 	h.events = append(h.events, page...)
 	for _, e := range page {
 		h.durableBytes += proto.Size(e)

@@ -55,7 +55,7 @@ func (l *Log) takeOver(ctx context.Context) error {
 		if len(page) == 0 {
 			return eventsExpiredError(l.Ref())
 		}
-		h.load(page)
+		h.addStored(page)
 	}
 	h.earlierEpochCount = len(h.events)
 	if len(h.events) > 0 { // the root in a repeated request is not trusted

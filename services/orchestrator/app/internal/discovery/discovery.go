@@ -103,7 +103,7 @@ func (d *Discovery) Parts() []process.Part {
 	}
 	return append(parts, process.Part{Name: "snapshot", Grace: 5 * time.Second, Run: func(ctx context.Context, ready func()) error {
 		ready()
-		return instances.SnapshotFile{Path: d.snapshotPath, Confirm: d.Operator.Confirm}.Sync(ctx, d.Instances)
+		return instances.SnapshotFile{Path: d.snapshotPath, Confirm: d.Operator.ConfirmIdentity}.Sync(ctx, d.Instances)
 	}})
 }
 

@@ -162,9 +162,9 @@ func (q *Queue) Leave(agent string, w *Waiter) {
 	q.getAgent(agent).remove(w)
 }
 
-// MustPoll reports whether a step tries to get a slot periodically, not only when it is woken. Instances may have
+// ShouldPoll reports whether a step should try to get a slot periodically, and not only when it is woken. Instances may have
 // free slots that this orchestrator does not know of. Of all steps that can use the same slots, only one polls.
-func (q *Queue) MustPoll(agent string, w *Waiter) bool {
+func (q *Queue) ShouldPoll(agent string, w *Waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if w.order.IsSelective {

@@ -139,5 +139,5 @@ func TestWaitList_SelectiveStepDelaysNoOtherStep(t *testing.T) {
 	in, ok := d.tryWaiter(other)
 	require.True(t, ok)
 	require.Equal(t, taken[0].ID, in.ID)
-	require.True(t, d.MustPoll("a", named))
+	require.True(t, d.ShouldPoll("a", named))
 }

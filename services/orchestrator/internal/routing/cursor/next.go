@@ -43,7 +43,7 @@ func nextDecision(w *workflow.Workflow, from workflow.Step, result execution.Res
 	case failed != nil && from.OnError.Fallback != "" && !isPolicyRejection(failed):
 		return routing.Decision{
 			Step:     w.Steps[from.OnError.Fallback],
-			Reason:   fmt.Sprintf("%s failed (%s); %s is its fallback", from.Name, failureMode(failed), from.OnError.Fallback),
+			Reason:   fmt.Sprintf("%s failed (%s); %s is its fallback", from.Name, modeName(failed), from.OnError.Fallback),
 			Strategy: troupev1.RoutingStrategy_ROUTING_STRATEGY_DEFAULT, Confidence: guessedConfidence,
 		}, nil
 	case failed != nil && from.OnError.Continue && failed.Mode != failure.UserCancelled: // the turn continues as if it had not failed
@@ -125,7 +125,7 @@ func routeDecision(w *workflow.Workflow, from workflow.Step, result execution.Re
 	}
 	why := fmt.Sprintf("%s named none of its routes", from.Agent)
 	if result.Failure != nil {
-		why = fmt.Sprintf("%s failed (%s)", from.Agent, failureMode(result.Failure))
+		why = fmt.Sprintf("%s failed (%s)", from.Agent, modeName(result.Failure))
 	}
 	if from.Default == "" {
 		if result.Failure != nil {
@@ -153,7 +153,7 @@ func matchRule(step workflow.Step, history []conversation.Message) (workflow.Rul
 	return step.Rules[i], true
 }
 
-func failureMode(f *failure.Error) string { return cmp.Or(string(f.Mode), "unknown") }
+func modeName(f *failure.Error) string { return cmp.Or(string(f.Mode), "unknown") }
 
 // otherAgents returns the agents of all routes except the chosen one.
 func otherAgents(w *workflow.Workflow, routes []string, chosen string) []string {
