@@ -23,6 +23,7 @@ var auditKinds = map[string]audit.Kind{
 	troupev1.OrchestratorService_ReplayTrace_FullMethodName:     audit.Admin,
 
 	troupev1.SessionService_PauseSession_FullMethodName:   audit.Admin,
+	troupev1.SessionService_CloseSession_FullMethodName:   audit.Admin,
 	troupev1.SessionService_ResumeSession_FullMethodName:  audit.Admin,
 	troupev1.SessionService_CompactSession_FullMethodName: audit.Admin,
 	troupev1.SessionService_ClearSession_FullMethodName:   audit.Admin,

@@ -54,6 +54,7 @@ var table = map[string][]identity.Role{
 	troupev1.SessionService_ListArtifacts_FullMethodName:   users,
 	troupev1.SessionService_GetArtifact_FullMethodName:     users,
 	troupev1.SessionService_PauseSession_FullMethodName:    users,
+	troupev1.SessionService_CloseSession_FullMethodName:    users,
 	troupev1.SessionService_ResumeSession_FullMethodName:   users,
 	troupev1.SessionService_CompactSession_FullMethodName:  users,
 	troupev1.SessionService_ClearSession_FullMethodName:    users,

@@ -170,6 +170,7 @@ var classes = map[string]Class{
 	troupev1.SessionService_GetArtifact_FullMethodName:     Reads,
 	troupev1.SessionService_SearchMemory_FullMethodName:    Reads,
 	troupev1.SessionService_PauseSession_FullMethodName:    Writes,
+	troupev1.SessionService_CloseSession_FullMethodName:    Writes,
 	troupev1.SessionService_ResumeSession_FullMethodName:   Writes,
 	troupev1.SessionService_CompactSession_FullMethodName:  Writes,
 	troupev1.SessionService_ClearSession_FullMethodName:    Writes,

@@ -167,6 +167,9 @@ func callsByMethod(n objectIDs) []struct {
 		{"PauseSession", func(ctx context.Context, c *client.Client) (proto.Message, error) {
 			return c.Sessions.PauseSession(ctx, &troupev1.PauseSessionRequest{SessionId: n.session})
 		}},
+		{"CloseSession", func(ctx context.Context, c *client.Client) (proto.Message, error) {
+			return c.Sessions.CloseSession(ctx, &troupev1.CloseSessionRequest{SessionId: n.session})
+		}},
 		{"ResumeSession", func(ctx context.Context, c *client.Client) (proto.Message, error) {
 			return c.Sessions.ResumeSession(ctx, &troupev1.ResumeSessionRequest{SessionId: n.session})
 		}},

@@ -18,7 +18,8 @@ import (
 // sessionCommands are the commands that change a session while no turn runs in it.
 type sessionCommands struct {
 	Pause   pauseSessionCommand   `cmd:"" help:"Pause a session; its next turn resumes it."`
-	Resume  resumeSessionCommand  `cmd:"" help:"Resume a paused session."`
+	Close   closeSessionCommand   `cmd:"" help:"Close a session; it takes no turn until it is resumed."`
+	Resume  resumeSessionCommand  `cmd:"" help:"Resume a paused or closed session."`
 	Compact compactSessionCommand `cmd:"" help:"Replace the oldest messages by a summary."`
 	Clear   clearSessionCommand   `cmd:"" help:"Remove messages, state and artifacts, and keep the session."`
 }
@@ -36,6 +37,22 @@ func (p *pauseSessionCommand) Run(ctx context.Context, term console.Terminal) er
 		return resp, err
 	}, func(w *tabwriter.Writer) {
 		fmt.Fprintf(w, "%s\t%s\n", p.ID, memorywire.SessionFromProto(resp.GetSession()).State)
+	})
+}
+
+type closeSessionCommand struct {
+	remote.Query `embed:""`
+	ID           string `arg:"" help:"Id of the session."`
+}
+
+// Run closes the session.
+func (c *closeSessionCommand) Run(ctx context.Context, term console.Terminal) error {
+	var resp *troupev1.CloseSessionResponse
+	return c.Show(ctx, term, func(ctx context.Context, mesh *client.Client) (_ proto.Message, err error) {
+		resp, err = mesh.Sessions.CloseSession(ctx, &troupev1.CloseSessionRequest{SessionId: c.ID})
+		return resp, err
+	}, func(w *tabwriter.Writer) {
+		fmt.Fprintf(w, "%s\t%s\n", c.ID, memorywire.SessionFromProto(resp.GetSession()).State)
 	})
 }
 

@@ -788,6 +788,98 @@ func (x *PauseSessionResponse) GetSession() *Session {
 	return nil
 }
 
+// CloseSessionRequest ends a session until it is resumed.
+type CloseSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation. Unknown: NOT_FOUND.
+	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseSessionRequest) Reset() {
+	*x = CloseSessionRequest{}
+	mi := &file_troupe_v1_session_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseSessionRequest) ProtoMessage() {}
+
+func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseSessionRequest.ProtoReflect.Descriptor instead.
+func (*CloseSessionRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *CloseSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// CloseSessionResponse is the session afterwards.
+type CloseSessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session as it is stored now.
+	Session       *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseSessionResponse) Reset() {
+	*x = CloseSessionResponse{}
+	mi := &file_troupe_v1_session_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseSessionResponse) ProtoMessage() {}
+
+func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseSessionResponse.ProtoReflect.Descriptor instead.
+func (*CloseSessionResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *CloseSessionResponse) GetSession() *Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
 // ResumeSessionRequest makes a session ready.
 type ResumeSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -799,7 +891,7 @@ type ResumeSessionRequest struct {
 
 func (x *ResumeSessionRequest) Reset() {
 	*x = ResumeSessionRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[14]
+	mi := &file_troupe_v1_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -811,7 +903,7 @@ func (x *ResumeSessionRequest) String() string {
 func (*ResumeSessionRequest) ProtoMessage() {}
 
 func (x *ResumeSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[14]
+	mi := &file_troupe_v1_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -824,7 +916,7 @@ func (x *ResumeSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSessionRequest.ProtoReflect.Descriptor instead.
 func (*ResumeSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{14}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ResumeSessionRequest) GetSessionId() string {
@@ -845,7 +937,7 @@ type ResumeSessionResponse struct {
 
 func (x *ResumeSessionResponse) Reset() {
 	*x = ResumeSessionResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[15]
+	mi := &file_troupe_v1_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -857,7 +949,7 @@ func (x *ResumeSessionResponse) String() string {
 func (*ResumeSessionResponse) ProtoMessage() {}
 
 func (x *ResumeSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[15]
+	mi := &file_troupe_v1_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -870,7 +962,7 @@ func (x *ResumeSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSessionResponse.ProtoReflect.Descriptor instead.
 func (*ResumeSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{15}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ResumeSessionResponse) GetSession() *Session {
@@ -897,7 +989,7 @@ type CompactSessionRequest struct {
 
 func (x *CompactSessionRequest) Reset() {
 	*x = CompactSessionRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[16]
+	mi := &file_troupe_v1_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -909,7 +1001,7 @@ func (x *CompactSessionRequest) String() string {
 func (*CompactSessionRequest) ProtoMessage() {}
 
 func (x *CompactSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[16]
+	mi := &file_troupe_v1_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -922,7 +1014,7 @@ func (x *CompactSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactSessionRequest.ProtoReflect.Descriptor instead.
 func (*CompactSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{16}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CompactSessionRequest) GetSessionId() string {
@@ -964,7 +1056,7 @@ type CompactSessionResponse struct {
 
 func (x *CompactSessionResponse) Reset() {
 	*x = CompactSessionResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[17]
+	mi := &file_troupe_v1_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -976,7 +1068,7 @@ func (x *CompactSessionResponse) String() string {
 func (*CompactSessionResponse) ProtoMessage() {}
 
 func (x *CompactSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[17]
+	mi := &file_troupe_v1_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -989,7 +1081,7 @@ func (x *CompactSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactSessionResponse.ProtoReflect.Descriptor instead.
 func (*CompactSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{17}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CompactSessionResponse) GetCompaction() *Compaction {
@@ -1010,7 +1102,7 @@ type ClearSessionRequest struct {
 
 func (x *ClearSessionRequest) Reset() {
 	*x = ClearSessionRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[18]
+	mi := &file_troupe_v1_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1022,7 +1114,7 @@ func (x *ClearSessionRequest) String() string {
 func (*ClearSessionRequest) ProtoMessage() {}
 
 func (x *ClearSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[18]
+	mi := &file_troupe_v1_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1035,7 +1127,7 @@ func (x *ClearSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearSessionRequest.ProtoReflect.Descriptor instead.
 func (*ClearSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{18}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ClearSessionRequest) GetSessionId() string {
@@ -1054,7 +1146,7 @@ type ClearSessionResponse struct {
 
 func (x *ClearSessionResponse) Reset() {
 	*x = ClearSessionResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[19]
+	mi := &file_troupe_v1_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1158,7 @@ func (x *ClearSessionResponse) String() string {
 func (*ClearSessionResponse) ProtoMessage() {}
 
 func (x *ClearSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[19]
+	mi := &file_troupe_v1_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1171,7 @@ func (x *ClearSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearSessionResponse.ProtoReflect.Descriptor instead.
 func (*ClearSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{19}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{21}
 }
 
 // DeleteSessionRequest removes a session.
@@ -1093,7 +1185,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[20]
+	mi := &file_troupe_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1105,7 +1197,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[20]
+	mi := &file_troupe_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1118,7 +1210,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DeleteSessionRequest) GetSessionId() string {
@@ -1139,7 +1231,7 @@ type DeleteSessionResponse struct {
 
 func (x *DeleteSessionResponse) Reset() {
 	*x = DeleteSessionResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[21]
+	mi := &file_troupe_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1151,7 +1243,7 @@ func (x *DeleteSessionResponse) String() string {
 func (*DeleteSessionResponse) ProtoMessage() {}
 
 func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[21]
+	mi := &file_troupe_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1164,7 +1256,7 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DeleteSessionResponse) GetReceipt() *ErasureReceipt {
@@ -1189,7 +1281,7 @@ type SessionServiceSearchMemoryRequest struct {
 
 func (x *SessionServiceSearchMemoryRequest) Reset() {
 	*x = SessionServiceSearchMemoryRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[22]
+	mi := &file_troupe_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1293,7 @@ func (x *SessionServiceSearchMemoryRequest) String() string {
 func (*SessionServiceSearchMemoryRequest) ProtoMessage() {}
 
 func (x *SessionServiceSearchMemoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[22]
+	mi := &file_troupe_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1306,7 @@ func (x *SessionServiceSearchMemoryRequest) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use SessionServiceSearchMemoryRequest.ProtoReflect.Descriptor instead.
 func (*SessionServiceSearchMemoryRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SessionServiceSearchMemoryRequest) GetUserId() string {
@@ -1249,7 +1341,7 @@ type SessionServiceSearchMemoryResponse struct {
 
 func (x *SessionServiceSearchMemoryResponse) Reset() {
 	*x = SessionServiceSearchMemoryResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[23]
+	mi := &file_troupe_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1353,7 @@ func (x *SessionServiceSearchMemoryResponse) String() string {
 func (*SessionServiceSearchMemoryResponse) ProtoMessage() {}
 
 func (x *SessionServiceSearchMemoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[23]
+	mi := &file_troupe_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1366,7 @@ func (x *SessionServiceSearchMemoryResponse) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use SessionServiceSearchMemoryResponse.ProtoReflect.Descriptor instead.
 func (*SessionServiceSearchMemoryResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SessionServiceSearchMemoryResponse) GetHits() []*MemoryHit {
@@ -1295,7 +1387,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[24]
+	mi := &file_troupe_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1307,7 +1399,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[24]
+	mi := &file_troupe_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1320,7 +1412,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *EraseUserRequest) GetUserId() string {
@@ -1341,7 +1433,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[25]
+	mi := &file_troupe_v1_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1353,7 +1445,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[25]
+	mi := &file_troupe_v1_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1366,7 +1458,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *EraseUserResponse) GetReceipt() *ErasureReceipt {
@@ -1435,6 +1527,11 @@ const file_troupe_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"D\n" +
 	"\x14PauseSessionResponse\x12,\n" +
+	"\asession\x18\x01 \x01(\v2\x12.troupe.v1.SessionR\asession\"R\n" +
+	"\x13CloseSessionRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"D\n" +
+	"\x14CloseSessionResponse\x12,\n" +
 	"\asession\x18\x01 \x01(\v2\x12.troupe.v1.SessionR\asession\"S\n" +
 	"\x14ResumeSessionRequest\x12;\n" +
 	"\n" +
@@ -1472,7 +1569,7 @@ const file_troupe_v1_session_proto_rawDesc = "" +
 	"\x10EraseUserRequest\x12:\n" +
 	"\auser_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\"H\n" +
 	"\x11EraseUserResponse\x123\n" +
-	"\areceipt\x18\x01 \x01(\v2\x19.troupe.v1.ErasureReceiptR\areceipt2\xd1\b\n" +
+	"\areceipt\x18\x01 \x01(\v2\x19.troupe.v1.ErasureReceiptR\areceipt2\xa2\t\n" +
 	"\x0eSessionService\x12I\n" +
 	"\n" +
 	"GetSession\x12\x1c.troupe.v1.GetSessionRequest\x1a\x1d.troupe.v1.GetSessionResponse\x12O\n" +
@@ -1481,7 +1578,8 @@ const file_troupe_v1_session_proto_rawDesc = "" +
 	"\x0fGetSessionState\x12!.troupe.v1.GetSessionStateRequest\x1a\".troupe.v1.GetSessionStateResponse\x12R\n" +
 	"\rListArtifacts\x12\x1f.troupe.v1.ListArtifactsRequest\x1a .troupe.v1.ListArtifactsResponse\x12N\n" +
 	"\vGetArtifact\x12\x1d.troupe.v1.GetArtifactRequest\x1a\x1e.troupe.v1.GetArtifactResponse0\x01\x12O\n" +
-	"\fPauseSession\x12\x1e.troupe.v1.PauseSessionRequest\x1a\x1f.troupe.v1.PauseSessionResponse\x12R\n" +
+	"\fPauseSession\x12\x1e.troupe.v1.PauseSessionRequest\x1a\x1f.troupe.v1.PauseSessionResponse\x12O\n" +
+	"\fCloseSession\x12\x1e.troupe.v1.CloseSessionRequest\x1a\x1f.troupe.v1.CloseSessionResponse\x12R\n" +
 	"\rResumeSession\x12\x1f.troupe.v1.ResumeSessionRequest\x1a .troupe.v1.ResumeSessionResponse\x12U\n" +
 	"\x0eCompactSession\x12 .troupe.v1.CompactSessionRequest\x1a!.troupe.v1.CompactSessionResponse\x12O\n" +
 	"\fClearSession\x12\x1e.troupe.v1.ClearSessionRequest\x1a\x1f.troupe.v1.ClearSessionResponse\x12R\n" +
@@ -1503,7 +1601,7 @@ func file_troupe_v1_session_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_session_proto_rawDescData
 }
 
-var file_troupe_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_troupe_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_troupe_v1_session_proto_goTypes = []any{
 	(*GetSessionRequest)(nil),                  // 0: troupe.v1.GetSessionRequest
 	(*GetSessionResponse)(nil),                 // 1: troupe.v1.GetSessionResponse
@@ -1519,74 +1617,79 @@ var file_troupe_v1_session_proto_goTypes = []any{
 	(*GetArtifactResponse)(nil),                // 11: troupe.v1.GetArtifactResponse
 	(*PauseSessionRequest)(nil),                // 12: troupe.v1.PauseSessionRequest
 	(*PauseSessionResponse)(nil),               // 13: troupe.v1.PauseSessionResponse
-	(*ResumeSessionRequest)(nil),               // 14: troupe.v1.ResumeSessionRequest
-	(*ResumeSessionResponse)(nil),              // 15: troupe.v1.ResumeSessionResponse
-	(*CompactSessionRequest)(nil),              // 16: troupe.v1.CompactSessionRequest
-	(*CompactSessionResponse)(nil),             // 17: troupe.v1.CompactSessionResponse
-	(*ClearSessionRequest)(nil),                // 18: troupe.v1.ClearSessionRequest
-	(*ClearSessionResponse)(nil),               // 19: troupe.v1.ClearSessionResponse
-	(*DeleteSessionRequest)(nil),               // 20: troupe.v1.DeleteSessionRequest
-	(*DeleteSessionResponse)(nil),              // 21: troupe.v1.DeleteSessionResponse
-	(*SessionServiceSearchMemoryRequest)(nil),  // 22: troupe.v1.SessionServiceSearchMemoryRequest
-	(*SessionServiceSearchMemoryResponse)(nil), // 23: troupe.v1.SessionServiceSearchMemoryResponse
-	(*EraseUserRequest)(nil),                   // 24: troupe.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),                  // 25: troupe.v1.EraseUserResponse
-	nil,                                        // 26: troupe.v1.GetSessionStateResponse.ValuesEntry
-	nil,                                        // 27: troupe.v1.GetSessionStateResponse.RevisionsEntry
-	(*Session)(nil),                            // 28: troupe.v1.Session
-	(*Message)(nil),                            // 29: troupe.v1.Message
-	(*Artifact)(nil),                           // 30: troupe.v1.Artifact
-	(CompactionStrategy)(0),                    // 31: troupe.v1.CompactionStrategy
-	(*Compaction)(nil),                         // 32: troupe.v1.Compaction
-	(*ErasureReceipt)(nil),                     // 33: troupe.v1.ErasureReceipt
-	(*MemoryHit)(nil),                          // 34: troupe.v1.MemoryHit
+	(*CloseSessionRequest)(nil),                // 14: troupe.v1.CloseSessionRequest
+	(*CloseSessionResponse)(nil),               // 15: troupe.v1.CloseSessionResponse
+	(*ResumeSessionRequest)(nil),               // 16: troupe.v1.ResumeSessionRequest
+	(*ResumeSessionResponse)(nil),              // 17: troupe.v1.ResumeSessionResponse
+	(*CompactSessionRequest)(nil),              // 18: troupe.v1.CompactSessionRequest
+	(*CompactSessionResponse)(nil),             // 19: troupe.v1.CompactSessionResponse
+	(*ClearSessionRequest)(nil),                // 20: troupe.v1.ClearSessionRequest
+	(*ClearSessionResponse)(nil),               // 21: troupe.v1.ClearSessionResponse
+	(*DeleteSessionRequest)(nil),               // 22: troupe.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil),              // 23: troupe.v1.DeleteSessionResponse
+	(*SessionServiceSearchMemoryRequest)(nil),  // 24: troupe.v1.SessionServiceSearchMemoryRequest
+	(*SessionServiceSearchMemoryResponse)(nil), // 25: troupe.v1.SessionServiceSearchMemoryResponse
+	(*EraseUserRequest)(nil),                   // 26: troupe.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),                  // 27: troupe.v1.EraseUserResponse
+	nil,                                        // 28: troupe.v1.GetSessionStateResponse.ValuesEntry
+	nil,                                        // 29: troupe.v1.GetSessionStateResponse.RevisionsEntry
+	(*Session)(nil),                            // 30: troupe.v1.Session
+	(*Message)(nil),                            // 31: troupe.v1.Message
+	(*Artifact)(nil),                           // 32: troupe.v1.Artifact
+	(CompactionStrategy)(0),                    // 33: troupe.v1.CompactionStrategy
+	(*Compaction)(nil),                         // 34: troupe.v1.Compaction
+	(*ErasureReceipt)(nil),                     // 35: troupe.v1.ErasureReceipt
+	(*MemoryHit)(nil),                          // 36: troupe.v1.MemoryHit
 }
 var file_troupe_v1_session_proto_depIdxs = []int32{
-	28, // 0: troupe.v1.GetSessionResponse.session:type_name -> troupe.v1.Session
-	29, // 1: troupe.v1.ListMessagesResponse.messages:type_name -> troupe.v1.Message
-	28, // 2: troupe.v1.ListSessionsResponse.sessions:type_name -> troupe.v1.Session
-	26, // 3: troupe.v1.GetSessionStateResponse.values:type_name -> troupe.v1.GetSessionStateResponse.ValuesEntry
-	27, // 4: troupe.v1.GetSessionStateResponse.revisions:type_name -> troupe.v1.GetSessionStateResponse.RevisionsEntry
-	30, // 5: troupe.v1.ListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
-	30, // 6: troupe.v1.GetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	28, // 7: troupe.v1.PauseSessionResponse.session:type_name -> troupe.v1.Session
-	28, // 8: troupe.v1.ResumeSessionResponse.session:type_name -> troupe.v1.Session
-	31, // 9: troupe.v1.CompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
-	32, // 10: troupe.v1.CompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
-	33, // 11: troupe.v1.DeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	34, // 12: troupe.v1.SessionServiceSearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
-	33, // 13: troupe.v1.EraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	0,  // 14: troupe.v1.SessionService.GetSession:input_type -> troupe.v1.GetSessionRequest
-	2,  // 15: troupe.v1.SessionService.ListMessages:input_type -> troupe.v1.ListMessagesRequest
-	4,  // 16: troupe.v1.SessionService.ListSessions:input_type -> troupe.v1.ListSessionsRequest
-	6,  // 17: troupe.v1.SessionService.GetSessionState:input_type -> troupe.v1.GetSessionStateRequest
-	8,  // 18: troupe.v1.SessionService.ListArtifacts:input_type -> troupe.v1.ListArtifactsRequest
-	10, // 19: troupe.v1.SessionService.GetArtifact:input_type -> troupe.v1.GetArtifactRequest
-	12, // 20: troupe.v1.SessionService.PauseSession:input_type -> troupe.v1.PauseSessionRequest
-	14, // 21: troupe.v1.SessionService.ResumeSession:input_type -> troupe.v1.ResumeSessionRequest
-	16, // 22: troupe.v1.SessionService.CompactSession:input_type -> troupe.v1.CompactSessionRequest
-	18, // 23: troupe.v1.SessionService.ClearSession:input_type -> troupe.v1.ClearSessionRequest
-	20, // 24: troupe.v1.SessionService.DeleteSession:input_type -> troupe.v1.DeleteSessionRequest
-	22, // 25: troupe.v1.SessionService.SearchMemory:input_type -> troupe.v1.SessionServiceSearchMemoryRequest
-	24, // 26: troupe.v1.SessionService.EraseUser:input_type -> troupe.v1.EraseUserRequest
-	1,  // 27: troupe.v1.SessionService.GetSession:output_type -> troupe.v1.GetSessionResponse
-	3,  // 28: troupe.v1.SessionService.ListMessages:output_type -> troupe.v1.ListMessagesResponse
-	5,  // 29: troupe.v1.SessionService.ListSessions:output_type -> troupe.v1.ListSessionsResponse
-	7,  // 30: troupe.v1.SessionService.GetSessionState:output_type -> troupe.v1.GetSessionStateResponse
-	9,  // 31: troupe.v1.SessionService.ListArtifacts:output_type -> troupe.v1.ListArtifactsResponse
-	11, // 32: troupe.v1.SessionService.GetArtifact:output_type -> troupe.v1.GetArtifactResponse
-	13, // 33: troupe.v1.SessionService.PauseSession:output_type -> troupe.v1.PauseSessionResponse
-	15, // 34: troupe.v1.SessionService.ResumeSession:output_type -> troupe.v1.ResumeSessionResponse
-	17, // 35: troupe.v1.SessionService.CompactSession:output_type -> troupe.v1.CompactSessionResponse
-	19, // 36: troupe.v1.SessionService.ClearSession:output_type -> troupe.v1.ClearSessionResponse
-	21, // 37: troupe.v1.SessionService.DeleteSession:output_type -> troupe.v1.DeleteSessionResponse
-	23, // 38: troupe.v1.SessionService.SearchMemory:output_type -> troupe.v1.SessionServiceSearchMemoryResponse
-	25, // 39: troupe.v1.SessionService.EraseUser:output_type -> troupe.v1.EraseUserResponse
-	27, // [27:40] is the sub-list for method output_type
-	14, // [14:27] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	30, // 0: troupe.v1.GetSessionResponse.session:type_name -> troupe.v1.Session
+	31, // 1: troupe.v1.ListMessagesResponse.messages:type_name -> troupe.v1.Message
+	30, // 2: troupe.v1.ListSessionsResponse.sessions:type_name -> troupe.v1.Session
+	28, // 3: troupe.v1.GetSessionStateResponse.values:type_name -> troupe.v1.GetSessionStateResponse.ValuesEntry
+	29, // 4: troupe.v1.GetSessionStateResponse.revisions:type_name -> troupe.v1.GetSessionStateResponse.RevisionsEntry
+	32, // 5: troupe.v1.ListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
+	32, // 6: troupe.v1.GetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	30, // 7: troupe.v1.PauseSessionResponse.session:type_name -> troupe.v1.Session
+	30, // 8: troupe.v1.CloseSessionResponse.session:type_name -> troupe.v1.Session
+	30, // 9: troupe.v1.ResumeSessionResponse.session:type_name -> troupe.v1.Session
+	33, // 10: troupe.v1.CompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
+	34, // 11: troupe.v1.CompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
+	35, // 12: troupe.v1.DeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	36, // 13: troupe.v1.SessionServiceSearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
+	35, // 14: troupe.v1.EraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	0,  // 15: troupe.v1.SessionService.GetSession:input_type -> troupe.v1.GetSessionRequest
+	2,  // 16: troupe.v1.SessionService.ListMessages:input_type -> troupe.v1.ListMessagesRequest
+	4,  // 17: troupe.v1.SessionService.ListSessions:input_type -> troupe.v1.ListSessionsRequest
+	6,  // 18: troupe.v1.SessionService.GetSessionState:input_type -> troupe.v1.GetSessionStateRequest
+	8,  // 19: troupe.v1.SessionService.ListArtifacts:input_type -> troupe.v1.ListArtifactsRequest
+	10, // 20: troupe.v1.SessionService.GetArtifact:input_type -> troupe.v1.GetArtifactRequest
+	12, // 21: troupe.v1.SessionService.PauseSession:input_type -> troupe.v1.PauseSessionRequest
+	14, // 22: troupe.v1.SessionService.CloseSession:input_type -> troupe.v1.CloseSessionRequest
+	16, // 23: troupe.v1.SessionService.ResumeSession:input_type -> troupe.v1.ResumeSessionRequest
+	18, // 24: troupe.v1.SessionService.CompactSession:input_type -> troupe.v1.CompactSessionRequest
+	20, // 25: troupe.v1.SessionService.ClearSession:input_type -> troupe.v1.ClearSessionRequest
+	22, // 26: troupe.v1.SessionService.DeleteSession:input_type -> troupe.v1.DeleteSessionRequest
+	24, // 27: troupe.v1.SessionService.SearchMemory:input_type -> troupe.v1.SessionServiceSearchMemoryRequest
+	26, // 28: troupe.v1.SessionService.EraseUser:input_type -> troupe.v1.EraseUserRequest
+	1,  // 29: troupe.v1.SessionService.GetSession:output_type -> troupe.v1.GetSessionResponse
+	3,  // 30: troupe.v1.SessionService.ListMessages:output_type -> troupe.v1.ListMessagesResponse
+	5,  // 31: troupe.v1.SessionService.ListSessions:output_type -> troupe.v1.ListSessionsResponse
+	7,  // 32: troupe.v1.SessionService.GetSessionState:output_type -> troupe.v1.GetSessionStateResponse
+	9,  // 33: troupe.v1.SessionService.ListArtifacts:output_type -> troupe.v1.ListArtifactsResponse
+	11, // 34: troupe.v1.SessionService.GetArtifact:output_type -> troupe.v1.GetArtifactResponse
+	13, // 35: troupe.v1.SessionService.PauseSession:output_type -> troupe.v1.PauseSessionResponse
+	15, // 36: troupe.v1.SessionService.CloseSession:output_type -> troupe.v1.CloseSessionResponse
+	17, // 37: troupe.v1.SessionService.ResumeSession:output_type -> troupe.v1.ResumeSessionResponse
+	19, // 38: troupe.v1.SessionService.CompactSession:output_type -> troupe.v1.CompactSessionResponse
+	21, // 39: troupe.v1.SessionService.ClearSession:output_type -> troupe.v1.ClearSessionResponse
+	23, // 40: troupe.v1.SessionService.DeleteSession:output_type -> troupe.v1.DeleteSessionResponse
+	25, // 41: troupe.v1.SessionService.SearchMemory:output_type -> troupe.v1.SessionServiceSearchMemoryResponse
+	27, // 42: troupe.v1.SessionService.EraseUser:output_type -> troupe.v1.EraseUserResponse
+	29, // [29:43] is the sub-list for method output_type
+	15, // [15:29] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_session_proto_init() }
@@ -1607,7 +1710,7 @@ func file_troupe_v1_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_session_proto_rawDesc), len(file_troupe_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,7 @@ const (
 	SessionService_ListArtifacts_FullMethodName   = "/troupe.v1.SessionService/ListArtifacts"
 	SessionService_GetArtifact_FullMethodName     = "/troupe.v1.SessionService/GetArtifact"
 	SessionService_PauseSession_FullMethodName    = "/troupe.v1.SessionService/PauseSession"
+	SessionService_CloseSession_FullMethodName    = "/troupe.v1.SessionService/CloseSession"
 	SessionService_ResumeSession_FullMethodName   = "/troupe.v1.SessionService/ResumeSession"
 	SessionService_CompactSession_FullMethodName  = "/troupe.v1.SessionService/CompactSession"
 	SessionService_ClearSession_FullMethodName    = "/troupe.v1.SessionService/ClearSession"
@@ -61,8 +62,12 @@ type SessionServiceClient interface {
 	// PauseSession sets a session aside; its next turn resumes it. Fails with SESSION_BUSY
 	// while a turn is open, NOT_FOUND.
 	PauseSession(ctx context.Context, in *PauseSessionRequest, opts ...grpc.CallOption) (*PauseSessionResponse, error)
-	// ResumeSession makes a paused session ready. Any other session stays as it is. It fails with
+	// CloseSession ends a session until ResumeSession: no turn begins in it, and nothing of it is
+	// removed. Closing it again succeeds. It fails with SESSION_BUSY while a turn is open, and with
 	// NOT_FOUND.
+	CloseSession(ctx context.Context, in *CloseSessionRequest, opts ...grpc.CallOption) (*CloseSessionResponse, error)
+	// ResumeSession makes a paused or closed session ready. Any other session stays as it is. It fails
+	// with NOT_FOUND.
 	ResumeSession(ctx context.Context, in *ResumeSessionRequest, opts ...grpc.CallOption) (*ResumeSessionResponse, error)
 	// CompactSession replaces the oldest messages by a summary. It never separates a tool call from
 	// its result. It fails with SESSION_BUSY while a turn is open, and with NOT_FOUND.
@@ -172,6 +177,16 @@ func (c *sessionServiceClient) PauseSession(ctx context.Context, in *PauseSessio
 	return out, nil
 }
 
+func (c *sessionServiceClient) CloseSession(ctx context.Context, in *CloseSessionRequest, opts ...grpc.CallOption) (*CloseSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CloseSessionResponse)
+	err := c.cc.Invoke(ctx, SessionService_CloseSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sessionServiceClient) ResumeSession(ctx context.Context, in *ResumeSessionRequest, opts ...grpc.CallOption) (*ResumeSessionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ResumeSessionResponse)
@@ -259,8 +274,12 @@ type SessionServiceServer interface {
 	// PauseSession sets a session aside; its next turn resumes it. Fails with SESSION_BUSY
 	// while a turn is open, NOT_FOUND.
 	PauseSession(context.Context, *PauseSessionRequest) (*PauseSessionResponse, error)
-	// ResumeSession makes a paused session ready. Any other session stays as it is. It fails with
+	// CloseSession ends a session until ResumeSession: no turn begins in it, and nothing of it is
+	// removed. Closing it again succeeds. It fails with SESSION_BUSY while a turn is open, and with
 	// NOT_FOUND.
+	CloseSession(context.Context, *CloseSessionRequest) (*CloseSessionResponse, error)
+	// ResumeSession makes a paused or closed session ready. Any other session stays as it is. It fails
+	// with NOT_FOUND.
 	ResumeSession(context.Context, *ResumeSessionRequest) (*ResumeSessionResponse, error)
 	// CompactSession replaces the oldest messages by a summary. It never separates a tool call from
 	// its result. It fails with SESSION_BUSY while a turn is open, and with NOT_FOUND.
@@ -311,6 +330,9 @@ func (UnimplementedSessionServiceServer) GetArtifact(*GetArtifactRequest, grpc.S
 }
 func (UnimplementedSessionServiceServer) PauseSession(context.Context, *PauseSessionRequest) (*PauseSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PauseSession not implemented")
+}
+func (UnimplementedSessionServiceServer) CloseSession(context.Context, *CloseSessionRequest) (*CloseSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CloseSession not implemented")
 }
 func (UnimplementedSessionServiceServer) ResumeSession(context.Context, *ResumeSessionRequest) (*ResumeSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResumeSession not implemented")
@@ -470,6 +492,24 @@ func _SessionService_PauseSession_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SessionService_CloseSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CloseSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).CloseSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_CloseSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).CloseSession(ctx, req.(*CloseSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SessionService_ResumeSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ResumeSessionRequest)
 	if err := dec(in); err != nil {
@@ -608,6 +648,10 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "PauseSession",
 			Handler:    _SessionService_PauseSession_Handler,
+		},
+		{
+			MethodName: "CloseSession",
+			Handler:    _SessionService_CloseSession_Handler,
 		},
 		{
 			MethodName: "ResumeSession",

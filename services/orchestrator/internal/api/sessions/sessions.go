@@ -116,6 +116,15 @@ func (s *Server) PauseSession(ctx context.Context, req *troupev1.PauseSessionReq
 	return &troupev1.PauseSessionResponse{Session: memorywire.SessionToProto(paused)}, nil
 }
 
+// CloseSession implements troupev1.SessionServiceServer.
+func (s *Server) CloseSession(ctx context.Context, req *troupev1.CloseSessionRequest) (*troupev1.CloseSessionResponse, error) {
+	closed, err := s.Memory.UpdateSession(ctx, memory.SessionUpdate{Ref: sessionRef(ctx, req.GetSessionId()), Verb: session.Close})
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.CloseSessionResponse{Session: memorywire.SessionToProto(closed)}, nil
+}
+
 // ResumeSession implements troupev1.SessionServiceServer.
 func (s *Server) ResumeSession(ctx context.Context, req *troupev1.ResumeSessionRequest) (*troupev1.ResumeSessionResponse, error) {
 	resumed, err := s.Memory.UpdateSession(ctx, memory.SessionUpdate{Ref: sessionRef(ctx, req.GetSessionId()), Verb: session.Resume})

@@ -93,18 +93,30 @@ func finishTurn(t *testing.T, store memory.Store, h memory.Lease, base int64, sa
 
 func failureMode(err error) failure.Mode { return failure.ModeOf(grpcfailure.FromStatus("test", err)) }
 
-// Req: LP-9, LP-11, LP-21, AD-21
+// Req: C-1, LP-9, LP-11, LP-21, AD-21
 func TestServer_ManagesASession(t *testing.T) {
 	store := inmem.New(inmem.Config{})
 	c := startServer(t, &sessions.Server{Memory: store, Eraser: newEraser(t, store, nil)})
 	h := beginTurn(t, store, "s1", "t1", "one fish")
 	_, err := c.PauseSession(t.Context(), &troupev1.PauseSessionRequest{SessionId: "s1"})
 	require.Equal(t, failure.SessionBusy, failureMode(err))
+	_, err = c.CloseSession(t.Context(), &troupev1.CloseSessionRequest{SessionId: "s1"})
+	require.Equal(t, failure.SessionBusy, failureMode(err))
 	finishTurn(t, store, h, 1, "two fish", "red fish", "blue fish")
 
 	paused, err := c.PauseSession(t.Context(), &troupev1.PauseSessionRequest{SessionId: "s1"})
 	require.NoError(t, err)
 	require.Equal(t, troupev1.SessionState_SESSION_STATE_PAUSED, paused.GetSession().GetState())
+	for range 2 {
+		closed, err := c.CloseSession(t.Context(), &troupev1.CloseSessionRequest{SessionId: "s1"})
+		require.NoError(t, err)
+		require.Equal(t, troupev1.SessionState_SESSION_STATE_CLOSED, closed.GetSession().GetState())
+	}
+	_, err = store.BeginTurn(t.Context(), memory.Begin{
+		Ref: h.Ref, User: "alice", TurnID: "t2", TraceID: "0af7651916cd43dd8448eb211c80319c", Fingerprint: "f", Message: conversation.User("more"),
+		LeaseTTL: memory.MaxLeaseTTL, Window: 10,
+	})
+	require.Equal(t, failure.SessionClosed, failure.ModeOf(err))
 	resumed, err := c.ResumeSession(t.Context(), &troupev1.ResumeSessionRequest{SessionId: "s1"})
 	require.NoError(t, err)
 	require.Equal(t, troupev1.SessionState_SESSION_STATE_READY, resumed.GetSession().GetState())
