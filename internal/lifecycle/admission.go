@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -87,5 +88,9 @@ func (i *Instance) endStep(s *runningStep, err error) {
 	}
 }
 
-// isFatal reports whether the error of a step means that the process cannot continue.
-func isFatal(err error) bool { return failure.Is(err, failure.SystemCrash, failure.SystemOOM) }
+// isFatal reports whether the error of a step means that the process cannot continue: it is broken, its agent broke the
+// contract of the mesh, or the agent's author says so (LC-39, C-2).
+func isFatal(err error) bool {
+	e, ok := errors.AsType[*failure.Error](err)
+	return ok && (failure.Is(e, failure.SystemCrash, failure.SystemOOM, failure.AgentContract) || e.IsFatal())
+}

@@ -50,3 +50,26 @@ func (c Config) withDefaults() Config {
 	}
 	return c
 }
+
+// startConfig is how an instance starts.
+type startConfig struct {
+	timeout    time.Duration
+	retries    int
+	keepFailed bool
+	dropState  bool
+}
+
+// startConfig returns how an instance with this configuration starts with settings.
+func (c Config) startConfig(settings Settings) startConfig {
+	s := startConfig{timeout: cmp.Or(settings.Timeout, c.StartupTimeout), keepFailed: c.KeepFailed, dropState: settings.DropState}
+	if c.RetryOnFailure {
+		s.retries = c.MaxRetries
+	}
+	if settings.MaxRetries != nil {
+		s.retries = *settings.MaxRetries
+	}
+	if settings.KeepFailed != nil {
+		s.keepFailed = *settings.KeepFailed
+	}
+	return s
+}

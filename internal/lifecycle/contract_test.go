@@ -3,6 +3,8 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -159,17 +161,20 @@ func TestStartup_KeepFailedKeepsResourcesUntilShutdown(t *testing.T) {
 	require.False(t, held)
 }
 
-// Req: LC-28
+// Req: LC-28, LC-39
 func TestAdmit_OnlyFatalFailuresShutTheInstanceDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for mode, want := range map[failure.Mode]State{
-			failure.ResourceAPI: Ready, failure.AgentLogic: Ready, failure.AgentContract: Ready,
-			failure.SystemCrash: Terminated, failure.SystemOOM: Terminated,
+		broken := failure.New(failure.ResourceTool, "test", "the device is gone")
+		for why, want := range map[error]State{
+			failure.New(failure.ResourceAPI, "test", ""): Ready, failure.New(failure.AgentLogic, "test", ""): Ready, errors.New("plain"): Ready, broken: Ready,
+			failure.New(failure.AgentContract, "test", ""): Terminated, failure.New(failure.SystemCrash, "test", ""): Terminated,
+			failure.New(failure.SystemOOM, "test", ""): Terminated,
+			broken.Fatal(): Terminated, failure.New(failure.AgentLogic, "test", "").Because(fmt.Errorf("tool: %w", broken.Fatal())): Terminated,
 		} {
 			i := newReadyInstance(t, Config{})
 			_, end, err := i.Admit(t.Context())
 			require.NoError(t, err)
-			end(failure.New(mode, "test", "broken"))
+			end(why)
 			_, next, err := i.Admit(t.Context()) // before the shutdown has finished
 			if want == Terminated {
 				require.True(t, failure.Is(err, failure.InstanceDraining), "%v", err)
@@ -178,7 +183,7 @@ func TestAdmit_OnlyFatalFailuresShutTheInstanceDown(t *testing.T) {
 				next(nil)
 			}
 			synctest.Wait()
-			require.Equal(t, want, i.Status().State, "%s", mode)
+			require.Equal(t, want, i.Status().State, "%v", why)
 			if want == Terminated {
 				require.NotContains(t, requireValidHistory(t, i)[3:], Ready, "a broken process takes no step")
 			}
@@ -224,5 +229,90 @@ func TestShutdown_EndsWithinDrainAndASecond(t *testing.T) {
 			require.Equal(t, Terminated, i.Status().State, "the end of a step does not revive the instance")
 		}
 		close(forever)
+	})
+}
+
+// Req: LC-12, LC-13, LC-36
+func TestStartupWith_SettingsOfTheFirstCallReplaceTheConfig(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		failing := Config{StartupTimeout: time.Hour, Start: func(context.Context) error { tries++; return errors.New("no") }}
+		start := func(cfg Config, s Settings) *Instance {
+			tries = 0
+			i := New(cfg)
+			require.Error(t, i.StartupWith(t.Context(), s))
+			require.Error(t, i.StartupWith(t.Context(), Settings{MaxRetries: new(9)}), "later settings are ignored")
+			return i
+		}
+		require.Equal(t, Terminated, start(failing, Settings{MaxRetries: new(2)}).Status().State)
+		require.Equal(t, 3, tries)
+		retrying := failing
+		retrying.RetryOnFailure = true
+		start(retrying, Settings{MaxRetries: new(0)})
+		require.Equal(t, 1, tries)
+
+		kept := start(failing, Settings{KeepFailed: new(true)})
+		require.Equal(t, Initializing, kept.Status().State)
+		require.NoError(t, kept.Shutdown(t.Context(), 0, ""))
+		keeping := failing
+		keeping.KeepFailed = true
+		require.Equal(t, Terminated, start(keeping, Settings{KeepFailed: new(false)}).Status().State)
+
+		began := time.Now()
+		hanging := New(Config{Start: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
+		require.True(t, failure.Is(hanging.StartupWith(t.Context(), Settings{Timeout: 3 * time.Second}), failure.AgentTimeout))
+		require.Equal(t, 3*time.Second, time.Since(began))
+
+		require.True(t, hanging.KeepsState())
+		dropping := New(Config{})
+		require.NoError(t, dropping.StartupWith(t.Context(), Settings{DropState: true}))
+		require.False(t, dropping.KeepsState())
+		require.NoError(t, dropping.Shutdown(t.Context(), 0, ""))
+	})
+}
+
+// Req: LC-20
+func TestShutdown_RepeatedIsQuiet(t *testing.T) {
+	i := newReadyInstance(t, Config{Stop: func(context.Context) error { return errors.New("no") }})
+	require.Error(t, i.Shutdown(t.Context(), 0, "once"))
+	version := i.Status().Version
+	require.NoError(t, i.Shutdown(t.Context(), 0, "twice"))
+	require.Equal(t, version, i.Status().Version)
+}
+
+// Instances in one process do not affect each other, whatever state each is in.
+//
+// Req: LC-33
+func TestInstances_AreIndependent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all []*Instance
+		var running sync.WaitGroup
+		for n := range 8 {
+			fails := n%4 == 3
+			i := New(Config{Start: func(context.Context) error {
+				time.Sleep(time.Duration(n) * time.Second)
+				if fails {
+					return errors.New("no")
+				}
+				return nil
+			}})
+			all = append(all, i)
+			running.Go(func() {
+				if err := i.Startup(t.Context()); fails != (err != nil) {
+					t.Errorf("instance %d: %v", n, err)
+				}
+			})
+		}
+		running.Wait()
+		require.NoError(t, all[0].Pause(t.Context(), ""))
+		require.NoError(t, all[1].Shutdown(t.Context(), 0, ""))
+		_, end, err := all[2].Admit(t.Context())
+		require.NoError(t, err)
+		var states []State
+		for _, i := range all {
+			states = append(states, i.Status().State)
+		}
+		require.Equal(t, []State{Paused, Terminated, Busy, Terminated, Ready, Ready, Ready, Terminated}, states)
+		end(nil)
 	})
 }

@@ -23,13 +23,9 @@ var (
 // errors.
 type hooks struct{ cfg Config }
 
-// runStart runs the Start hook, with retries if they are configured. Before each retry, Stop frees the resources
+// runStart runs the Start hook, and retries it. Before each retry, Stop frees the resources
 // of the failed try. After the last try, the caller must free them.
-func (h hooks) runStart(ctx context.Context) error {
-	retries := 0
-	if h.cfg.RetryOnFailure {
-		retries = h.cfg.MaxRetries
-	}
+func (h hooks) runStart(ctx context.Context, retries int) error {
 	backoff := retry.NewBackoff()
 	for try := 0; ; try++ {
 		err := h.logError("start", h.runHook(ctx, "start", h.cfg.Start))

@@ -40,6 +40,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
@@ -56,6 +57,7 @@ type Instance struct {
 	pause  *pendingPause             // the Pause that waits for steps (nil for none)
 
 	startup       *operation    // the first Startup (nil before it)
+	start         startConfig   // how the first Startup starts the instance
 	startHookDone chan struct{} // closed when the Start hook will not run again
 	shutdown      *operation    // the first Shutdown (nil before it)
 	drainDeadline *deadline     // deadline for draining steps in the shutdown
@@ -141,17 +143,26 @@ func (i *Instance) awaitStatus(ctx context.Context, satisfies func(Status) bool)
 	}
 }
 
-// RunWith starts the instance, runs body, and shuts the instance down. It shuts down even if the start fails or
-// body panics (LC-31: no caller can forget the shutdown). It returns the error of the start or of body, joined
-// with the error of the shutdown.
-func (i *Instance) RunWith(ctx context.Context, body func(context.Context) error) (err error) {
+// RunWith starts the instance, runs body, and shuts the instance down with this drain and reason. It shuts down even if
+// the start fails or body panics (LC-31: no caller can forget the shutdown). If the start fails and KeepFailed is set,
+// body runs too: it decides how long the failed instance stays. RunWith returns the error of the start or of body,
+// joined with the error of the shutdown.
+func (i *Instance) RunWith(ctx context.Context, drain time.Duration, reason string, body func(ctx context.Context, started error) error) (err error) {
 	defer func() {
-		err = errors.Join(err, i.Shutdown(context.WithoutCancel(ctx), i.cfg.DrainTimeout, "the use ended"))
+		err = errors.Join(err, i.Shutdown(context.WithoutCancel(ctx), drain, reason))
 	}()
-	if err := i.Startup(ctx); err != nil {
-		return err
+	started := i.Startup(ctx)
+	if started != nil && i.Status().State != Initializing {
+		return started
 	}
-	return body(ctx)
+	return errors.Join(started, body(ctx, started))
+}
+
+// KeepsState reports whether the shutdown persists the state of the agent.
+func (i *Instance) KeepsState() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return !i.start.dropState
 }
 
 // newWrongStateError returns the error for a verb that is not allowed in the actual state.

@@ -29,9 +29,12 @@ var errStopped = failure.New(failure.InstanceDraining, "lifecycle.Shutdown",
 //
 // Shutdown returns when the state is TERMINATED. Each part runs even if an earlier one failed, and the returned
 // error joins all of their errors (LC-17 to LC-19: a broken hook must not keep a process alive). Concurrent calls
-// join the running shutdown, and a shorter drain shortens it. If ctx ends first, Shutdown returns the error of ctx
-// and the shutdown continues.
+// join the running shutdown, and a shorter drain shortens it. A call after its end does nothing and returns nil. If ctx
+// ends first, Shutdown returns the error of ctx and the shutdown continues.
 func (i *Instance) Shutdown(ctx context.Context, drain time.Duration, reason string) error {
+	if i.Status().State == Terminated {
+		return nil
+	}
 	o := i.beginShutdown(ctx, drain, reason)
 	select {
 	case <-o.done:

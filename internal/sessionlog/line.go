@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
@@ -32,6 +33,28 @@ type Line struct {
 	Duration time.Duration
 	Usage    execution.Usage
 	Time     time.Time // (zero means now)
+}
+
+// NewEventLine returns the line for an event of a turn. It returns false for an event that the plain log does not show.
+func NewEventLine(session string, turn int, e event.Event) (Line, bool) {
+	line := Line{Session: session, Turn: turn, Time: e.Time}
+	switch p := e.Payload.(type) {
+	case event.UserInput:
+		line.Kind, line.Text = UserInput, p.Prompt
+	case event.ModelCall:
+		line.Kind, line.Text, line.Duration, line.Usage = ModelCall, p.Model, p.Duration, p.Usage
+	case event.ToolFinished:
+		line.Kind, line.Text, line.Duration = ToolCall, p.Tool+": "+string(p.Status), p.Duration
+	case event.ToolPending:
+		line.Kind, line.Text = ToolCall, p.Tool+": "+string(event.ToolWaiting)
+	case event.Warning:
+		line.Kind, line.Text = Warning, p.Message
+	case event.TurnResult:
+		line.Kind, line.Text, line.Duration, line.Usage = Result, string(p.Reason), p.Duration, p.Result.Usage
+	default:
+		return Line{}, false
+	}
+	return line, true
 }
 
 // maxLineText limits the text of a line, so that lines stay readable. The session log holds the whole text.

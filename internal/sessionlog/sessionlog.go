@@ -151,8 +151,11 @@ func (l *Log) openFiles(folder, plain string) (path string, err error) {
 	return folder, err
 }
 
-// Close closes the files. Logging after that fails. It may be called more than once.
+// Close closes the files. Logging after that fails. It may be called more than once, and on a nil Log.
 func (l *Log) Close() error {
+	if l == nil {
+		return nil
+	}
 	l.linesMu.Lock()
 	defer l.linesMu.Unlock()
 	l.turnsMu.Lock()

@@ -3,10 +3,8 @@ package worker
 import (
 	"context"
 	"encoding/json"
-	"errors"
 
 	"github.com/troupe-dev/troupe/internal/retry"
-	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
@@ -31,21 +29,11 @@ func (c *configStore) Save(ctx context.Context, base int64, changes map[string]j
 	return stored.Version, stored.Values, err
 }
 
-// startAgent opens the agent's resources and then loads its configuration, if it has one. Without its
-// configuration the agent must not work.
-func (w *Worker) startAgent(ctx context.Context) error {
-	if err := w.agent.Start(ctx); err != nil || w.agent.Config().Protocol() == "" {
-		return err
-	}
-	return w.agent.Config().Reload(ctx)
-}
-
-// stopAgent stores the agent's changes to its configuration before its state is dropped (LC-18), and closes the
-// agent. An error says that the changes are lost.
+// stopAgent stops the agent. Its changes to its configuration are stored before its state is dropped (LC-18), unless the
+// call that started the instance said that its state shall not be kept (LC-36).
 func (w *Worker) stopAgent(ctx context.Context) error {
-	err := w.agent.Config().Save(ctx)
-	if err != nil {
-		err = failure.Newf(failure.ModeOf(err), "worker.Shutdown", "the changes of the configuration are lost: %s", failure.PlainMessage(err)).Because(err)
+	if !w.instance.KeepsState() {
+		w.agent.Config().SetStore(nil)
 	}
-	return errors.Join(err, w.agent.Close())
+	return w.agent.Stop(ctx)
 }

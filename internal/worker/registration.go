@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -29,6 +30,9 @@ type registrationKeeper struct {
 	board           *probe.Board
 	initialInstance registry.Instance
 
+	leaseGrace time.Duration // how long a lost registration may take to be renewed
+	onLost     func()        // called once it has taken longer
+
 	memoryReady    chan struct{} // closed once the memory service has answered
 	setMemoryReady func()        // closes memoryReady
 
@@ -41,6 +45,7 @@ func newRegistrationKeeper(log *zap.Logger, r registry.Registrar, i *lifecycle.I
 	memoryReady := make(chan struct{})
 	return &registrationKeeper{
 		log: log, registrar: r, instance: i, board: b, initialInstance: record,
+		leaseGrace: defaultLeaseGrace, onLost: func() {},
 		memoryReady: memoryReady, setMemoryReady: sync.OnceFunc(func() { close(memoryReady) }),
 	}
 }
@@ -75,17 +80,32 @@ func (k *registrationKeeper) run(ctx context.Context, ready func()) error {
 	return nil
 }
 
+// defaultLeaseGrace is four times as long as a lease lives without renewal.
+const defaultLeaseGrace = time.Minute
+
 // watchLease passes each status of the lease to the instance. EXPIRED makes the worker unready until it is
-// registered again (F11); UNKNOWN does not (F9).
+// registered again (F11); UNKNOWN does not (F9). A registration that cannot be renewed within leaseGrace is lost (LC-39).
 func (k *registrationKeeper) watchLease(ctx context.Context, registration registry.Registration) {
+	var expired *time.Timer // (nil while the lease has not expired)
+	defer func() {
+		if expired != nil {
+			expired.Stop()
+		}
+	}()
 	for {
 		lease, changed := registration.Lease()
 		k.instance.SetLease(lease)
-		if lease == lifecycle.LeaseExpired {
-			k.board.Set(conditionRegistry, errors.New("the registration was lost and is being renewed"))
-			k.log.Warn("the lease has expired; no new steps until the instance is registered again")
-		} else {
+		switch {
+		case lease != lifecycle.LeaseExpired:
 			k.board.Set(conditionRegistry, nil)
+			if expired != nil {
+				expired.Stop()
+				expired = nil
+			}
+		case expired == nil:
+			k.board.Set(conditionRegistry, errors.New("the registration was lost and is being renewed"))
+			k.log.Warn("the lease has expired; no new steps until the instance is registered again", zap.Duration("grace", k.leaseGrace))
+			expired = time.AfterFunc(k.leaseGrace, k.onLost)
 		}
 		select {
 		case <-changed:

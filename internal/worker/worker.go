@@ -67,11 +67,12 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 	w := &Worker{cfg: cfg, agent: a, telemetry: t.Named(a.Name()), board: probe.NewBoard(ConditionLifecycle, conditionRegistry, conditionMemory)}
 	w.instance = lifecycle.New(lifecycle.Config{
 		Capacity:       a.Capacity(),
-		StartupTimeout: a.StartTimeout(),
-		RetryOnFailure: a.StartRetries() > 0,
-		MaxRetries:     a.StartRetries(),
+		StartupTimeout: a.Lifecycle().Timeout,
+		RetryOnFailure: a.Lifecycle().Retries > 0,
+		MaxRetries:     a.Lifecycle().Retries,
+		KeepFailed:     a.Lifecycle().KeepFailed,
 		DrainTimeout:   cfg.Drain,
-		Start:          w.startAgent,
+		Start:          a.Start,
 		Leave:          func(ctx context.Context) error { return w.registrationKeeper.deregister(ctx) },
 		Stop:           w.stopAgent,
 		LogError: func(step string, err error) {
@@ -90,6 +91,9 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 		Description: a.Description(), Capacity: a.Capacity(), Started: time.Now(), Capabilities: capabilities,
 		Tools: registeredTools(a), ConfigProtocol: a.Config().Protocol(),
 	})
+	w.registrationKeeper.onLost = func() {
+		w.shutDownInstance(context.Background(), "the registration was lost and could not be renewed")
+	}
 	w.memory.OnAvailable = func(context.Context) { w.registrationKeeper.setMemoryReady() }
 	return w, nil
 }
@@ -236,20 +240,27 @@ func (w *Worker) logTransitions() {
 }
 
 // runInstance starts the instance and runs it until ctx ends or a Shutdown over RPC arrives. It returns the error
-// of a failed start.
+// of a failed start. An agent that keeps a failed start stays as it is until then (LC-11).
 func (w *Worker) runInstance(ctx context.Context) error {
-	err := w.instance.Startup(ctx)
-	w.auditLifecycle("startup", err)
-	if err != nil {
-		_ = w.instance.Shutdown(context.WithoutCancel(ctx), 0, "the start failed") // this removes the registration
-		if ctx.Err() == nil {
-			return err
+	const reason = "the process was asked to stop"
+	stays := false
+	err := w.instance.RunWith(ctx, w.cfg.Drain, reason, func(ctx context.Context, started error) error {
+		stays = true
+		w.auditLifecycle("startup", started)
+		if started != nil {
+			w.telemetry.Log.Error("the start failed; the instance keeps what it acquired until Shutdown", zap.Error(started))
 		}
-		return nil // the stop came during the start
+		w.registrationKeeper.awaitTerminated(ctx)
+		w.shutDownInstance(ctx, reason)
+		return nil
+	})
+	if !stays {
+		w.auditLifecycle("startup", err)
 	}
-	w.registrationKeeper.awaitTerminated(ctx)
-	w.shutDownInstance(ctx, "the process was asked to stop")
-	return nil
+	if ctx.Err() == nil {
+		return err
+	}
+	return nil // the stop may have come during the start
 }
 
 // shutDownInstance shuts the instance down and returns once it has terminated. Errors are recorded in the log.

@@ -178,7 +178,7 @@ func TestWorker_LogsShutdownErrors(t *testing.T) {
 // Req: LC-12
 func TestWorker_HangingStartEndsAtItsTimeout(t *testing.T) {
 	s := newWorkerEnv(t)
-	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{newGatedTool("gate")}, StartTimeout: 50 * time.Millisecond})
+	r := s.startWithoutWaiting(t, agent.Config{Name: "a", Model: scripted.New(), Tools: []tool.Tool{newGatedTool("gate")}, Lifecycle: agent.Lifecycle{Timeout: 50 * time.Millisecond}})
 	require.ErrorContains(t, r.awaitEnd(t), "gate")
 	s.Until(func() bool { return len(s.Known) == 0 })
 }

@@ -12,13 +12,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/internal/broker"
 	"github.com/troupe-dev/troupe/internal/sessionlog"
 	"github.com/troupe-dev/troupe/pkg/agent/internal/instructions"
+	"github.com/troupe-dev/troupe/pkg/agent/internal/startup"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -39,10 +39,10 @@ type Agent struct {
 	isFlow       bool            // made by NewFlow: its function only runs its children
 	broker       *broker.Broker  // asks for the credentials of its sessions in this process
 
-	mu           sync.Mutex
-	running      bool
-	closed       bool           // its plugins are closed too
-	startedTools []tool.Starter // in order
+	mu      sync.Mutex
+	running bool
+	closed  bool // its plugins are closed too
+	started startup.Started
 }
 
 // New returns the agent that c describes. The modes of its errors are agent_validation, and the modes of a model that
@@ -69,7 +69,7 @@ func New(c Config) (*Agent, error) {
 		return nil, err
 	}
 	if err := a.build(); err != nil {
-		return nil, errors.Join(err, a.closeLog())
+		return nil, errors.Join(err, a.sessionLog.Close())
 	}
 	return a, nil
 }
@@ -91,7 +91,7 @@ func (a *Agent) build() (err error) {
 			return err
 		}
 	}
-	return a.handlers.Ready(hook.Agent{Name: c.Name, Description: c.Description, Version: c.Version, Model: a.Model(), Tools: a.Tools()})
+	return a.handlers.Ready(describe(a))
 }
 
 // NewFlow returns an agent that runs children by a rule instead of a model. run runs them with Agent.Run and yields their
@@ -127,12 +127,6 @@ func (a *Agent) Version() string { return a.config.Version }
 
 // Capacity returns how many steps an instance runs at once (C-30).
 func (a *Agent) Capacity() int { return a.config.Capacity }
-
-// StartTimeout returns the timeout of Start (0 leaves it to the caller).
-func (a *Agent) StartTimeout() time.Duration { return a.config.StartTimeout }
-
-// StartRetries returns how often the caller repeats Start after an error.
-func (a *Agent) StartRetries() int { return a.config.StartRetries }
 
 // Model returns the full name of the agent's model (empty when it has none).
 func (a *Agent) Model() string {
@@ -206,80 +200,4 @@ func (a *Agent) Effect() execution.Effect {
 		strictest = max(strictest, slices.Index(order, sub.Effect()))
 	}
 	return order[strictest]
-}
-
-// Start starts the tools that own resources, in order, and then the agents that this agent runs. If one fails,
-// Start closes the others and returns an error that names the tool. Starting a started agent does nothing.
-func (a *Agent) Start(ctx context.Context) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.running {
-		return nil
-	}
-	if a.sessionLog == nil { // it was closed
-		var err error
-		if a.sessionLog, err = openLog(a.config, a.instructions.Text()); err != nil {
-			return err
-		}
-	}
-	for _, t := range a.tools.Tools() {
-		s, ok := t.(tool.Starter)
-		if !ok {
-			continue
-		}
-		if err := s.Start(ctx); err != nil {
-			failed := failure.Newf(failure.ResourceTool, "agent.Start",
-				"tool %s of agent %s did not start: %s", t.Spec().Name, a.Name(), failure.PlainMessage(err))
-			return failed.Because(errors.Join(err, a.closeAll()))
-		}
-		a.startedTools = append(a.startedTools, s)
-	}
-	for _, sub := range a.config.Agents {
-		if err := sub.Start(ctx); err != nil {
-			return errors.Join(err, a.closeAll())
-		}
-	}
-	a.running, a.closed = true, false
-	return nil
-}
-
-// Close closes what Start started, in reverse order, and then the plugins. It continues after an error. It also
-// clears the agent's state (SO-9). Close may be called at any time and more than once, except while a step runs.
-func (a *Agent) Close() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	used := !a.closed
-	a.running, a.closed = false, true
-	err := errors.Join(a.closeAll(), a.closeLog())
-	a.state.Clear()
-	if !used {
-		return err
-	}
-	for _, p := range slices.Backward(a.handlers.Plugins()) {
-		if p.Close != nil {
-			err = errors.Join(err, p.Close())
-		}
-	}
-	return err
-}
-
-func (a *Agent) closeLog() error {
-	if a.sessionLog == nil {
-		return nil
-	}
-	log := a.sessionLog
-	a.sessionLog = nil
-	return log.Close()
-}
-
-func (a *Agent) closeAll() error {
-	var failed []error
-	for _, sub := range slices.Backward(a.config.Agents) {
-		failed = append(failed, sub.Close())
-	}
-	for _, s := range slices.Backward(a.startedTools) {
-		failed = append(failed, s.Close())
-	}
-	a.startedTools = nil
-	return errors.Join(failed...)
 }

@@ -17,11 +17,11 @@ import (
 
 func TestNew_ListsEveryInvalidField(t *testing.T) {
 	_, err := agent.New(agent.Config{
-		Name: "Research Agent", MaxIterations: -1, Capacity: 1 << 20, Timeout: -1, StartTimeout: -1, OnFailure: "retry",
+		Name: "Research Agent", MaxIterations: -1, Capacity: 1 << 20, Timeout: -1, Lifecycle: agent.Lifecycle{Timeout: -1}, OnFailure: "retry",
 		Tools: []tool.Tool{new(resource)},
 	})
 	require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
-	for _, field := range []string{"Name", "Model", "MaxIterations", "Capacity", "; Timeout", "StartTimeout", "OnFailure"} {
+	for _, field := range []string{"Name", "Model", "MaxIterations", "Capacity", "; Timeout", "Lifecycle.Timeout", "OnFailure"} {
 		require.ErrorContains(t, err, field)
 	}
 }

@@ -103,8 +103,7 @@ type Config struct {
 	MaxFailures   int           // consecutive tool failures (0 means loop.DefaultMaxFailures)
 	Capacity      int           // steps at once (0 means DefaultCapacity)
 	Timeout       time.Duration // of one step (0 means DefaultTimeout)
-	StartTimeout  time.Duration // bounds Start (LC-12, 0 leaves it to the caller of Start)
-	StartRetries  int           // how often the caller of Start repeats it after an error (LC-13)
+	Lifecycle     Lifecycle
 	AsksUser      bool          // the agent's text is a question to the user and ends the turn
 	OnFailure     FailurePolicy // (empty means Fail)
 
@@ -158,8 +157,8 @@ func (c Config) validate() []string {
 	expect(c.MaxIterations >= 1 && c.MaxIterations <= MaxIterations, "MaxIterations %d: use 1 to %d", c.MaxIterations, MaxIterations)
 	expect(c.Capacity >= 1 && c.Capacity <= MaxCapacity, "Capacity %d: use 1 to %d", c.Capacity, MaxCapacity)
 	expect(c.Timeout > 0, "Timeout %v: use a positive duration", c.Timeout)
-	expect(c.StartRetries >= 0, "StartRetries %d: use 0 or more", c.StartRetries)
-	expect(c.StartTimeout >= 0, "StartTimeout %v: use a positive duration", c.StartTimeout)
+	expect(c.Lifecycle.Retries >= 0, "Lifecycle.Retries %d: use 0 or more", c.Lifecycle.Retries)
+	expect(c.Lifecycle.Timeout >= 0, "Lifecycle.Timeout %v: use a positive duration", c.Lifecycle.Timeout)
 	expect(c.OnFailure == Fail || c.OnFailure == Degrade, "OnFailure %q: use %q or %q", c.OnFailure, Fail, Degrade)
 	expect(c.Guard.IsKnown(), "Guard %q: use %q, %q or %q", c.Guard, tool.GuardAsk, tool.GuardStrict, tool.GuardOff)
 	expect(c.Config == "" || c.Config.IsValid(), "Config %q: use %q or %q", c.Config, ownership.Reject, ownership.Merge)

@@ -57,24 +57,9 @@ func (l *turnLog) writeEvent(t *turn, e event.Event) {
 	if l.log == nil {
 		return
 	}
-	line := sessionlog.Line{Session: t.inv.Step.SessionID, Turn: t.inv.Step.Turn, Time: e.Time}
-	switch p := e.Payload.(type) {
-	case event.UserInput:
-		line.Kind, line.Text = sessionlog.UserInput, p.Prompt
-	case event.ModelCall:
-		line.Kind, line.Text, line.Duration, line.Usage = sessionlog.ModelCall, p.Model, p.Duration, p.Usage
-	case event.ToolFinished:
-		line.Kind, line.Text, line.Duration = sessionlog.ToolCall, p.Tool+": "+string(p.Status), p.Duration
-	case event.ToolPending:
-		line.Kind, line.Text = sessionlog.ToolCall, p.Tool+": "+string(event.ToolWaiting)
-	case event.Warning:
-		line.Kind, line.Text = sessionlog.Warning, p.Message
-	case event.TurnResult:
-		line.Kind, line.Text, line.Duration, line.Usage = sessionlog.Result, string(p.Reason), p.Duration, p.Result.Usage
-	default:
-		return
+	if line, ok := sessionlog.NewEventLine(t.inv.Step.SessionID, t.inv.Step.Turn, e); ok {
+		l.warn(l.log.WriteLine(line))
 	}
-	l.warn(l.log.WriteLine(line))
 }
 
 // writeTurn writes the turn to the session log, once (CO-53, CO-54).

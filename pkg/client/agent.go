@@ -314,7 +314,8 @@ func (r *remoteTurn) yieldResult(done *troupev1.TurnResult, session string) erro
 // failure of the parent's own step becomes resource_tool.
 func (r *remoteTurn) toStepFailure(err *failure.Error) error {
 	if !failure.Is(err, failure.Unknown, failure.Fenced, failure.TurnNotOpen, failure.Nondeterminism, failure.SessionDeleted, failure.BaseMismatch,
-		failure.InstanceDraining, failure.SystemNetwork, failure.SystemTimeout, failure.UserCancelled, failure.AttemptsExhausted) {
+		failure.InstanceDraining, failure.SystemNetwork, failure.SystemTimeout, failure.UserCancelled, failure.AttemptsExhausted,
+		failure.AgentContract, failure.SystemCrash, failure.SystemOOM) { // the last three would end this instance
 		return err
 	}
 	return failure.Newf(failure.ResourceTool, "client.Agent", "agent %s failed: %s", r.target, err.Message).Because(err)

@@ -45,6 +45,9 @@ func (e *Error) With(key, value string) *Error {
 // Because returns a copy of e with the given cause.
 func (e *Error) Because(cause error) *Error {
 	c := *e
+	if e.IsFatal() {
+		cause = &fatalError{cause}
+	}
 	c.Cause = cause
 	return &c
 }

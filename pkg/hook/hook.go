@@ -46,6 +46,9 @@ type Handler struct {
 type Plugin struct {
 	Name     string // unique in an agent; appears in the errors of its handlers
 	Handlers []Handler
+	// Start acquires what the plugin needs while the agent runs, after the tools have started. Its error fails the start
+	// (LC-37, nil does nothing). Stop releases it, in reverse order, if Start succeeded (nil does nothing).
+	Start, Stop func(context.Context, Agent) error
 	// Close releases the plugin's resources once no turn runs any more (nil when there are none).
 	Close func() error
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/llm"
+	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
 // LLMRequest is the next request to the model. It sends the messages of the turn, which Add and Replace change.
@@ -42,9 +43,11 @@ type LLMFailure struct {
 // Respond sets a reply in place of the failed one, and the turn continues (AD-31).
 func (f *LLMFailure) Respond(text string) { f.Reply = &LLMReply{Turn: f.Turn, Text: text} }
 
-// Agent describes the new agent to OnAgentReady handlers.
+// Agent describes an agent to OnAgentReady handlers, and to the functions that run when it starts and stops.
 type Agent struct {
 	Name, Description, Version string
 	Model                      string
 	Tools                      []string
+	State                      *ownership.AgentState // its own values, in RAM
+	Config                     *ownership.Config     // the configuration that its instances share; nothing is loaded before Start
 }

@@ -183,6 +183,12 @@ func (c *Config) Save(ctx context.Context) error {
 	return nil
 }
 
+// HasStore reports whether the configuration can be loaded and saved, which needs a memory service.
+func (c *Config) HasStore() bool {
+	_, err := c.storeOrError()
+	return err == nil
+}
+
 func (c *Config) storeOrError() (ConfigStore, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

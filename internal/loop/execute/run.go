@@ -3,6 +3,7 @@ package execute
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -70,16 +71,26 @@ func (e *Executor) callTool(ctx context.Context, c *toolcall.Call) (result tool.
 	}()
 	ctx, args := nested.ContextWithCall(ctx, c.Nested), json.RawMessage(c.HookCall.Arguments)
 	if c.Nested == nil {
-		return c.Tool.Call(ctx, args)
+		result, err = c.Tool.Call(ctx, args)
+		if isFatal(err) {
+			c.FatalErr = err
+		}
+		return result, err
 	}
 	result, err = c.Tool.(nested.Tool).CallIn(ctx, args, c.Nested)
-	if failure.IsSuperseded(err) || err != nil && e.Budget.Rejection() != nil {
+	if failure.IsSuperseded(err) || isFatal(err) || err != nil && e.Budget.Rejection() != nil {
 		c.FatalErr = err
 	}
 	if err == nil && c.Nested.Stopped == "" && len(c.Nested.Pending) > 0 { // a stop takes precedence over waiting calls
 		c.State, c.Pending = toolcall.Waiting, c.Nested.Pending
 	}
 	return result, err
+}
+
+// isFatal reports whether the tool says that its process must not continue (LC-39).
+func isFatal(err error) bool {
+	e, ok := errors.AsType[*failure.Error](err)
+	return ok && e.IsFatal()
 }
 
 // setResult stores the outcome of a tool call that ran with ctx.

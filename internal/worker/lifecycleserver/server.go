@@ -29,11 +29,25 @@ type Server struct {
 }
 
 // Startup implements troupev1.LifecycleServiceServer.
-func (s *Server) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
-	if err := s.Instance.Startup(WithTransitionCause(ctx)); err != nil {
+func (s *Server) Startup(ctx context.Context, req *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
+	if err := s.Instance.StartupWith(WithTransitionCause(ctx), settingsFromProto(req.GetSettings())); err != nil {
 		return nil, err
 	}
 	return &troupev1.StartupResponse{Status: s.status()}, nil
+}
+
+// settingsFromProto converts the settings of a Startup. What they leave out stays as the worker has it.
+func settingsFromProto(p *troupev1.LifecycleSettings) lifecycle.Settings {
+	s := lifecycle.Settings{
+		Timeout: p.GetTimeout().AsDuration(), DropState: p.GetStatePersistence() == troupev1.StatePersistence_STATE_PERSISTENCE_AGENT,
+	}
+	if p != nil && p.MaxRetries != nil {
+		s.MaxRetries = new(int(p.GetMaxRetries()))
+	}
+	if p != nil && p.CleanupOnError != nil {
+		s.KeepFailed = new(!p.GetCleanupOnError())
+	}
+	return s
 }
 
 // Shutdown implements troupev1.LifecycleServiceServer.

@@ -155,6 +155,59 @@ func (LeaseState) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{1}
 }
 
+// StatePersistence says which state outlives an instance.
+type StatePersistence int32
+
+const (
+	// STATE_PERSISTENCE_UNSPECIFIED leaves it to the worker, which means MEMORY.
+	StatePersistence_STATE_PERSISTENCE_UNSPECIFIED StatePersistence = 0
+	// STATE_PERSISTENCE_MEMORY stores the agent's changes to its shared configuration in the MEMORY tier.
+	StatePersistence_STATE_PERSISTENCE_MEMORY StatePersistence = 1
+	// STATE_PERSISTENCE_AGENT stores nothing: the changes are lost with the instance's memory.
+	StatePersistence_STATE_PERSISTENCE_AGENT StatePersistence = 2
+)
+
+// Enum value maps for StatePersistence.
+var (
+	StatePersistence_name = map[int32]string{
+		0: "STATE_PERSISTENCE_UNSPECIFIED",
+		1: "STATE_PERSISTENCE_MEMORY",
+		2: "STATE_PERSISTENCE_AGENT",
+	}
+	StatePersistence_value = map[string]int32{
+		"STATE_PERSISTENCE_UNSPECIFIED": 0,
+		"STATE_PERSISTENCE_MEMORY":      1,
+		"STATE_PERSISTENCE_AGENT":       2,
+	}
+)
+
+func (x StatePersistence) Enum() *StatePersistence {
+	p := new(StatePersistence)
+	*p = x
+	return p
+}
+
+func (x StatePersistence) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (StatePersistence) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_lifecycle_proto_enumTypes[2].Descriptor()
+}
+
+func (StatePersistence) Type() protoreflect.EnumType {
+	return &file_troupe_v1_lifecycle_proto_enumTypes[2]
+}
+
+func (x StatePersistence) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use StatePersistence.Descriptor instead.
+func (StatePersistence) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{2}
+}
+
 // Owner is the tier that owns a key of state, and is the only one to write it.
 type Owner int32
 
@@ -200,11 +253,11 @@ func (x Owner) String() string {
 }
 
 func (Owner) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_lifecycle_proto_enumTypes[2].Descriptor()
+	return file_troupe_v1_lifecycle_proto_enumTypes[3].Descriptor()
 }
 
 func (Owner) Type() protoreflect.EnumType {
-	return &file_troupe_v1_lifecycle_proto_enumTypes[2]
+	return &file_troupe_v1_lifecycle_proto_enumTypes[3]
 }
 
 func (x Owner) Number() protoreflect.EnumNumber {
@@ -213,7 +266,7 @@ func (x Owner) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Owner.Descriptor instead.
 func (Owner) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{2}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{3}
 }
 
 // InstanceStatus is the state of an instance and related facts.
@@ -455,7 +508,10 @@ func (x *Transition) GetTraceId() string {
 // StartupRequest asks for the start of the instance. Its deadline and the agent's own startup
 // timeout bound the start, whichever is shorter.
 type StartupRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// settings of this start. They hold for the life of the instance if this call begins its start, and
+	// are ignored otherwise.
+	Settings      *LifecycleSettings `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -490,6 +546,88 @@ func (*StartupRequest) Descriptor() ([]byte, []int) {
 	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{2}
 }
 
+func (x *StartupRequest) GetSettings() *LifecycleSettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+// LifecycleSettings say how an instance starts and ends. What they leave out comes from the worker's
+// own settings.
+type LifecycleSettings struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// timeout bounds the start with all of its tries, at most 10 minutes.
+	Timeout *durationpb.Duration `protobuf:"bytes,1,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// max_retries is how often a failed start is retried, at most 100 times (0 means never).
+	MaxRetries *int32 `protobuf:"varint,2,opt,name=max_retries,json=maxRetries,proto3,oneof" json:"max_retries,omitempty"`
+	// cleanup_on_error says what happens after the last try: the instance releases what it acquired and
+	// is TERMINATED, or with false it stays INITIALIZING as it is until Shutdown.
+	CleanupOnError *bool `protobuf:"varint,3,opt,name=cleanup_on_error,json=cleanupOnError,proto3,oneof" json:"cleanup_on_error,omitempty"`
+	// state_persistence says what happens to the state of the agent at the end of the instance.
+	StatePersistence StatePersistence `protobuf:"varint,4,opt,name=state_persistence,json=statePersistence,proto3,enum=troupe.v1.StatePersistence" json:"state_persistence,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *LifecycleSettings) Reset() {
+	*x = LifecycleSettings{}
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LifecycleSettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LifecycleSettings) ProtoMessage() {}
+
+func (x *LifecycleSettings) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LifecycleSettings.ProtoReflect.Descriptor instead.
+func (*LifecycleSettings) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *LifecycleSettings) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *LifecycleSettings) GetMaxRetries() int32 {
+	if x != nil && x.MaxRetries != nil {
+		return *x.MaxRetries
+	}
+	return 0
+}
+
+func (x *LifecycleSettings) GetCleanupOnError() bool {
+	if x != nil && x.CleanupOnError != nil {
+		return *x.CleanupOnError
+	}
+	return false
+}
+
+func (x *LifecycleSettings) GetStatePersistence() StatePersistence {
+	if x != nil {
+		return x.StatePersistence
+	}
+	return StatePersistence_STATE_PERSISTENCE_UNSPECIFIED
+}
+
 // StartupResponse says where the instance stands.
 type StartupResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -501,7 +639,7 @@ type StartupResponse struct {
 
 func (x *StartupResponse) Reset() {
 	*x = StartupResponse{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[3]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -513,7 +651,7 @@ func (x *StartupResponse) String() string {
 func (*StartupResponse) ProtoMessage() {}
 
 func (x *StartupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[3]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -526,7 +664,7 @@ func (x *StartupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartupResponse.ProtoReflect.Descriptor instead.
 func (*StartupResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{3}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *StartupResponse) GetStatus() *InstanceStatus {
@@ -550,7 +688,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[4]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -562,7 +700,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[4]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -575,7 +713,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{4}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ShutdownRequest) GetDrain() *durationpb.Duration {
@@ -606,7 +744,7 @@ type ShutdownResponse struct {
 
 func (x *ShutdownResponse) Reset() {
 	*x = ShutdownResponse{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[5]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -618,7 +756,7 @@ func (x *ShutdownResponse) String() string {
 func (*ShutdownResponse) ProtoMessage() {}
 
 func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[5]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -631,7 +769,7 @@ func (x *ShutdownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownResponse.ProtoReflect.Descriptor instead.
 func (*ShutdownResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{5}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ShutdownResponse) GetStatus() *InstanceStatus {
@@ -659,7 +797,7 @@ type PauseRequest struct {
 
 func (x *PauseRequest) Reset() {
 	*x = PauseRequest{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[6]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -671,7 +809,7 @@ func (x *PauseRequest) String() string {
 func (*PauseRequest) ProtoMessage() {}
 
 func (x *PauseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[6]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -684,7 +822,7 @@ func (x *PauseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
 func (*PauseRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PauseRequest) GetReason() string {
@@ -705,7 +843,7 @@ type PauseResponse struct {
 
 func (x *PauseResponse) Reset() {
 	*x = PauseResponse{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[7]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -717,7 +855,7 @@ func (x *PauseResponse) String() string {
 func (*PauseResponse) ProtoMessage() {}
 
 func (x *PauseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[7]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -730,7 +868,7 @@ func (x *PauseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseResponse.ProtoReflect.Descriptor instead.
 func (*PauseResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PauseResponse) GetStatus() *InstanceStatus {
@@ -751,7 +889,7 @@ type ResumeRequest struct {
 
 func (x *ResumeRequest) Reset() {
 	*x = ResumeRequest{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[8]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -763,7 +901,7 @@ func (x *ResumeRequest) String() string {
 func (*ResumeRequest) ProtoMessage() {}
 
 func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[8]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -776,7 +914,7 @@ func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{8}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ResumeRequest) GetReason() string {
@@ -797,7 +935,7 @@ type ResumeResponse struct {
 
 func (x *ResumeResponse) Reset() {
 	*x = ResumeResponse{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[9]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -809,7 +947,7 @@ func (x *ResumeResponse) String() string {
 func (*ResumeResponse) ProtoMessage() {}
 
 func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[9]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -822,7 +960,7 @@ func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
 func (*ResumeResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ResumeResponse) GetStatus() *InstanceStatus {
@@ -841,7 +979,7 @@ type GetStateRequest struct {
 
 func (x *GetStateRequest) Reset() {
 	*x = GetStateRequest{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[10]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -853,7 +991,7 @@ func (x *GetStateRequest) String() string {
 func (*GetStateRequest) ProtoMessage() {}
 
 func (x *GetStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[10]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -866,7 +1004,7 @@ func (x *GetStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStateRequest.ProtoReflect.Descriptor instead.
 func (*GetStateRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{10}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{11}
 }
 
 // GetStateResponse says where the instance stands.
@@ -880,7 +1018,7 @@ type GetStateResponse struct {
 
 func (x *GetStateResponse) Reset() {
 	*x = GetStateResponse{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[11]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -892,7 +1030,7 @@ func (x *GetStateResponse) String() string {
 func (*GetStateResponse) ProtoMessage() {}
 
 func (x *GetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[11]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -905,7 +1043,7 @@ func (x *GetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStateResponse.ProtoReflect.Descriptor instead.
 func (*GetStateResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{11}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetStateResponse) GetStatus() *InstanceStatus {
@@ -924,7 +1062,7 @@ type GetMetricsRequest struct {
 
 func (x *GetMetricsRequest) Reset() {
 	*x = GetMetricsRequest{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[12]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -936,7 +1074,7 @@ func (x *GetMetricsRequest) String() string {
 func (*GetMetricsRequest) ProtoMessage() {}
 
 func (x *GetMetricsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[12]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -949,7 +1087,7 @@ func (x *GetMetricsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMetricsRequest.ProtoReflect.Descriptor instead.
 func (*GetMetricsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{12}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{13}
 }
 
 // GetMetricsResponse holds the counters of the instance. They only grow.
@@ -973,7 +1111,7 @@ type GetMetricsResponse struct {
 
 func (x *GetMetricsResponse) Reset() {
 	*x = GetMetricsResponse{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[13]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -985,7 +1123,7 @@ func (x *GetMetricsResponse) String() string {
 func (*GetMetricsResponse) ProtoMessage() {}
 
 func (x *GetMetricsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[13]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -998,7 +1136,7 @@ func (x *GetMetricsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMetricsResponse.ProtoReflect.Descriptor instead.
 func (*GetMetricsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{13}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetMetricsResponse) GetStartupTime() *durationpb.Duration {
@@ -1054,7 +1192,7 @@ type OwnsStateRequest struct {
 
 func (x *OwnsStateRequest) Reset() {
 	*x = OwnsStateRequest{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[14]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1204,7 @@ func (x *OwnsStateRequest) String() string {
 func (*OwnsStateRequest) ProtoMessage() {}
 
 func (x *OwnsStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[14]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,7 +1217,7 @@ func (x *OwnsStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnsStateRequest.ProtoReflect.Descriptor instead.
 func (*OwnsStateRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{14}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *OwnsStateRequest) GetKey() string {
@@ -1104,7 +1242,7 @@ type OwnsStateResponse struct {
 
 func (x *OwnsStateResponse) Reset() {
 	*x = OwnsStateResponse{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[15]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1116,7 +1254,7 @@ func (x *OwnsStateResponse) String() string {
 func (*OwnsStateResponse) ProtoMessage() {}
 
 func (x *OwnsStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[15]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1129,7 +1267,7 @@ func (x *OwnsStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnsStateResponse.ProtoReflect.Descriptor instead.
 func (*OwnsStateResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{15}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *OwnsStateResponse) GetOwner() Owner {
@@ -1165,7 +1303,7 @@ type WatchStateRequest struct {
 
 func (x *WatchStateRequest) Reset() {
 	*x = WatchStateRequest{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[16]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1177,7 +1315,7 @@ func (x *WatchStateRequest) String() string {
 func (*WatchStateRequest) ProtoMessage() {}
 
 func (x *WatchStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[16]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1190,7 +1328,7 @@ func (x *WatchStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchStateRequest.ProtoReflect.Descriptor instead.
 func (*WatchStateRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{16}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WatchStateRequest) GetAfterVersion() uint64 {
@@ -1213,7 +1351,7 @@ type WatchStateResponse struct {
 
 func (x *WatchStateResponse) Reset() {
 	*x = WatchStateResponse{}
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[17]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1225,7 +1363,7 @@ func (x *WatchStateResponse) String() string {
 func (*WatchStateResponse) ProtoMessage() {}
 
 func (x *WatchStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_lifecycle_proto_msgTypes[17]
+	mi := &file_troupe_v1_lifecycle_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1238,7 +1376,7 @@ func (x *WatchStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchStateResponse.ProtoReflect.Descriptor instead.
 func (*WatchStateResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{17}
+	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchStateResponse) GetTransition() *Transition {
@@ -1282,8 +1420,18 @@ const file_troupe_v1_lifecycle_proto_rawDesc = "" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12.\n" +
 	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x19\n" +
-	"\btrace_id\x18\x06 \x01(\tR\atraceId\"\x10\n" +
-	"\x0eStartupRequest\"D\n" +
+	"\btrace_id\x18\x06 \x01(\tR\atraceId\"J\n" +
+	"\x0eStartupRequest\x128\n" +
+	"\bsettings\x18\x01 \x01(\v2\x1c.troupe.v1.LifecycleSettingsR\bsettings\"\xb0\x02\n" +
+	"\x11LifecycleSettings\x12B\n" +
+	"\atimeout\x18\x01 \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
+	"\xaa\x01\a\"\x03\b\xd8\x04*\x00R\atimeout\x12/\n" +
+	"\vmax_retries\x18\x02 \x01(\x05B\t\xbaH\x06\x1a\x04\x18d(\x00H\x00R\n" +
+	"maxRetries\x88\x01\x01\x12-\n" +
+	"\x10cleanup_on_error\x18\x03 \x01(\bH\x01R\x0ecleanupOnError\x88\x01\x01\x12R\n" +
+	"\x11state_persistence\x18\x04 \x01(\x0e2\x1b.troupe.v1.StatePersistenceB\b\xbaH\x05\x82\x01\x02\x10\x01R\x10statePersistenceB\x0e\n" +
+	"\f_max_retriesB\x13\n" +
+	"\x11_cleanup_on_error\"D\n" +
 	"\x0fStartupResponse\x121\n" +
 	"\x06status\x18\x01 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\"s\n" +
 	"\x0fShutdownRequest\x12>\n" +
@@ -1341,7 +1489,11 @@ const file_troupe_v1_lifecycle_proto_rawDesc = "" +
 	"\x17LEASE_STATE_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eLEASE_STATE_OK\x10\x01\x12\x17\n" +
 	"\x13LEASE_STATE_UNKNOWN\x10\x02\x12\x17\n" +
-	"\x13LEASE_STATE_EXPIRED\x10\x03*k\n" +
+	"\x13LEASE_STATE_EXPIRED\x10\x03*p\n" +
+	"\x10StatePersistence\x12!\n" +
+	"\x1dSTATE_PERSISTENCE_UNSPECIFIED\x10\x00\x12\x1c\n" +
+	"\x18STATE_PERSISTENCE_MEMORY\x10\x01\x12\x1b\n" +
+	"\x17STATE_PERSISTENCE_AGENT\x10\x02*k\n" +
 	"\x05Owner\x12\x15\n" +
 	"\x11OWNER_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vOWNER_AGENT\x10\x01\x12\x10\n" +
@@ -1374,73 +1526,78 @@ func file_troupe_v1_lifecycle_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_lifecycle_proto_rawDescData
 }
 
-var file_troupe_v1_lifecycle_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_troupe_v1_lifecycle_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_troupe_v1_lifecycle_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_troupe_v1_lifecycle_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_troupe_v1_lifecycle_proto_goTypes = []any{
 	(InstanceState)(0),            // 0: troupe.v1.InstanceState
 	(LeaseState)(0),               // 1: troupe.v1.LeaseState
-	(Owner)(0),                    // 2: troupe.v1.Owner
-	(*InstanceStatus)(nil),        // 3: troupe.v1.InstanceStatus
-	(*Transition)(nil),            // 4: troupe.v1.Transition
-	(*StartupRequest)(nil),        // 5: troupe.v1.StartupRequest
-	(*StartupResponse)(nil),       // 6: troupe.v1.StartupResponse
-	(*ShutdownRequest)(nil),       // 7: troupe.v1.ShutdownRequest
-	(*ShutdownResponse)(nil),      // 8: troupe.v1.ShutdownResponse
-	(*PauseRequest)(nil),          // 9: troupe.v1.PauseRequest
-	(*PauseResponse)(nil),         // 10: troupe.v1.PauseResponse
-	(*ResumeRequest)(nil),         // 11: troupe.v1.ResumeRequest
-	(*ResumeResponse)(nil),        // 12: troupe.v1.ResumeResponse
-	(*GetStateRequest)(nil),       // 13: troupe.v1.GetStateRequest
-	(*GetStateResponse)(nil),      // 14: troupe.v1.GetStateResponse
-	(*GetMetricsRequest)(nil),     // 15: troupe.v1.GetMetricsRequest
-	(*GetMetricsResponse)(nil),    // 16: troupe.v1.GetMetricsResponse
-	(*OwnsStateRequest)(nil),      // 17: troupe.v1.OwnsStateRequest
-	(*OwnsStateResponse)(nil),     // 18: troupe.v1.OwnsStateResponse
-	(*WatchStateRequest)(nil),     // 19: troupe.v1.WatchStateRequest
-	(*WatchStateResponse)(nil),    // 20: troupe.v1.WatchStateResponse
-	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
+	(StatePersistence)(0),         // 2: troupe.v1.StatePersistence
+	(Owner)(0),                    // 3: troupe.v1.Owner
+	(*InstanceStatus)(nil),        // 4: troupe.v1.InstanceStatus
+	(*Transition)(nil),            // 5: troupe.v1.Transition
+	(*StartupRequest)(nil),        // 6: troupe.v1.StartupRequest
+	(*LifecycleSettings)(nil),     // 7: troupe.v1.LifecycleSettings
+	(*StartupResponse)(nil),       // 8: troupe.v1.StartupResponse
+	(*ShutdownRequest)(nil),       // 9: troupe.v1.ShutdownRequest
+	(*ShutdownResponse)(nil),      // 10: troupe.v1.ShutdownResponse
+	(*PauseRequest)(nil),          // 11: troupe.v1.PauseRequest
+	(*PauseResponse)(nil),         // 12: troupe.v1.PauseResponse
+	(*ResumeRequest)(nil),         // 13: troupe.v1.ResumeRequest
+	(*ResumeResponse)(nil),        // 14: troupe.v1.ResumeResponse
+	(*GetStateRequest)(nil),       // 15: troupe.v1.GetStateRequest
+	(*GetStateResponse)(nil),      // 16: troupe.v1.GetStateResponse
+	(*GetMetricsRequest)(nil),     // 17: troupe.v1.GetMetricsRequest
+	(*GetMetricsResponse)(nil),    // 18: troupe.v1.GetMetricsResponse
+	(*OwnsStateRequest)(nil),      // 19: troupe.v1.OwnsStateRequest
+	(*OwnsStateResponse)(nil),     // 20: troupe.v1.OwnsStateResponse
+	(*WatchStateRequest)(nil),     // 21: troupe.v1.WatchStateRequest
+	(*WatchStateResponse)(nil),    // 22: troupe.v1.WatchStateResponse
+	(*timestamppb.Timestamp)(nil), // 23: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 24: google.protobuf.Duration
 }
 var file_troupe_v1_lifecycle_proto_depIdxs = []int32{
 	0,  // 0: troupe.v1.InstanceStatus.state:type_name -> troupe.v1.InstanceState
-	21, // 1: troupe.v1.InstanceStatus.since:type_name -> google.protobuf.Timestamp
+	23, // 1: troupe.v1.InstanceStatus.since:type_name -> google.protobuf.Timestamp
 	1,  // 2: troupe.v1.InstanceStatus.lease:type_name -> troupe.v1.LeaseState
 	0,  // 3: troupe.v1.Transition.from:type_name -> troupe.v1.InstanceState
 	0,  // 4: troupe.v1.Transition.to:type_name -> troupe.v1.InstanceState
-	21, // 5: troupe.v1.Transition.time:type_name -> google.protobuf.Timestamp
-	3,  // 6: troupe.v1.StartupResponse.status:type_name -> troupe.v1.InstanceStatus
-	22, // 7: troupe.v1.ShutdownRequest.drain:type_name -> google.protobuf.Duration
-	3,  // 8: troupe.v1.ShutdownResponse.status:type_name -> troupe.v1.InstanceStatus
-	3,  // 9: troupe.v1.PauseResponse.status:type_name -> troupe.v1.InstanceStatus
-	3,  // 10: troupe.v1.ResumeResponse.status:type_name -> troupe.v1.InstanceStatus
-	3,  // 11: troupe.v1.GetStateResponse.status:type_name -> troupe.v1.InstanceStatus
-	22, // 12: troupe.v1.GetMetricsResponse.startup_time:type_name -> google.protobuf.Duration
-	22, // 13: troupe.v1.GetMetricsResponse.shutdown_time:type_name -> google.protobuf.Duration
-	22, // 14: troupe.v1.GetMetricsResponse.active_time:type_name -> google.protobuf.Duration
-	2,  // 15: troupe.v1.OwnsStateResponse.owner:type_name -> troupe.v1.Owner
-	4,  // 16: troupe.v1.WatchStateResponse.transition:type_name -> troupe.v1.Transition
-	3,  // 17: troupe.v1.WatchStateResponse.status:type_name -> troupe.v1.InstanceStatus
-	5,  // 18: troupe.v1.LifecycleService.Startup:input_type -> troupe.v1.StartupRequest
-	7,  // 19: troupe.v1.LifecycleService.Shutdown:input_type -> troupe.v1.ShutdownRequest
-	9,  // 20: troupe.v1.LifecycleService.Pause:input_type -> troupe.v1.PauseRequest
-	11, // 21: troupe.v1.LifecycleService.Resume:input_type -> troupe.v1.ResumeRequest
-	13, // 22: troupe.v1.LifecycleService.GetState:input_type -> troupe.v1.GetStateRequest
-	15, // 23: troupe.v1.LifecycleService.GetMetrics:input_type -> troupe.v1.GetMetricsRequest
-	17, // 24: troupe.v1.LifecycleService.OwnsState:input_type -> troupe.v1.OwnsStateRequest
-	19, // 25: troupe.v1.LifecycleService.WatchState:input_type -> troupe.v1.WatchStateRequest
-	6,  // 26: troupe.v1.LifecycleService.Startup:output_type -> troupe.v1.StartupResponse
-	8,  // 27: troupe.v1.LifecycleService.Shutdown:output_type -> troupe.v1.ShutdownResponse
-	10, // 28: troupe.v1.LifecycleService.Pause:output_type -> troupe.v1.PauseResponse
-	12, // 29: troupe.v1.LifecycleService.Resume:output_type -> troupe.v1.ResumeResponse
-	14, // 30: troupe.v1.LifecycleService.GetState:output_type -> troupe.v1.GetStateResponse
-	16, // 31: troupe.v1.LifecycleService.GetMetrics:output_type -> troupe.v1.GetMetricsResponse
-	18, // 32: troupe.v1.LifecycleService.OwnsState:output_type -> troupe.v1.OwnsStateResponse
-	20, // 33: troupe.v1.LifecycleService.WatchState:output_type -> troupe.v1.WatchStateResponse
-	26, // [26:34] is the sub-list for method output_type
-	18, // [18:26] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	23, // 5: troupe.v1.Transition.time:type_name -> google.protobuf.Timestamp
+	7,  // 6: troupe.v1.StartupRequest.settings:type_name -> troupe.v1.LifecycleSettings
+	24, // 7: troupe.v1.LifecycleSettings.timeout:type_name -> google.protobuf.Duration
+	2,  // 8: troupe.v1.LifecycleSettings.state_persistence:type_name -> troupe.v1.StatePersistence
+	4,  // 9: troupe.v1.StartupResponse.status:type_name -> troupe.v1.InstanceStatus
+	24, // 10: troupe.v1.ShutdownRequest.drain:type_name -> google.protobuf.Duration
+	4,  // 11: troupe.v1.ShutdownResponse.status:type_name -> troupe.v1.InstanceStatus
+	4,  // 12: troupe.v1.PauseResponse.status:type_name -> troupe.v1.InstanceStatus
+	4,  // 13: troupe.v1.ResumeResponse.status:type_name -> troupe.v1.InstanceStatus
+	4,  // 14: troupe.v1.GetStateResponse.status:type_name -> troupe.v1.InstanceStatus
+	24, // 15: troupe.v1.GetMetricsResponse.startup_time:type_name -> google.protobuf.Duration
+	24, // 16: troupe.v1.GetMetricsResponse.shutdown_time:type_name -> google.protobuf.Duration
+	24, // 17: troupe.v1.GetMetricsResponse.active_time:type_name -> google.protobuf.Duration
+	3,  // 18: troupe.v1.OwnsStateResponse.owner:type_name -> troupe.v1.Owner
+	5,  // 19: troupe.v1.WatchStateResponse.transition:type_name -> troupe.v1.Transition
+	4,  // 20: troupe.v1.WatchStateResponse.status:type_name -> troupe.v1.InstanceStatus
+	6,  // 21: troupe.v1.LifecycleService.Startup:input_type -> troupe.v1.StartupRequest
+	9,  // 22: troupe.v1.LifecycleService.Shutdown:input_type -> troupe.v1.ShutdownRequest
+	11, // 23: troupe.v1.LifecycleService.Pause:input_type -> troupe.v1.PauseRequest
+	13, // 24: troupe.v1.LifecycleService.Resume:input_type -> troupe.v1.ResumeRequest
+	15, // 25: troupe.v1.LifecycleService.GetState:input_type -> troupe.v1.GetStateRequest
+	17, // 26: troupe.v1.LifecycleService.GetMetrics:input_type -> troupe.v1.GetMetricsRequest
+	19, // 27: troupe.v1.LifecycleService.OwnsState:input_type -> troupe.v1.OwnsStateRequest
+	21, // 28: troupe.v1.LifecycleService.WatchState:input_type -> troupe.v1.WatchStateRequest
+	8,  // 29: troupe.v1.LifecycleService.Startup:output_type -> troupe.v1.StartupResponse
+	10, // 30: troupe.v1.LifecycleService.Shutdown:output_type -> troupe.v1.ShutdownResponse
+	12, // 31: troupe.v1.LifecycleService.Pause:output_type -> troupe.v1.PauseResponse
+	14, // 32: troupe.v1.LifecycleService.Resume:output_type -> troupe.v1.ResumeResponse
+	16, // 33: troupe.v1.LifecycleService.GetState:output_type -> troupe.v1.GetStateResponse
+	18, // 34: troupe.v1.LifecycleService.GetMetrics:output_type -> troupe.v1.GetMetricsResponse
+	20, // 35: troupe.v1.LifecycleService.OwnsState:output_type -> troupe.v1.OwnsStateResponse
+	22, // 36: troupe.v1.LifecycleService.WatchState:output_type -> troupe.v1.WatchStateResponse
+	29, // [29:37] is the sub-list for method output_type
+	21, // [21:29] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_lifecycle_proto_init() }
@@ -1448,13 +1605,14 @@ func file_troupe_v1_lifecycle_proto_init() {
 	if File_troupe_v1_lifecycle_proto != nil {
 		return
 	}
+	file_troupe_v1_lifecycle_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_lifecycle_proto_rawDesc), len(file_troupe_v1_lifecycle_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   18,
+			NumEnums:      4,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

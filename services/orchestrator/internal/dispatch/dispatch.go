@@ -106,8 +106,9 @@ func (d *Dispatcher) Close() { d.starter.Close() }
 
 // Handler has the callbacks of a step. If a callback returns an error, the step ends with this error.
 type Handler struct {
-	// OnWaiting is called at most once, when the step has to wait for an instance.
-	OnWaiting func(agent string) error
+	// OnWaiting is called at most once, when the step has to wait for an instance. paused says that it waits for one that
+	// is paused.
+	OnWaiting func(agent string, paused bool) error
 	// OnChosen receives the routing decision, right before OnStarted. It may be nil.
 	OnChosen func(selection.Decision) error
 	// OnStarted is called once, when an instance has accepted the step.
@@ -120,10 +121,11 @@ type Handler struct {
 
 // Execute runs a step on an instance of its agent. It returns the result, which holds the failure if the step
 // failed. When an instance rejects the step, Execute tries the next one. It never tries the instances in avoid.
-// While all instances are full, the step waits in the queue.
+// While all instances are full, the step waits in the queue. While one is paused, it waits until the instance is resumed
+// or ctx ends.
 //
-// It fails with no_worker when no instance accepted the step in time and none works on a step of this
-// dispatcher. It fails with a *LostError when an instance accepted the step but did not finish it.
+// It fails with no_worker when no instance accepted the step in time, none works on a step of this
+// dispatcher, and none is paused. It fails with a *LostError when an instance accepted the step but did not finish it.
 func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepRequest, avoid []registry.Instance, h Handler) (*troupev1.StepResult, error) {
 	s := d.newSearch(req, avoid, h)
 	defer s.close()
@@ -140,7 +142,7 @@ func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepReque
 		}
 		if !waiting && !r.maySucceedLater {
 			waiting = true
-			if err := h.OnWaiting(req.GetAgent()); err != nil {
+			if err := h.OnWaiting(req.GetAgent(), s.hasPausedInstance(list)); err != nil {
 				return nil, err
 			}
 		}

@@ -121,7 +121,13 @@ type callRecorder struct {
 
 func (c *callRecorder) handler() Handler {
 	return Handler{
-		OnWaiting: func(agent string) error { c.waiting = append(c.waiting, agent); return nil },
+		OnWaiting: func(agent string, paused bool) error {
+			if paused {
+				agent += " (paused)"
+			}
+			c.waiting = append(c.waiting, agent)
+			return nil
+		},
 		OnStarted: func(in registry.Instance) error { c.started = append(c.started, in.ID); return nil },
 		OnEvent: func(*troupev1.Event) error {
 			c.events++
@@ -178,15 +184,12 @@ func TestDispatcher_FailsWhenNoInstanceAcceptsTheStep(t *testing.T) {
 	rejecting, address := serveAgent(t, func(troupev1.AgentService_ExecuteStepServer) error {
 		return failure.New(failure.InstanceFull, "test", "full")
 	})
-	paused := instance("1", address, 4)
-	paused.State = lifecycle.Paused
 	for name, c := range map[string]struct {
 		known   []registry.Instance
 		says    string
 		waiting []string
 	}{
 		"none":     {nil, "none is ready", []string{"a"}},
-		"paused":   {[]registry.Instance{paused}, "none is ready", []string{"a"}},
 		"rejected": {[]registry.Instance{instance("1", address, 4)}, "all are at capacity", nil},
 		"away":     {[]registry.Instance{instance("1", loopback.Address(t), 4)}, "all are at capacity", nil},
 	} {
@@ -206,12 +209,51 @@ func TestDispatcher_FailsWhenNoInstanceAcceptsTheStep(t *testing.T) {
 	require.Greater(t, rejecting.callCount(), 1, "it was asked again")
 }
 
+// A step of a paused agent waits longer than others, until the agent is resumed or the turn has no time left.
+//
+// Req: OC-6
+func TestDispatcher_WaitsForAPausedInstance(t *testing.T) {
+	_, address := serveAgent(t, completeStep)
+	paused := instance("1", address, 4)
+	paused.State = lifecycle.Paused
+	r := newDispatcherFixture(t, 50*time.Millisecond, paused)
+	waits, result := make(chan bool, 1), make(chan error, 1)
+	run := func(ctx context.Context) {
+		h := (&callRecorder{}).handler()
+		h.OnWaiting = func(_ string, paused bool) error { waits <- paused; return nil }
+		_, err := r.Execute(ctx, stepRequest(), nil, h)
+		result <- err
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for _, resumes := range []bool{false, true} {
+		go run(ctx)
+		require.True(t, <-waits, "it says that the agent is paused")
+		var other callRecorder
+		req := stepRequest()
+		req.Agent = "b"
+		_, err := r.Execute(t.Context(), req, nil, other.handler())
+		require.True(t, failure.Is(err, failure.NoWorker), "%v", err) // now the step of the paused agent has waited as long, too
+		require.Empty(t, result)
+		if !resumes {
+			cancel()
+			require.ErrorIs(t, <-result, context.Canceled)
+			ctx = t.Context()
+			continue
+		}
+		resumed := paused
+		resumed.State = lifecycle.Ready
+		r.cache.Apply(registry.Update{Put: &resumed})
+		require.NoError(t, <-result)
+	}
+}
+
 func TestDispatcher_UsesAnInstanceThatRegistersWhileItWaits(t *testing.T) {
 	_, address := serveAgent(t, completeStep)
 	r := newDispatcherFixture(t, testTimeout)
 	var h callRecorder
 	handler := h.handler()
-	handler.OnWaiting = func(string) error {
+	handler.OnWaiting = func(string, bool) error {
 		late := instance("late", address, 1)
 		r.cache.Apply(registry.Update{Put: &late})
 		return nil
@@ -336,7 +378,7 @@ func TestDispatcher_StopsWaitingWhenItsContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var h callRecorder
 	handler := h.handler()
-	handler.OnWaiting = func(string) error { cancel(); return nil }
+	handler.OnWaiting = func(string, bool) error { cancel(); return nil }
 	_, err := r.Execute(ctx, stepRequest(), nil, handler)
 	require.ErrorIs(t, err, context.Canceled)
 }

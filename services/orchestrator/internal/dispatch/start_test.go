@@ -74,7 +74,7 @@ func TestDispatcher_StartsAnInstanceOnceForAllWaitingSteps(t *testing.T) {
 	for i := range errs {
 		running.Go(func() {
 			h := new(callRecorder).handler()
-			h.OnWaiting = func(string) error { waiting <- struct{}{}; return nil }
+			h.OnWaiting = func(string, bool) error { waiting <- struct{}{}; return nil }
 			_, errs[i] = r.Execute(t.Context(), stepRequest(), nil, h)
 		})
 	}

@@ -2,8 +2,10 @@ package dispatch
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
@@ -52,16 +54,13 @@ func (s *search) checkInterrupt() roundEnd {
 }
 
 // isExpired reports whether a step whose timeout has passed should give up. The step keeps waiting while an
-// instance runs a step of this orchestrator and may take this one next. The agent determines how long that takes,
-// and the timeout of the turn bounds it.
+// instance runs a step of this orchestrator and may take this one next, or is paused. The agent, or who has paused
+// it, determines how long that takes, and the timeout of the turn bounds it.
 func (s *search) isExpired() bool {
 	list, _ := s.instances.List(s.req.GetAgent())
 	out := s.findExcluded()
-	only := ""
-	if s.policy.Strategy == selection.Manual && s.policy.Fallback == "" {
-		only = s.policy.Instance
-	}
-	if s.queue.HasRunningStep(s.req.GetAgent(), list, func(c selection.Candidate) bool {
+	only := s.onlyInstance()
+	if s.hasPausedInstance(list) || s.queue.HasRunningStep(s.req.GetAgent(), list, func(c selection.Candidate) bool {
 		no, isOut := out[c.ID]
 		isOut = isOut && no.Incarnation == c.Incarnation && no.Availability != selection.RejectedStep
 		return !isOut && (only == "" || c.ID == only)
@@ -70,4 +69,20 @@ func (s *search) isExpired() bool {
 		return false
 	}
 	return true
+}
+
+// hasPausedInstance reports whether an instance that may take the step is paused.
+func (s *search) hasPausedInstance(list *instances.List) bool {
+	only := s.onlyInstance()
+	return slices.ContainsFunc(list.Withheld, func(w selection.Rejected) bool {
+		return w.Availability == selection.Paused && (only == "" || w.ID == only)
+	})
+}
+
+// onlyInstance returns the id of the only instance that may take the step (empty if any may).
+func (s *search) onlyInstance() string {
+	if s.policy.Strategy == selection.Manual && s.policy.Fallback == "" {
+		return s.policy.Instance
+	}
+	return ""
 }

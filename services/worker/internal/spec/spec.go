@@ -67,6 +67,7 @@ type Lifecycle struct {
 	Timeout        time.Duration `yaml:"timeout"`        // of the startup, all tries together (LC-12)
 	RetryOnFailure bool          `yaml:"retryOnFailure"` // retry a failed startup (LC-13)
 	MaxRetries     int           `yaml:"maxRetries"`     // how often to retry (0 means 3)
+	CleanupOnError *bool         `yaml:"cleanupOnError"` // false keeps a failed instance until Shutdown (LC-11, nil means true)
 }
 
 // maxRetries returns how often a failed startup is retried.
@@ -178,12 +179,14 @@ func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
 		MaxIterations: s.Limits.MaxIterations,
 		Capacity:      s.Limits.Capacity,
 		Timeout:       s.Limits.Timeout,
-		StartTimeout:  s.Lifecycle.Timeout,
-		StartRetries:  s.Lifecycle.maxRetries(),
-		AsksUser:      s.AsksUser,
-		OnFailure:     s.OnFailure,
-		Guard:         s.Guard,
-		Config:        s.Config.Protocol,
+		Lifecycle: agent.Lifecycle{
+			Timeout: s.Lifecycle.Timeout, Retries: s.Lifecycle.maxRetries(),
+			KeepFailed: s.Lifecycle.CleanupOnError != nil && !*s.Lifecycle.CleanupOnError,
+		},
+		AsksUser:  s.AsksUser,
+		OnFailure: s.OnFailure,
+		Guard:     s.Guard,
+		Config:    s.Config.Protocol,
 
 		ToolCapabilities: b.toolCapabilities,
 	}

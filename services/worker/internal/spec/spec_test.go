@@ -47,7 +47,7 @@ func TestBuild_CreatesTheDeclaredAgent(t *testing.T) {
   asksUser: true
   onFailure: degrade
   limits: {maxIterations: 3, capacity: 2, timeout: 1m}
-  lifecycle: {timeout: 5s}
+  lifecycle: {timeout: 5s, cleanupOnError: false}
 `), "", spec.Dependencies{Models: modelProviders(t), Tools: builtin.Catalog{}})
 	require.NoError(t, err)
 	require.Equal(t, "one", a.Name())
@@ -56,7 +56,8 @@ func TestBuild_CreatesTheDeclaredAgent(t *testing.T) {
 	require.Equal(t, "builtin/extractive", a.Model())
 	require.Equal(t, []string{"search_documents"}, a.Tools())
 	require.Equal(t, 2, a.Capacity())
-	require.Equal(t, 5*time.Second, a.StartTimeout())
+	require.Equal(t, 5*time.Second, a.Lifecycle().Timeout)
+	require.True(t, a.Lifecycle().KeepFailed)
 }
 
 // Req: CO-9

@@ -16,9 +16,13 @@ import (
 // the step may use.
 func (t *Turn) newHandler(ctx context.Context, a *attempt) dispatch.Handler {
 	h := dispatch.Handler{
-		OnWaiting: func(agent string) error {
+		OnWaiting: func(agent string, paused bool) error {
+			message := "no instance of agent " + agent + " takes the step yet"
+			if paused {
+				message = "agent " + agent + " is paused; the step waits until it is resumed, or the turn has no time left"
+			}
 			return t.Events.WriteStep(ctx, a.Origin, &troupev1.Event{Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{
-				Reason: "WAITING", Message: "no instance of agent " + agent + " takes the step yet",
+				Reason: "WAITING", Message: message,
 			}}})
 		},
 		OnChosen: func(d selection.Decision) error {
