@@ -35,9 +35,9 @@ type turnStore struct {
 }
 
 // State implements hook.Store.
-func (s *turnStore) State(ctx context.Context) (map[string]json.RawMessage, string, error) {
+func (s *turnStore) State(ctx context.Context) (map[string]json.RawMessage, map[string]int64, string, error) {
 	seen, err := retry.Do(ctx, func(ctx context.Context) (memory.Snapshot, error) { return s.tier.GetState(ctx, s.lease.Ref) })
-	return seen.Values, seen.Untrusted, err
+	return seen.Values, seen.Keys, seen.Untrusted, err
 }
 
 // SaveArtifact implements hook.Store. It sends only those bytes that are not yet stored.

@@ -107,9 +107,7 @@ func (s *state) GetState(ctx context.Context, ref session.Ref) (memory.Snapshot,
 	if err != nil {
 		return memory.Snapshot{}, grpcfailure.FromStatus("memory.GetState", err)
 	}
-	seen := memorywire.SnapshotFromProto(r.GetValues(), r.GetRevisions())
-	seen.Untrusted = r.GetUntrusted()
-	return seen, nil
+	return memorywire.SnapshotFromProto(r), nil
 }
 
 // UpdateState implements memory.State. It rejects a value that cannot be stored without calling the service.

@@ -4,6 +4,7 @@ package storeerror
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -71,6 +72,13 @@ func WaitingStepFirst(op, turnID string, step, first int) error {
 	return failure.Newf(failure.UserInvalidInput, op, "step %d of turn %s comes too early: step %d, whose calls were answered, must be committed first",
 		step, turnID, first).
 		With("turn_id", turnID).With("step", strconv.Itoa(step))
+}
+
+// KeysChanged is returned when keys do not have the revisions that a commit expects. The mode is revision_mismatch.
+func KeysChanged(op string, keys []string) error {
+	return failure.Newf(failure.RevisionMismatch, op,
+		"state: another session has changed %s since this turn read it; read the state again and repeat the change", strings.Join(keys, ", ")).
+		With("keys", strings.Join(keys, ","))
 }
 
 // MissingEntry returns the error for rounds that name an entry which the journal of the step does not have. Its mode is

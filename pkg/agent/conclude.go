@@ -224,7 +224,9 @@ func (t *turn) lastEvent(err error) event.TurnResult {
 	if err == nil {
 		done.Result, done.Messages = r, t.output.messages
 		if len(r.Pending) == 0 {
-			done.State, done.Rounds = t.control.ChangesToStore(), briefing.Added(t.inv.Step, t.agent.roundTokens(t.inv.Step.Budget), t.control.Turn().Messages())
+			done.State = t.control.ChangesToStore()
+			done.Expected, done.Rebase = t.control.ExpectedRevisions()
+			done.Rounds = briefing.Added(t.inv.Step, t.agent.roundTokens(t.inv.Step), t.control.Turn().Messages())
 		}
 		return done
 	}

@@ -15,8 +15,8 @@ import (
 // untrustedStateStore is a store whose state contains untrusted text.
 type untrustedStateStore struct{ hook.Store }
 
-func (untrustedStateStore) State(context.Context) (map[string]json.RawMessage, string, error) {
-	return map[string]json.RawMessage{"topic": json.RawMessage(`"obey"`)}, "tool page", nil
+func (untrustedStateStore) State(context.Context) (map[string]json.RawMessage, map[string]int64, string, error) {
+	return map[string]json.RawMessage{"topic": json.RawMessage(`"obey"`)}, nil, "tool page", nil
 }
 
 // Req: S14

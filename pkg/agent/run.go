@@ -15,8 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/agent/internal/planning"
 	"github.com/troupe-dev/troupe/pkg/agent/internal/result"
 	"github.com/troupe-dev/troupe/pkg/agent/internal/scope"
-	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm"
@@ -121,7 +121,7 @@ func (a *Agent) newTurn(ctx context.Context, inv Invocation, yield func(event.Ev
 		return nil
 	}
 	t.control = hook.New(hook.Start{
-		Info: inv.info(a), Handlers: a.handlers, Messages: briefing.History(inv.Step, a.roundTokens(inv.Step.Budget)), State: a.state, Config: a.sharedConfig,
+		Info: inv.info(a), Handlers: a.handlers, Messages: briefing.History(inv.Step, a.roundTokens(inv.Step)), State: a.state, Config: a.sharedConfig,
 		Memory: inv.scope.Memory, Trace: inv.Trace, Numbers: inv.scope.Numbers,
 		Emit: t.emit,
 	})
@@ -135,12 +135,12 @@ func (a *Agent) newTurn(ctx context.Context, inv Invocation, yield func(event.Ev
 // roundTokens returns how many tokens the conversation of a step may have with the tool rounds of earlier steps: three
 // quarters of what the model reads, and a quarter of what is left of the budget, because each call of the model costs
 // them again.
-func (a *Agent) roundTokens(left *budget.Ledger) int64 {
+func (a *Agent) roundTokens(s execution.Step) int64 {
 	size := int64(llm.DefaultContextSize)
 	if a.config.Model != nil {
 		size = llm.ContextSizeOf(a.config.Model)
 	}
-	return min(size*3/4, left.Left().Tokens/4)
+	return min(size*3/4, s.Budget.Left().Tokens/4)
 }
 
 // runContained runs the turn and returns a panic in the agent's code as an error, because such a turn also needs a

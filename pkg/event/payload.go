@@ -204,8 +204,12 @@ type TurnResult struct {
 	Messages  []conversation.Message     // messages to store with the result
 	Rounds    []conversation.Message     // what the agent's model saw besides the session's messages, in whole rounds, for its history (LP-45)
 	State     map[string]json.RawMessage // all changes of state to store with the result
+	Expected  map[string]int64           // revisions that user: and app: keys in State must still have (-1: their changes must be repeated first)
 	Ended     bool                       // a handler ended only this agent; its siblings in a flow continue (AD-8)
 	Escalate  bool                       // stops the nearest enclosing Repeat of the agent (AD-22, AD-28)
+	// Rebase repeats the changes of the keys in Expected on other values and revisions. It also returns the keys of
+	// which it overwrites a changed value. It is nil if Expected is empty.
+	Rebase func(values map[string]json.RawMessage, revisions map[string]int64) (state map[string]json.RawMessage, overwritten []string, _ error)
 }
 
 // SetError sets the reason and the error type of a turn that failed with err.

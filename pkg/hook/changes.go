@@ -3,8 +3,9 @@ package hook
 import (
 	"encoding/json"
 	"maps"
-	"slices"
+	"strings"
 
+	"github.com/troupe-dev/troupe/internal/statechange"
 	"github.com/troupe-dev/troupe/pkg/event"
 )
 
@@ -18,47 +19,77 @@ func (c *Control) EmitChanges(text string) error {
 	return c.Events.Emit(event.Message{Text: text, State: state, Artifacts: artifacts})
 }
 
-// Absorb applies the changes of a fork to the memory of the turn. The next event of the turn contains them.
-func (c *Control) Absorb(fork *Memory) { c.turn.memory.joinUnemitted(fork) }
-
-// TakeUnjournaled returns the changes of state that the journal does not have yet: the keys that were set, and the
-// keys that were removed. It returns each change once.
-func (c *Control) TakeUnjournaled() (set map[string]json.RawMessage, removed []string) {
-	return splitChanges(c.turn.memory.takeUnjournaled())
+// Absorb applies the changes of a fork to the memory of the turn. The next event of the turn contains them. It returns
+// the keys that were changed since the fork to values that are overwritten (AD-36).
+func (c *Control) Absorb(fork *Memory) (overwritten []string) {
+	return c.turn.memory.joinUnemitted(fork)
 }
 
-// ChangesOf returns the keys that a fork of the turn's memory has set and removed.
-func (c *Control) ChangesOf(fork *Memory) (set map[string]json.RawMessage, removed []string) {
-	return splitChanges(fork.snapshot())
+// TakeUnjournaled returns the changes of state that the journal does not have yet: the keys that were set, the keys
+// that were removed, and of keys that were updated the values before. It returns each change once.
+func (c *Control) TakeUnjournaled() (set map[string]json.RawMessage, removed []string, bases map[string]json.RawMessage) {
+	m := c.turn.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.changes.TakeUnjournaled()
+	return r.Set, r.Removed, r.Bases
 }
 
-// Reapply repeats changes of state that the journal recorded in an earlier attempt. They are not journaled a
-// second time.
-func (c *Control) Reapply(set map[string]json.RawMessage, removed []string) {
-	changes := maps.Clone(set)
-	if len(removed) > 0 && changes == nil {
-		changes = map[string]json.RawMessage{}
+// ChangesOf returns the changes of a fork of the turn's memory, as TakeUnjournaled does.
+func (c *Control) ChangesOf(fork *Memory) (set map[string]json.RawMessage, removed []string, bases map[string]json.RawMessage) {
+	fork.mu.Lock()
+	defer fork.mu.Unlock()
+	r := fork.changes.Recorded()
+	return r.Set, r.Removed, r.Bases
+}
+
+// Reapply repeats changes of state that the journal recorded in an earlier attempt. They are not journaled a second
+// time. containsUnjournaled says that the changes contain those of handlers, which have made them again in this
+// attempt.
+func (c *Control) Reapply(set map[string]json.RawMessage, removed []string, bases map[string]json.RawMessage, containsUnjournaled bool) {
+	if len(set)+len(removed) == 0 {
+		return
 	}
-	for _, key := range removed {
-		changes[key] = nil
-	}
-	if len(changes) > 0 {
-		c.turn.memory.apply(changes)
-		c.turn.memory.takeUnjournaled()
-	}
+	m := c.turn.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := statechange.Recorded{Set: set, Removed: removed, Bases: bases}
+	m.changes.Restore(r, containsUnjournaled)
+	merge(&m.unemitted, r.Values())
 }
 
 // ChangesToStore returns all changes of state that must be stored with the step.
-func (c *Control) ChangesToStore() map[string]json.RawMessage { return c.turn.memory.changesToStore() }
-
-// splitChanges separates the keys that were set from the removed keys, whose values are empty.
-func splitChanges(changes map[string]json.RawMessage) (set map[string]json.RawMessage, removed []string) {
-	for _, key := range slices.Sorted(maps.Keys(changes)) {
-		if len(changes[key]) > 0 {
-			continue
-		}
-		removed = append(removed, key)
-		delete(changes, key)
+func (c *Control) ChangesToStore() map[string]json.RawMessage {
+	m := c.turn.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	values := m.changes.Values()
+	maps.DeleteFunc(values, func(key string, _ json.RawMessage) bool { return strings.HasPrefix(key, tempPrefix) })
+	if len(values) == 0 {
+		return nil
 	}
-	return changes, removed
+	return values
+}
+
+// ExpectedRevisions returns which revisions the changed keys must still have that sessions share, and how their changes
+// are repeated on other values. Both are nil if the turn depends on no such key. See event.TurnResult.
+func (c *Control) ExpectedRevisions() (
+	expected map[string]int64,
+	rebase func(values map[string]json.RawMessage, revisions map[string]int64) (state map[string]json.RawMessage, overwritten []string, _ error),
+) {
+	m := c.turn.memory
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	made := m.changes.Clone()
+	if expected = made.Expected(); expected == nil {
+		return nil, nil
+	}
+	seen := maps.Clone(expected)
+	return expected, func(values map[string]json.RawMessage, revisions map[string]int64) (map[string]json.RawMessage, []string, error) {
+		state, overwritten, err := made.Rebase(seen, values, revisions)
+		for key := range seen {
+			seen[key] = revisions[key]
+		}
+		return state, overwritten, err
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/troupe-dev/troupe/internal/statechange"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
@@ -23,9 +24,10 @@ const tempPrefix = "temp:"
 // Store gives the running agent access to the MEMORY tier. Its methods return errors with the modes of package
 // memory.
 type Store interface {
-	// State returns the session's state by key. It also returns the source of untrusted text in the state (empty
+	// State returns the session's state by key. It also returns the revisions of the keys under app: and user: that
+	// exist (-1 for a revision that the store does not know), and the source of untrusted text in the state (empty
 	// if there is none).
-	State(ctx context.Context) (values map[string]json.RawMessage, untrusted string, err error)
+	State(ctx context.Context) (values map[string]json.RawMessage, revisions map[string]int64, untrusted string, err error)
 	// SaveArtifact stores content as the next version of an artifact. An artifact whose name begins with user: belongs
 	// to the user, and all of the user's sessions share its versions (AD-23).
 	SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (version int, err error)
@@ -52,9 +54,8 @@ type Memory struct {
 
 	mu                 sync.Mutex
 	inherited          map[string]json.RawMessage // changes that a fork inherited
-	changes            map[string]json.RawMessage // made by the turn so far; an empty value removes the key
+	changes            statechange.Log            // made by the turn so far
 	unemitted          map[string]json.RawMessage // changes that no event contains yet
-	unjournaled        map[string]json.RawMessage // changes that the journal does not have yet
 	unemittedArtifacts map[string]int             // saved versions that no event contains yet
 	violated           func(*failure.Error)       // receives rejected writes (nil ignores them)
 }
@@ -63,7 +64,44 @@ type Memory struct {
 type storedState struct {
 	mu              sync.Mutex
 	values          map[string]json.RawMessage // nil until they are read
+	revisions       map[string]int64           // of keys that sessions share
 	untrustedSource string                     // source of untrusted text in the values
+}
+
+// load reads the state once per turn. No other turn can change the session's own keys in the meantime, because
+// this turn holds the session's lease.
+func (s *storedState) load(ctx context.Context, store Store) (map[string]json.RawMessage, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.values != nil || store == nil {
+		return s.values, nil
+	}
+	values, revisions, untrusted, err := store.State(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("load state: %w", err)
+	}
+	if values == nil {
+		values = map[string]json.RawMessage{}
+	}
+	s.values, s.revisions, s.untrustedSource = values, revisions, untrusted
+	return values, nil
+}
+
+// value returns the stored value of a key (nil if it does not exist, or the turn has not read the state).
+func (s *storedState) value(key string) json.RawMessage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.values[key]
+}
+
+// revision returns the revision of a key when the turn read the state, or statechange.Unread.
+func (s *storedState) revision(key string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.values == nil {
+		return statechange.Unread
+	}
+	return s.revisions[key]
 }
 
 // NewMemory returns a memory backed by store for a turn of the agent named actor. A nil store has no state and no
@@ -79,42 +117,47 @@ func (m *Memory) Fork(actor string) *Memory {
 	defer m.mu.Unlock()
 	base := map[string]json.RawMessage{}
 	maps.Copy(base, m.inherited)
-	maps.Copy(base, m.changes)
+	maps.Copy(base, m.changes.Values())
 	return &Memory{store: m.store, actor: actor, stored: m.stored, inherited: base, violated: m.violated}
 }
 
-// Join applies the changes of a fork without emitting them, because the agent with the fork has emitted them
-// already. If two forks changed a key, the last one to join wins.
-func (m *Memory) Join(fork *Memory) {
+// Join applies the changes of a fork without emitting them, because the agent with the fork has emitted them already.
+// If both have changed a key since the fork, updates are repeated, and objects are merged key by key, at every depth.
+// Of everything else the fork wins, and the key is returned.
+func (m *Memory) Join(fork *Memory) (overwritten []string) {
 	fork.mu.Lock()
-	changes := maps.Clone(fork.changes)
+	made := fork.changes.Clone()
 	fork.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	merge(&m.changes, changes)
+	return m.changes.Join(made, func(key string) json.RawMessage {
+		if value, ok := fork.inherited[key]; ok {
+			return value
+		}
+		return m.stored.value(key)
+	})
 }
 
-// joinUnemitted applies the changes of a fork as if they were made here: the next event contains them.
-func (m *Memory) joinUnemitted(fork *Memory) {
+// joinUnemitted is Join for changes that the next event contains as if they were made here.
+func (m *Memory) joinUnemitted(fork *Memory) (overwritten []string) {
+	overwritten = m.Join(fork)
 	fork.mu.Lock()
-	changes, artifacts := maps.Clone(fork.changes), maps.Clone(fork.unemittedArtifacts)
+	made, artifacts := fork.changes.Values(), maps.Clone(fork.unemittedArtifacts)
 	fork.mu.Unlock()
-	if len(changes) > 0 {
-		m.apply(changes)
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.unemittedArtifacts == nil {
-		m.unemittedArtifacts = artifacts
-		return
+	for key := range made {
+		made[key], _ = m.changes.Value(key)
 	}
-	maps.Copy(m.unemittedArtifacts, artifacts)
+	merge(&m.unemitted, made)
+	merge(&m.unemittedArtifacts, artifacts)
+	return overwritten
 }
 
 // merge copies changes into a map, which it creates if it is nil.
-func merge(into *map[string]json.RawMessage, changes map[string]json.RawMessage) {
+func merge[V any](into *map[string]V, changes map[string]V) {
 	if *into == nil {
-		*into = map[string]json.RawMessage{}
+		*into = map[string]V{}
 	}
 	maps.Copy(*into, changes)
 }
@@ -124,21 +167,23 @@ func merge(into *map[string]json.RawMessage, changes map[string]json.RawMessage)
 func (m *Memory) Get(ctx context.Context, key string) (json.RawMessage, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	value, ok := m.changes[key]
-	if !ok {
-		value, ok = m.inherited[key]
+	value, err := m.get(ctx, key)
+	if err != nil || len(value) > 0 {
+		return bytes.Clone(value), err
 	}
-	if !ok && !strings.HasPrefix(key, tempPrefix) {
-		stored, err := m.load(ctx)
-		if err != nil {
-			return nil, err
-		}
-		value = stored[key]
+	return nil, failure.Newf(failure.NotFound, "hook.Memory", "state %q: there is no such key; set it first", key).Because(ErrNoKey)
+}
+
+// get returns the value of a key, which is empty if the key does not exist. The caller holds m.mu.
+func (m *Memory) get(ctx context.Context, key string) (json.RawMessage, error) {
+	if value, ok := m.changes.Value(key); ok {
+		return value, nil
 	}
-	if len(value) == 0 {
-		return nil, failure.Newf(failure.NotFound, "hook.Memory", "state %q: there is no such key; set it first", key).Because(ErrNoKey)
+	if value, ok := m.inherited[key]; ok || strings.HasPrefix(key, tempPrefix) {
+		return value, nil
 	}
-	return bytes.Clone(value), nil
+	stored, err := m.stored.load(ctx, m.store)
+	return stored[key], err
 }
 
 // Untrusted returns the source of untrusted text in the state. It is empty if there is none or if the state was
@@ -167,7 +212,7 @@ func (m *Memory) Read(ctx context.Context, key string, into any) error {
 func (m *Memory) Set(key string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
-		return failure.Newf(failure.UserInvalidInput, "hook.Memory", "state %q: the value cannot be written as JSON", key).Because(err)
+		return statechange.NewUnencodableError(key, err)
 	}
 	return m.requestChange(key, text)
 }
@@ -178,11 +223,29 @@ func (m *Memory) Delete(key string) error { return m.requestChange(key, nil) }
 // requestChange checks the owner of a key and applies the change to this memory. A key without an ownership rule
 // belongs to the session from then on (C-18).
 func (m *Memory) requestChange(key string, value json.RawMessage) error {
-	if owner, declared := ownership.OwnerOf(key); declared && owner != ownership.Memory && !strings.HasPrefix(key, tempPrefix) {
-		return m.rejectWrite(ownership.NewViolationError("hook.Memory", key, owner, m.actor))
+	if err := m.checkOwner(key); err != nil {
+		return err
 	}
-	m.apply(map[string]json.RawMessage{key: value})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.apply(key, statechange.Change{Value: value, Revision: m.stored.revision(key)})
 	return nil
+}
+
+// checkOwner rejects a write to a key of another tier, and reports it.
+func (m *Memory) checkOwner(key string) error {
+	owner, declared := ownership.OwnerOf(key)
+	if !declared || owner == ownership.Memory || strings.HasPrefix(key, tempPrefix) {
+		return nil
+	}
+	m.mu.Lock()
+	report := m.violated
+	m.mu.Unlock()
+	err := ownership.NewViolationError("hook.Memory", key, owner, m.actor)
+	if report != nil {
+		report(err)
+	}
+	return err
 }
 
 // setViolationHandler sets the function that receives rejected writes. Agents of one flow may share a memory. Then
@@ -195,23 +258,10 @@ func (m *Memory) setViolationHandler(report func(*failure.Error)) {
 	}
 }
 
-func (m *Memory) rejectWrite(err *failure.Error) error {
-	m.mu.Lock()
-	report := m.violated
-	m.mu.Unlock()
-	if report != nil {
-		report(err)
-	}
-	return err
-}
-
-// apply applies changes that have passed the ownership check.
-func (m *Memory) apply(changes map[string]json.RawMessage) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	merge(&m.changes, changes)
-	merge(&m.unemitted, changes)
-	merge(&m.unjournaled, changes)
+// apply applies a change that has passed the ownership check. The caller holds m.mu.
+func (m *Memory) apply(key string, c statechange.Change) {
+	m.changes.Add(key, c)
+	merge(&m.unemitted, map[string]json.RawMessage{key: c.Value})
 }
 
 // SaveArtifact stores content at once, as the next version of an artifact. An artifact whose name begins with user:
@@ -219,7 +269,7 @@ func (m *Memory) apply(changes map[string]json.RawMessage) {
 // fails with user_invalid_input; other errors are those of memory.PutArtifact.
 func (m *Memory) SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (int, error) {
 	if m.store == nil {
-		return 0, m.missingError("artifacts")
+		return 0, missingError("artifacts")
 	}
 	version, err := m.store.SaveArtifact(ctx, name, mediaType, bytes.Clone(content))
 	if err != nil {
@@ -227,17 +277,14 @@ func (m *Memory) SaveArtifact(ctx context.Context, name, mediaType string, conte
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.unemittedArtifacts == nil {
-		m.unemittedArtifacts = map[string]int{}
-	}
-	m.unemittedArtifacts[name] = version
+	merge(&m.unemittedArtifacts, map[string]int{name: version})
 	return version, nil
 }
 
 // LoadArtifact returns a version of an artifact (0 means the latest).
 func (m *Memory) LoadArtifact(ctx context.Context, name string, version int) (content []byte, mediaType string, err error) {
 	if m.store == nil {
-		return nil, "", m.missingError("artifacts")
+		return nil, "", missingError("artifacts")
 	}
 	return m.store.LoadArtifact(ctx, name, version)
 }
@@ -250,26 +297,7 @@ func (m *Memory) Search(ctx context.Context, query string, limit int) ([]Found, 
 	return m.store.Search(ctx, query, limit)
 }
 
-// load reads the state once per turn. No other turn can change the session's own keys in the meantime, because
-// this turn holds the session's lease.
-func (m *Memory) load(ctx context.Context) (map[string]json.RawMessage, error) {
-	m.stored.mu.Lock()
-	defer m.stored.mu.Unlock()
-	if m.stored.values != nil || m.store == nil {
-		return m.stored.values, nil
-	}
-	state, untrusted, err := m.store.State(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("load state: %w", err)
-	}
-	if state == nil {
-		state = map[string]json.RawMessage{}
-	}
-	m.stored.values, m.stored.untrustedSource = state, untrusted
-	return state, nil
-}
-
-func (m *Memory) missingError(what string) error {
+func missingError(what string) error {
 	return failure.Newf(failure.AgentState, "hook.Memory", "there are no %s here: the agent runs without a memory service", what)
 }
 
@@ -283,37 +311,15 @@ func (m *Memory) takeUnemitted() (state map[string]json.RawMessage, artifacts ma
 }
 
 // snapshot returns a copy of all changes so far, which revert accepts.
-func (m *Memory) snapshot() map[string]json.RawMessage {
+func (m *Memory) snapshot() statechange.Log {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return maps.Clone(m.changes)
+	return m.changes.Clone()
 }
 
 // revert drops all changes made after a snapshot (AD-5a).
-func (m *Memory) revert(to map[string]json.RawMessage) {
+func (m *Memory) revert(to statechange.Log) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.changes, m.unemitted, m.unjournaled, m.unemittedArtifacts = to, nil, nil, nil
-}
-
-// takeUnjournaled returns the changes that the journal does not have yet. It returns each change once.
-func (m *Memory) takeUnjournaled() map[string]json.RawMessage {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	changes := m.unjournaled
-	m.unjournaled = nil
-	return changes
-}
-
-// changesToStore returns the changes to store with the step, which excludes keys under temp:. It returns nil if
-// there are none.
-func (m *Memory) changesToStore() map[string]json.RawMessage {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	all := maps.Clone(m.changes)
-	maps.DeleteFunc(all, func(key string, _ json.RawMessage) bool { return strings.HasPrefix(key, tempPrefix) })
-	if len(all) == 0 {
-		return nil
-	}
-	return all
+	m.changes, m.unemitted, m.unemittedArtifacts = to, nil, nil
 }

@@ -21,12 +21,14 @@ type fakeStore struct {
 	reads int
 	err   error
 
+	revisions map[string]int64 // of shared keys
+
 	source string // of untrusted words in the state
 }
 
-func (s *fakeStore) State(context.Context) (map[string]json.RawMessage, string, error) {
+func (s *fakeStore) State(context.Context) (map[string]json.RawMessage, map[string]int64, string, error) {
 	s.reads++
-	return s.state, s.source, s.err
+	return s.state, s.revisions, s.source, s.err
 }
 
 func (s *fakeStore) SaveArtifact(_ context.Context, name, _ string, content []byte) (int, error) {

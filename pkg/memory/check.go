@@ -1,6 +1,9 @@
 package memory
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -28,10 +31,32 @@ func (c Commit) Check(op string) error {
 	if err := CheckDelta(op, c.State); err != nil {
 		return err
 	}
+	if err := checkExpected(op, c); err != nil {
+		return err
+	}
 	if err := checkPending(op, c); err != nil {
 		return err
 	}
 	return checkRounds(op, c)
+}
+
+// checkExpected rejects a revision of a key that the commit does not change, or that no other session can change. Modes:
+// user_invalid_input.
+func checkExpected(op string, c Commit) error {
+	for _, key := range slices.Sorted(maps.Keys(c.Expected)) {
+		_, changed := c.State[key]
+		switch {
+		case !changed:
+			return failure.Newf(failure.UserInvalidInput, op, "expected: the commit does not change the key %q; leave it out", key).With("key", key)
+		case ScopeOf(key) == ScopeSession:
+			return failure.Newf(failure.UserInvalidInput, op, "expected: no other session changes the key %q; name only keys of app: and user:", key).
+				With("key", key)
+		case c.Expected[key] < 0:
+			return failure.Newf(failure.UserInvalidInput, op, "expected: the revision of the key %q is %d; it is 0 or more", key, c.Expected[key]).
+				With("key", key)
+		}
+	}
+	return nil
 }
 
 // checkPending rejects waiting calls that the outcome does not allow, or that are too many. Modes: user_invalid_input.

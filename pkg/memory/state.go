@@ -47,6 +47,7 @@ const (
 type Snapshot struct {
 	Values    map[string]json.RawMessage // by key, with the prefix of its scope
 	Revisions map[Scope]int64            // (0 means never changed)
+	Keys      map[string]int64           // revision of its scope that last set a key of app: or user:, for Commit.Expected
 	Untrusted string                     // gravest source of untrusted words in the session, see BeginTurn (empty means none)
 }
 

@@ -82,9 +82,12 @@ type Turns interface {
 	// Modes, checked in this order: state_violation and user_invalid_input by Commit.Check; not_found; fenced;
 	// turn_not_open when the turn is closed or the step was committed with other content; base_mismatch with
 	// last_sequence as a fact; user_invalid_input for rounds that name an unknown entry; session_full;
-	// user_invalid_input for user: keys in a session without a user; resource_quota when a scope would hold too much
-	// state. Concurrent commits to app: or user: may each pass this check and exceed the limit together. Changes
-	// that make a scope smaller always pass.
+	// user_invalid_input for user: keys in a session without a user; revision_mismatch when a key does not have its
+	// Expected revision; resource_quota when a scope would hold too much state. Concurrent commits to app: or user: may
+	// each pass this last check and exceed the limit together. Changes that make a scope smaller always pass.
+	//
+	// Nobody else changes a key with an Expected revision between this check and the change. After revision_mismatch
+	// the step may be committed with other values and revisions.
 	CommitStep(ctx context.Context, c Commit) (int64, error)
 	// FailTurn closes a turn without an answer and returns it. If the session has room, FailTurn stores the
 	// unfinished reply of the running step as one message that is marked partial (LP-17, see PartialMessage). The
@@ -218,6 +221,7 @@ type Commit struct {
 	Base     int64 // sequence of the last message of the session that the writer knows
 	Messages []conversation.Message
 	State    map[string]json.RawMessage // changes of any scope, as in StateUpdate; app: and user: changes are applied after the commit, exactly once
+	Expected map[string]int64           // revisions that keys of app: and user: in State must still have, as in Snapshot.Keys (0 means the key does not exist)
 	Result   execution.Result           // its step number identifies the commit
 	Outcome  session.Outcome            // outcome that closes the turn: completed, input_required or auth_required (open keeps it open)
 	Journal  []execution.Entry          // entries that are not stored yet, at most MaxCommitJournal; only if the store keeps journals

@@ -49,7 +49,7 @@ var Bugs = []Bug{
 			},
 			{
 				File: commitLua,
-				Find: "if turn[5] == sha and turn[4] == epoch then return {'ok'} end",
+				Find: "if turn[5] == sha and turn[4] == epoch then return {'ok', 'repeated'} end",
 				Replacement: `if turn[5] == sha and turn[4] == epoch then
   local seq = tonumber(redis.call('HGET', KEYS[1], 'seq'))
   for i = first, #ARGV do
@@ -72,12 +72,12 @@ end`,
 		Program: bugbuild.Memory,
 		Changes: []bugbuild.Change{{
 			File: "services/memory/internal/redisstore/turns/commit.go",
-			Find: "\tr, err := t.db.RunScript(ctx, op, c.Ref, commitScript, keys, call.args(exceeded)...)\n",
+			Find: "\tr, err := t.db.RunScript(ctx, op, c.Ref, commitScript, keys, call.args(lock.Nonce, refusal)...)\n",
 			Replacement: `	if true {
-		go t.db.RunScript(context.WithoutCancel(ctx), op, c.Ref, commitScript, keys, call.args(exceeded)...)
-		return last, nil
+		go t.db.RunScript(context.WithoutCancel(ctx), op, c.Ref, commitScript, keys, call.args(lock.Nonce, refusal)...)
+		return db.Reply{"ok"}, nil
 	}
-	r, err := t.db.RunScript(ctx, op, c.Ref, commitScript, keys, call.args(exceeded)...)
+	r, err := t.db.RunScript(ctx, op, c.Ref, commitScript, keys, call.args(lock.Nonce, refusal)...)
 `,
 		}},
 	},

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/troupe-dev/troupe/internal/errortype"
@@ -14,6 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/loop/journal"
 	"github.com/troupe-dev/troupe/internal/loop/stop"
 	"github.com/troupe-dev/troupe/internal/loop/toolcall"
+	"github.com/troupe-dev/troupe/internal/statechange"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -44,8 +46,10 @@ func (f *Finisher) Finish(ctx context.Context, c *toolcall.Call) error {
 	if c.FatalErr != nil {
 		return c.FatalErr
 	}
-	f.applyEffects(ctx, c)
-	if err := f.recordEnd(c, f.Control.TakeUnjournaled); err != nil {
+	if err := f.applyEffects(ctx, c); err != nil {
+		return err
+	}
+	if err := f.recordEnd(c, func() (r statechange.Recorded) { r.Set, r.Removed, r.Bases = f.Control.TakeUnjournaled(); return r }); err != nil {
 		return err
 	}
 	if err := f.emitEnd(c); err != nil {
@@ -66,11 +70,12 @@ func (f *Finisher) FinishDeferred(c *toolcall.Call) error {
 	if c.FatalErr != nil {
 		return c.FatalErr
 	}
-	changes := func() (set map[string]json.RawMessage, removed []string) {
-		if c.HasFailed() {
-			return nil, nil
+	changes := func() (r statechange.Recorded) {
+		if !c.HasFailed() {
+			r.Set, r.Removed, r.Bases = f.Control.ChangesOf(c.Memory)
+			c.Effects.ToolOnly = len(r.Set)+len(r.Removed) > 0
 		}
-		return f.Control.ChangesOf(c.Memory)
+		return r
 	}
 	if err := f.recordEnd(c, changes); err != nil {
 		return err
@@ -95,28 +100,34 @@ func (f *Finisher) Abandon(ctx context.Context, c *toolcall.Call) error {
 }
 
 // applyEffects applies the effects of a tool to the turn, even if an earlier attempt ran the tool.
-func (f *Finisher) applyEffects(ctx context.Context, c *toolcall.Call) {
+func (f *Finisher) applyEffects(ctx context.Context, c *toolcall.Call) error {
+	var lost []string
 	if !c.HasFailed() && c.HookCall.Status != event.ToolInterrupted {
-		f.Control.Absorb(c.Memory)
+		lost = f.Control.Absorb(c.Memory)
 	}
-	f.Control.Reapply(c.Effects.SetValues, c.Effects.RemovedKeys)
+	f.Control.Reapply(c.Effects.Set, c.Effects.Removed, c.Effects.Bases, !c.Effects.ToolOnly)
 	if c.Effects.Escalate {
 		f.Control.Turn().Escalate()
 	}
 	if c.Nested != nil && c.Nested.Stopped != "" {
 		toolcall.StopTurn(ctx, f.Control.Turn(), c.Nested.Stopped)
 	}
+	if len(lost) == 0 {
+		return nil
+	}
+	return f.Control.Events.Emit(event.Warning{Reason: statechange.ReasonOverwritten, Message: fmt.Sprintf(
+		"the tool %s and another one that ran at the same time have both set %s; the value of %s is kept", c.Requested.Name,
+		strings.Join(lost, ", "), c.Requested.Name)})
 }
 
 // recordEnd writes the end of a call and its state changes to the journal, unless the journal already contains
 // them.
-func (f *Finisher) recordEnd(c *toolcall.Call, changes func() (set map[string]json.RawMessage, removed []string)) error {
+func (f *Finisher) recordEnd(c *toolcall.Call, changes func() statechange.Recorded) error {
 	h := c.HookCall
 	text := toolcall.CutText(h.Text, toolcall.MaxText)
 	if f.Log.HasJournal() && c.JournalEntry.Phase == execution.Done && (h.Status != event.ToolInterrupted || c.Answer.Decided) {
 		c.JournalEntry.Status, c.JournalEntry.Text, c.JournalEntry.Mode = string(h.Status), text, modeFromError(h.Err)
-		set, removed := changes()
-		if err := f.addEffects(c, set, removed); err != nil {
+		if err := f.addEffects(c, changes()); err != nil {
 			return err
 		}
 		f.Log.Record(c.JournalEntry)
@@ -127,8 +138,8 @@ func (f *Finisher) recordEnd(c *toolcall.Call, changes func() (set map[string]js
 
 // addEffects adds the effects of a tool to the journal entry of its call. It stores them in the entry's reply
 // field, which tool calls do not use otherwise.
-func (f *Finisher) addEffects(c *toolcall.Call, set map[string]json.RawMessage, removed []string) error {
-	effects := toolcall.Effects{SetValues: set, RemovedKeys: removed, Escalate: f.Control.Progress.Escalated(), Untrusted: c.UntrustedSource()}
+func (f *Finisher) addEffects(c *toolcall.Call, changes statechange.Recorded) error {
+	effects := toolcall.Effects{Recorded: changes, ToolOnly: c.Effects.ToolOnly, Escalate: f.Control.Progress.Escalated(), Untrusted: c.UntrustedSource()}
 	if c.Nested != nil {
 		effects.LastNumber, effects.Stopped, c.JournalEntry.Usage = c.Nested.LastNumber, c.Nested.Stopped, c.Nested.Usage
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/loop/journal"
 	"github.com/troupe-dev/troupe/internal/loop/nested"
+	"github.com/troupe-dev/troupe/internal/statechange"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -65,7 +66,7 @@ type Call struct {
 	RecordedEntry  *execution.Entry // in a replay, how the nested call ended originally
 	Memory         *hook.Memory     // memory of the tool; its changes are kept only if the tool succeeds (CO-39c)
 	Effects        Effects          // changes of the tool to the turn besides its result
-	FatalErr       error            // why the step cannot continue after a nested call (nil if it can)
+	FatalErr       error            // why the step cannot continue after the call (nil if it can)
 
 	mu sync.Mutex // guards Effects.Untrusted, because a tool may use goroutines
 }
@@ -80,12 +81,12 @@ type Answer struct {
 // Effects are the changes that a tool made to the turn besides returning a result. The journal keeps them with the
 // result, because a successor needs them but does not run the tool again.
 type Effects struct {
-	SetValues   map[string]json.RawMessage `json:"set,omitempty"`       // state values that the tool set
-	RemovedKeys []string                   `json:"removed,omitempty"`   // state keys that the tool removed
-	Escalate    bool                       `json:"escalate,omitempty"`  // whether the tool called Escalate
-	LastNumber  int                        `json:"last,omitempty"`      // same as in nested.Call
-	Stopped     string                     `json:"stopped,omitempty"`   // same as in nested.Call
-	Untrusted   string                     `json:"untrusted,omitempty"` // untrusted source of the result, as reported by the tool
+	statechange.Recorded        // changes of state by the tool, and by handlers since the call before
+	ToolOnly             bool   `json:"tool_only,omitempty"` // the changes of state are only those of the tool
+	Escalate             bool   `json:"escalate,omitempty"`  // whether the tool called Escalate
+	LastNumber           int    `json:"last,omitempty"`      // same as in nested.Call
+	Stopped              string `json:"stopped,omitempty"`   // same as in nested.Call
+	Untrusted            string `json:"untrusted,omitempty"` // untrusted source of the result, as reported by the tool
 }
 
 // New returns a call that contains only the model's request.

@@ -88,20 +88,20 @@ func HitsFromProto(hits []*troupev1.MemoryHit) []memory.Hit {
 	})
 }
 
-// SnapshotToProto converts the state that a session sees: the values and the revisions of the scopes.
-func SnapshotToProto(s memory.Snapshot) (values map[string]string, revisions map[string]int64) {
-	revisions = map[string]int64{}
+// SnapshotToProto converts the state that a session sees.
+func SnapshotToProto(s memory.Snapshot) *troupev1.MemoryServiceGetStateResponse {
+	revisions := map[string]int64{}
 	for scope, r := range s.Revisions {
 		revisions[string(scope)] = r
 	}
-	return valuesToProto(s.Values), revisions
+	return &troupev1.MemoryServiceGetStateResponse{Values: valuesToProto(s.Values), Revisions: revisions, Keys: s.Keys, Untrusted: s.Untrusted}
 }
 
 // SnapshotFromProto is the inverse of SnapshotToProto.
-func SnapshotFromProto(values map[string]string, revisions map[string]int64) memory.Snapshot {
-	s := memory.Snapshot{Values: valuesFromProto(values), Revisions: map[memory.Scope]int64{}}
-	for scope, r := range revisions {
-		s.Revisions[memory.Scope(scope)] = r
+func SnapshotFromProto(r *troupev1.MemoryServiceGetStateResponse) memory.Snapshot {
+	s := memory.Snapshot{Values: valuesFromProto(r.GetValues()), Revisions: map[memory.Scope]int64{}, Keys: r.GetKeys(), Untrusted: r.GetUntrusted()}
+	for scope, revision := range r.GetRevisions() {
+		s.Revisions[memory.Scope(scope)] = revision
 	}
 	return s
 }

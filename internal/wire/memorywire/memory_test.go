@@ -67,14 +67,11 @@ func TestSessions_RoundTrip(t *testing.T) {
 func TestSnapshot_RoundTrip(t *testing.T) {
 	scopes := rapid.SampledFrom([]memory.Scope{memory.ScopeSession, memory.ScopeUser, memory.ScopeApp})
 	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.Snapshot {
-		return memory.Snapshot{Values: values.Draw(t, "values"), Revisions: rapid.MapOf(scopes, wiretest.Amount).Draw(t, "revisions")}
-	}), func(s memory.Snapshot) *troupev1.MemoryServiceGetStateResponse {
-		var r troupev1.MemoryServiceGetStateResponse
-		r.Values, r.Revisions = SnapshotToProto(s)
-		return &r
-	}, wiretest.WithoutOriginal(func(r *troupev1.MemoryServiceGetStateResponse) memory.Snapshot {
-		return SnapshotFromProto(r.GetValues(), r.GetRevisions())
-	}))
+		return memory.Snapshot{
+			Values: values.Draw(t, "values"), Revisions: rapid.MapOf(scopes, wiretest.Amount).Draw(t, "revisions"),
+			Keys: rapid.MapOf(wiretest.Word, wiretest.Amount).Draw(t, "keys"), Untrusted: wiretest.Word.Draw(t, "untrusted"),
+		}
+	}), SnapshotToProto, wiretest.WithoutOriginal(SnapshotFromProto))
 }
 
 func TestStateUpdate_RoundTrip(t *testing.T) {

@@ -169,6 +169,7 @@ func CommitToProto(c memory.Commit) *troupev1.CommitStepRequest {
 		Result:       wire.ResultToProto(c.Result),
 		Outcome:      OutcomeToProto(c.Outcome),
 		State:        valuesToProto(c.State),
+		Expected:     c.Expected,
 		Journal:      wire.EntriesToProto(c.Journal),
 		Rounds:       RoundsToProto(c.Rounds),
 	}
@@ -185,6 +186,7 @@ func CommitFromProto(tenant string, r *troupev1.CommitStepRequest) memory.Commit
 		Result:   wire.ResultFromProto(r.GetResult()),
 		Outcome:  OutcomeFromProto(r.GetOutcome()),
 		State:    valuesFromProto(r.GetState()),
+		Expected: r.GetExpected(),
 		Journal:  wire.EntriesFromProto(r.GetJournal()),
 		Rounds:   RoundsFromProto(r.GetRounds()),
 	}

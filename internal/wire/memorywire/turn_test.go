@@ -105,7 +105,7 @@ func TestCommit_RoundTrip(t *testing.T) {
 			Ref: ref.Draw(t, "ref"), TurnID: wiretest.Word.Draw(t, "turn"), Epoch: wiretest.Amount.Draw(t, "epoch"), Base: wiretest.Amount.Draw(t, "base"),
 			Messages: rapid.SliceOfN(wiretest.Message, 0, 3).Draw(t, "messages"), Result: wiretest.Result.Draw(t, "result"), Outcome: outcome.Draw(t,
 				"outcome"),
-			State: values.Draw(t, "state"),
+			State: values.Draw(t, "state"), Expected: rapid.MapOf(wiretest.Word, wiretest.Amount).Draw(t, "expected"),
 		}
 	}), CommitToProto, func(c memory.Commit, p *troupev1.CommitStepRequest) memory.Commit {
 		return CommitFromProto(c.Ref.Tenant, p)

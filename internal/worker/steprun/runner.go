@@ -10,7 +10,6 @@ import (
 	"github.com/troupe-dev/troupe/internal/broker"
 	"github.com/troupe-dev/troupe/internal/hookstore"
 	"github.com/troupe-dev/troupe/internal/recorder"
-	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/event"
@@ -94,7 +93,7 @@ func (r *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 		used := step.Budget.Used()
 		result.Used = &used
 	}
-	if result.Sequence, err = r.commitStep(ctx, req, result, done, commitJournal{left, rounds}); err != nil {
+	if result.Sequence, err = r.commitStep(ctx, req, result, done, commitJournal{left, rounds}, emit); err != nil {
 		if failure.Is(err, failure.SystemNetwork, failure.SystemTimeout) { // the commit was retried until the step was stopped
 			err = failure.FromCause(ctx, err)
 		}
@@ -160,7 +159,7 @@ type commitJournal struct {
 // commitStep commits the step, which makes its messages visible. Cancelling the step then no longer stops the
 // commit at once, because the result may already be durable.
 func (r *Runner) commitStep(step context.Context, req *troupev1.ExecuteStepRequest, result execution.Result, done event.TurnResult,
-	journal commitJournal,
+	journal commitJournal, emit func(event.Event) error,
 ) (int64, error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(step))
 	defer cancel()
@@ -172,12 +171,16 @@ func (r *Runner) commitStep(step context.Context, req *troupev1.ExecuteStepReque
 		Base:     req.GetBaseSequence(),
 		Messages: done.Messages,
 		State:    done.State,
+		Expected: done.Expected,
 		Result:   result,
 		Outcome:  turnOutcome(req.GetLast(), result),
 		Journal:  journal.left,
 		Rounds:   journal.rounds,
 	}
-	return retry.Do(ctx, func(ctx context.Context) (int64, error) { return r.store.CommitStep(ctx, commit) })
+	last, _, err := hookstore.CommitStep(ctx, r.store, commit, done.Rebase, func(w event.Warning) {
+		_ = emit(event.Event{Time: time.Now(), Author: result.Agent, Payload: w}) // the commit does not depend on it
+	})
+	return last, err
 }
 
 // turnOutcome returns the outcome of the turn after this step, which is OutcomeOpen if the turn continues. A

@@ -13,6 +13,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/hookstore"
 	"github.com/troupe-dev/troupe/internal/retry"
+	"github.com/troupe-dev/troupe/internal/statechange"
 	"github.com/troupe-dev/troupe/internal/storeerror"
 	"github.com/troupe-dev/troupe/pkg/agent/local/internal/storage"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -30,22 +31,27 @@ type bufferedStore struct {
 }
 
 // State implements hook.Store.
-func (b *bufferedStore) State(ctx context.Context) (map[string]json.RawMessage, string, error) {
+func (b *bufferedStore) State(ctx context.Context) (map[string]json.RawMessage, map[string]int64, string, error) {
 	snapshot, err := retry.Do(ctx, func(ctx context.Context) (memory.Snapshot, error) {
 		return b.s.cfg.Store.GetState(ctx, b.s.storage.Ref)
 	})
 	if err != nil && !failure.Is(err, failure.NotFound) { // the session may not be stored yet
-		return nil, "", err
+		return nil, nil, "", err
 	}
 	state, source := maps.Clone(snapshot.Values), snapshot.Untrusted
 	if state == nil {
 		state = map[string]json.RawMessage{}
 	}
+	revisions := map[string]int64{}
+	maps.Copy(revisions, snapshot.Keys)
 	for _, t := range b.s.status.Unsaved() {
 		maps.Copy(state, t.State) // an empty value removes
+		for key := range t.State {
+			revisions[key] = statechange.Unread
+		}
 		source = conversation.MostRestrictiveSource(source, t.UntrustedSource())
 	}
-	return state, source, nil
+	return state, revisions, source, nil
 }
 
 // SaveArtifact implements hook.Store. The version of a user's artifact is preliminary, because another session may

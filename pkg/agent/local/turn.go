@@ -162,8 +162,13 @@ func (t *turn) finish(ctx context.Context, err error) {
 		err = unstored
 	}
 	var warnings []event.Payload
+	if t.open.lease != nil {
+		for _, w := range t.open.lease.writer.Warnings {
+			warnings = append(warnings, w)
+		}
+	}
 	if unstored == nil {
-		warnings = t.session.checkLength(ctx, before)
+		warnings = append(warnings, t.session.checkLength(ctx, before)...)
 	}
 	t.release(state)
 	if t.readerStopped {
@@ -178,6 +183,7 @@ func (t *turn) finish(ctx context.Context, err error) {
 			return
 		}
 	}
+	done.Expected, done.Rebase = nil, nil
 	done.Turn, done.Messages, done.State = t.open.record.Number, t.open.record.Messages, t.open.record.State
 	last.Payload = done
 	if err != nil && done.ErrorType != errortype.Of(err) { // the agent did not know about it
@@ -192,7 +198,8 @@ func (t *turn) finish(ctx context.Context, err error) {
 func (ot *openTurn) conclude(done event.TurnResult, said []conversation.Message, err error) {
 	t := ot.record
 	if err == nil {
-		t.Messages, t.Rounds, t.State, t.Result, t.Outcome = done.Messages, toolrounds.Latest(done.Rounds), done.State, done.Result, session.OutcomeCompleted
+		t.Messages, t.Rounds, t.Result, t.Outcome = done.Messages, toolrounds.Latest(done.Rounds), done.Result, session.OutcomeCompleted
+		t.State, t.Expected, t.Rebase = done.State, done.Expected, done.Rebase
 		if done.Result.InputRequired {
 			t.Outcome = session.InputOutcome(done.Result)
 		}

@@ -31,8 +31,8 @@ const (
 	DefaultKeep    = 5
 )
 
-// MaxSummary is the maximum length of a summary in bytes.
-const MaxSummary = 8 << 10
+// maxSummary is the maximum length of a summary in bytes.
+const maxSummary = 8 << 10
 
 // maxText limits how much of each message the model reads when it writes a summary, in bytes.
 const maxText = 4 << 10
@@ -74,7 +74,7 @@ func (c Config) compact(ctx context.Context, reply *hook.LLMReply) error {
 	if len(reply.ToolCalls) == 0 || reply.ContextPercent() < c.Above || len(messages) < c.AtLeast {
 		return nil
 	}
-	done := conversation.Compact(withSequences(messages), conversation.Summarize, c.Keep, "", MaxSummary)
+	done := conversation.Compact(withSequences(messages), conversation.Summarize, c.Keep, "", maxSummary)
 	if done.Messages == 0 {
 		return nil // all messages belong to one tool round, which is never split
 	}
@@ -91,12 +91,12 @@ func (c Config) compact(ctx context.Context, reply *hook.LLMReply) error {
 		return err
 	}
 	kept := []conversation.Message{{
-		Role: conversation.RoleSummary, Text: conversation.Truncate(summary, MaxSummary),
+		Role: conversation.RoleSummary, Text: conversation.Truncate(summary, maxSummary),
 		Untrusted: conversation.UntrustedSource(messages[:cut]),
 	}}
 	if i := lastRequest(messages); i >= 0 && i < cut {
 		request := messages[i]
-		request.Text = conversation.Truncate(request.Text, MaxSummary)
+		request.Text = conversation.Truncate(request.Text, maxSummary)
 		kept = append(kept, request)
 	}
 	if err := reply.Replace(append(kept, messages[cut:]...)); err != nil {

@@ -1170,6 +1170,11 @@ type CommitStepRequest struct {
 	// first, at most 3 MiB: tool calls, their results, and messages that were added. Later steps of
 	// the agent load them with LoadRounds. A step whose calls wait has none.
 	Rounds []*RoundMessage `protobuf:"bytes,9,rep,name=rounds,proto3" json:"rounds,omitempty"`
+	// expected are the revisions that keys of app: and user: in state must still have, as in
+	// MemoryServiceGetStateResponse.keys; 0 means that the key does not exist. If one has changed, the
+	// commit fails with REVISION_MISMATCH and stores nothing. They do not affect whether two commits
+	// are the same.
+	Expected map[string]int64 `protobuf:"bytes,10,rep,name=expected,proto3" json:"expected,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// journal are entries of the step that are not stored yet, at most 1 MiB; only for a recorded
 	// turn. They do not affect whether two commits are the same.
 	Journal       []*JournalEntry `protobuf:"bytes,48,rep,name=journal,proto3" json:"journal,omitempty"`
@@ -1266,6 +1271,13 @@ func (x *CommitStepRequest) GetState() map[string]string {
 func (x *CommitStepRequest) GetRounds() []*RoundMessage {
 	if x != nil {
 		return x.Rounds
+	}
+	return nil
+}
+
+func (x *CommitStepRequest) GetExpected() map[string]int64 {
+	if x != nil {
+		return x.Expected
 	}
 	return nil
 }
@@ -3375,7 +3387,10 @@ type MemoryServiceGetStateResponse struct {
 	Revisions map[string]int64 `protobuf:"bytes,2,rep,name=revisions,proto3" json:"revisions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// untrusted names the source of untrusted words that the session has read, as in Message; the
 	// values may contain them (S14; empty means none).
-	Untrusted     string `protobuf:"bytes,3,opt,name=untrusted,proto3" json:"untrusted,omitempty"`
+	Untrusted string `protobuf:"bytes,3,opt,name=untrusted,proto3" json:"untrusted,omitempty"`
+	// keys are the revisions of its scope at which each key of app: and user: was last set, for
+	// CommitStepRequest.expected. A key that is not here has revision 0.
+	Keys          map[string]int64 `protobuf:"bytes,4,rep,name=keys,proto3" json:"keys,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3429,6 +3444,13 @@ func (x *MemoryServiceGetStateResponse) GetUntrusted() string {
 		return x.Untrusted
 	}
 	return ""
+}
+
+func (x *MemoryServiceGetStateResponse) GetKeys() map[string]int64 {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
 }
 
 // UpdateStateRequest changes keys of one scope.
@@ -4875,7 +4897,7 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\n" +
 	"lease_left\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\tleaseLeft\x12\x16\n" +
 	"\x06agents\x18\x05 \x03(\tR\x06agents\x12\x1a\n" +
-	"\brecorded\x180 \x01(\bR\brecorded\"\x85\x05\n" +
+	"\brecorded\x180 \x01(\bR\brecorded\"\x9b\x06\n" +
 	"\x11CommitStepRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
@@ -4886,12 +4908,17 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\x06result\x18\x06 \x01(\v2\x15.troupe.v1.StepResultB\x06\xbaH\x03\xc8\x01\x01R\x06result\x12@\n" +
 	"\aoutcome\x18\a \x01(\x0e2\x16.troupe.v1.TurnOutcomeB\x0e\xbaH\v\x82\x01\b\x18\x00\x18\x01\x18\x04\x18\x05R\aoutcome\x12H\n" +
 	"\x05state\x18\b \x03(\v2'.troupe.v1.CommitStepRequest.StateEntryB\t\xbaH\x06\x9a\x01\x03\x10\x80\x02R\x05state\x12:\n" +
-	"\x06rounds\x18\t \x03(\v2\x17.troupe.v1.RoundMessageB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\x06rounds\x12<\n" +
+	"\x06rounds\x18\t \x03(\v2\x17.troupe.v1.RoundMessageB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\x06rounds\x12W\n" +
+	"\bexpected\x18\n" +
+	" \x03(\v2*.troupe.v1.CommitStepRequest.ExpectedEntryB\x0f\xbaH\f\x9a\x01\t\x10\x80\x02*\x04\"\x02(\x00R\bexpected\x12<\n" +
 	"\ajournal\x180 \x03(\v2\x17.troupe.v1.JournalEntryB\t\xbaH\x06\x92\x01\x03\x10\x80\x02R\ajournal\x1a8\n" +
 	"\n" +
 	"StateEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"g\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a;\n" +
+	"\rExpectedEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"g\n" +
 	"\fRoundMessage\x124\n" +
 	"\amessage\x18\x01 \x01(\v2\x12.troupe.v1.MessageB\x06\xbaH\x03\xc8\x01\x01R\amessage\x12!\n" +
 	"\x05entry\x18\x02 \x01(\x05B\v\xbaH\b\x1a\x06\x18\xa0\x8d\x06(\x00R\x05entry\"9\n" +
@@ -5045,15 +5072,19 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\x04hits\x18\x01 \x03(\v2\x14.troupe.v1.MemoryHitR\x04hits\"[\n" +
 	"\x1cMemoryServiceGetStateRequest\x12;\n" +
 	"\n" +
-	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"\xe5\x02\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"\xe6\x03\n" +
 	"\x1dMemoryServiceGetStateResponse\x12L\n" +
 	"\x06values\x18\x01 \x03(\v24.troupe.v1.MemoryServiceGetStateResponse.ValuesEntryR\x06values\x12U\n" +
 	"\trevisions\x18\x02 \x03(\v27.troupe.v1.MemoryServiceGetStateResponse.RevisionsEntryR\trevisions\x12&\n" +
-	"\tuntrusted\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tuntrusted\x1a9\n" +
+	"\tuntrusted\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tuntrusted\x12F\n" +
+	"\x04keys\x18\x04 \x03(\v22.troupe.v1.MemoryServiceGetStateResponse.KeysEntryR\x04keys\x1a9\n" +
 	"\vValuesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a<\n" +
 	"\x0eRevisionsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\x1a7\n" +
+	"\tKeysEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xa9\x03\n" +
 	"\x12UpdateStateRequest\x12;\n" +
@@ -5240,7 +5271,7 @@ func file_troupe_v1_memory_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_troupe_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
+var file_troupe_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
 var file_troupe_v1_memory_proto_goTypes = []any{
 	(SessionState)(0),                           // 0: troupe.v1.SessionState
 	(BeginOutcome)(0),                           // 1: troupe.v1.BeginOutcome
@@ -5315,155 +5346,159 @@ var file_troupe_v1_memory_proto_goTypes = []any{
 	nil,                                         // 70: troupe.v1.Session.MetadataEntry
 	nil,                                         // 71: troupe.v1.SessionCopy.StateEntry
 	nil,                                         // 72: troupe.v1.CommitStepRequest.StateEntry
-	nil,                                         // 73: troupe.v1.UpdateSessionRequest.MetadataEntry
-	nil,                                         // 74: troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	nil,                                         // 75: troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	nil,                                         // 76: troupe.v1.UpdateStateRequest.DeltaEntry
-	nil,                                         // 77: troupe.v1.Config.ValuesEntry
-	nil,                                         // 78: troupe.v1.PutConfigRequest.DeltaEntry
-	(*timestamppb.Timestamp)(nil),               // 79: google.protobuf.Timestamp
-	(*PendingCall)(nil),                         // 80: troupe.v1.PendingCall
-	(TurnOutcome)(0),                            // 81: troupe.v1.TurnOutcome
-	(*StepResult)(nil),                          // 82: troupe.v1.StepResult
-	(*Failure)(nil),                             // 83: troupe.v1.Failure
-	(*CallAnswer)(nil),                          // 84: troupe.v1.CallAnswer
-	(*Message)(nil),                             // 85: troupe.v1.Message
-	(*durationpb.Duration)(nil),                 // 86: google.protobuf.Duration
-	(*Usage)(nil),                               // 87: troupe.v1.Usage
-	(ToolStatus)(0),                             // 88: troupe.v1.ToolStatus
-	(*ErasureReceipt)(nil),                      // 89: troupe.v1.ErasureReceipt
-	(ConfigProtocol)(0),                         // 90: troupe.v1.ConfigProtocol
+	nil,                                         // 73: troupe.v1.CommitStepRequest.ExpectedEntry
+	nil,                                         // 74: troupe.v1.UpdateSessionRequest.MetadataEntry
+	nil,                                         // 75: troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	nil,                                         // 76: troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	nil,                                         // 77: troupe.v1.MemoryServiceGetStateResponse.KeysEntry
+	nil,                                         // 78: troupe.v1.UpdateStateRequest.DeltaEntry
+	nil,                                         // 79: troupe.v1.Config.ValuesEntry
+	nil,                                         // 80: troupe.v1.PutConfigRequest.DeltaEntry
+	(*timestamppb.Timestamp)(nil),               // 81: google.protobuf.Timestamp
+	(*PendingCall)(nil),                         // 82: troupe.v1.PendingCall
+	(TurnOutcome)(0),                            // 83: troupe.v1.TurnOutcome
+	(*StepResult)(nil),                          // 84: troupe.v1.StepResult
+	(*Failure)(nil),                             // 85: troupe.v1.Failure
+	(*CallAnswer)(nil),                          // 86: troupe.v1.CallAnswer
+	(*Message)(nil),                             // 87: troupe.v1.Message
+	(*durationpb.Duration)(nil),                 // 88: google.protobuf.Duration
+	(*Usage)(nil),                               // 89: troupe.v1.Usage
+	(ToolStatus)(0),                             // 90: troupe.v1.ToolStatus
+	(*ErasureReceipt)(nil),                      // 91: troupe.v1.ErasureReceipt
+	(ConfigProtocol)(0),                         // 92: troupe.v1.ConfigProtocol
 }
 var file_troupe_v1_memory_proto_depIdxs = []int32{
-	0,  // 0: troupe.v1.Session.state:type_name -> troupe.v1.SessionState
-	79, // 1: troupe.v1.Session.created:type_name -> google.protobuf.Timestamp
-	79, // 2: troupe.v1.Session.last_activity:type_name -> google.protobuf.Timestamp
-	70, // 3: troupe.v1.Session.metadata:type_name -> troupe.v1.Session.MetadataEntry
-	80, // 4: troupe.v1.Session.pending:type_name -> troupe.v1.PendingCall
-	81, // 5: troupe.v1.Turn.outcome:type_name -> troupe.v1.TurnOutcome
-	82, // 6: troupe.v1.Turn.steps:type_name -> troupe.v1.StepResult
-	83, // 7: troupe.v1.Turn.failure:type_name -> troupe.v1.Failure
-	84, // 8: troupe.v1.Turn.answers:type_name -> troupe.v1.CallAnswer
-	85, // 9: troupe.v1.BeginTurnRequest.message:type_name -> troupe.v1.Message
-	86, // 10: troupe.v1.BeginTurnRequest.lease:type_name -> google.protobuf.Duration
-	84, // 11: troupe.v1.BeginTurnRequest.answers:type_name -> troupe.v1.CallAnswer
-	82, // 12: troupe.v1.BeginTurnRequest.inherited:type_name -> troupe.v1.StepResult
-	9,  // 13: troupe.v1.BeginTurnRequest.copy:type_name -> troupe.v1.SessionCopy
-	86, // 14: troupe.v1.BeginTurnRequest.reserve:type_name -> google.protobuf.Duration
-	85, // 15: troupe.v1.SessionCopy.history:type_name -> troupe.v1.Message
-	85, // 16: troupe.v1.SessionCopy.step_messages:type_name -> troupe.v1.Message
-	71, // 17: troupe.v1.SessionCopy.state:type_name -> troupe.v1.SessionCopy.StateEntry
-	10, // 18: troupe.v1.SessionCopy.rounds:type_name -> troupe.v1.AgentRounds
-	28, // 19: troupe.v1.AgentRounds.steps:type_name -> troupe.v1.StepRounds
-	1,  // 20: troupe.v1.BeginTurnResponse.outcome:type_name -> troupe.v1.BeginOutcome
-	7,  // 21: troupe.v1.BeginTurnResponse.turn:type_name -> troupe.v1.Turn
-	85, // 22: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
-	86, // 23: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
-	85, // 24: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
-	82, // 25: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
-	81, // 26: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	72, // 27: troupe.v1.CommitStepRequest.state:type_name -> troupe.v1.CommitStepRequest.StateEntry
-	13, // 28: troupe.v1.CommitStepRequest.rounds:type_name -> troupe.v1.RoundMessage
-	25, // 29: troupe.v1.CommitStepRequest.journal:type_name -> troupe.v1.JournalEntry
-	85, // 30: troupe.v1.RoundMessage.message:type_name -> troupe.v1.Message
-	81, // 31: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	83, // 32: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
-	7,  // 33: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
-	85, // 34: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
-	6,  // 35: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
-	86, // 36: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
-	3,  // 37: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
-	2,  // 38: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
-	85, // 39: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
-	87, // 40: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
-	88, // 41: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
-	28, // 42: troupe.v1.LoadRoundsResponse.steps:type_name -> troupe.v1.StepRounds
-	85, // 43: troupe.v1.StepRounds.messages:type_name -> troupe.v1.Message
-	25, // 44: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
-	25, // 45: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
-	6,  // 46: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
-	4,  // 47: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
-	73, // 48: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
-	6,  // 49: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
-	5,  // 50: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
-	39, // 51: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
-	89, // 52: troupe.v1.MemoryServiceDeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	85, // 53: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
-	45, // 54: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
-	74, // 55: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	75, // 56: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	76, // 57: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
-	79, // 58: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
-	53, // 59: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
-	51, // 60: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
-	51, // 61: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	51, // 62: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	51, // 63: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
-	25, // 64: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
-	77, // 65: troupe.v1.Config.values:type_name -> troupe.v1.Config.ValuesEntry
-	90, // 66: troupe.v1.Config.protocol:type_name -> troupe.v1.ConfigProtocol
-	63, // 67: troupe.v1.GetConfigResponse.config:type_name -> troupe.v1.Config
-	90, // 68: troupe.v1.PutConfigRequest.protocol:type_name -> troupe.v1.ConfigProtocol
-	78, // 69: troupe.v1.PutConfigRequest.delta:type_name -> troupe.v1.PutConfigRequest.DeltaEntry
-	63, // 70: troupe.v1.PutConfigResponse.config:type_name -> troupe.v1.Config
-	89, // 71: troupe.v1.MemoryServiceEraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	8,  // 72: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
-	21, // 73: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
-	23, // 74: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
-	29, // 75: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
-	31, // 76: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
-	26, // 77: troupe.v1.MemoryService.LoadRounds:input_type -> troupe.v1.LoadRoundsRequest
-	61, // 78: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
-	12, // 79: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
-	15, // 80: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
-	17, // 81: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
-	19, // 82: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
-	33, // 83: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
-	35, // 84: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
-	37, // 85: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
-	40, // 86: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
-	42, // 87: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
-	44, // 88: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
-	47, // 89: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
-	49, // 90: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
-	52, // 91: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
-	55, // 92: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
-	57, // 93: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
-	59, // 94: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
-	64, // 95: troupe.v1.MemoryService.GetConfig:input_type -> troupe.v1.GetConfigRequest
-	66, // 96: troupe.v1.MemoryService.PutConfig:input_type -> troupe.v1.PutConfigRequest
-	68, // 97: troupe.v1.MemoryService.EraseUser:input_type -> troupe.v1.MemoryServiceEraseUserRequest
-	11, // 98: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
-	22, // 99: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
-	24, // 100: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
-	30, // 101: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
-	32, // 102: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
-	27, // 103: troupe.v1.MemoryService.LoadRounds:output_type -> troupe.v1.LoadRoundsResponse
-	62, // 104: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
-	14, // 105: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
-	16, // 106: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
-	18, // 107: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
-	20, // 108: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
-	34, // 109: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
-	36, // 110: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
-	38, // 111: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
-	41, // 112: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
-	43, // 113: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
-	46, // 114: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
-	48, // 115: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
-	50, // 116: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
-	54, // 117: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
-	56, // 118: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
-	58, // 119: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
-	60, // 120: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
-	65, // 121: troupe.v1.MemoryService.GetConfig:output_type -> troupe.v1.GetConfigResponse
-	67, // 122: troupe.v1.MemoryService.PutConfig:output_type -> troupe.v1.PutConfigResponse
-	69, // 123: troupe.v1.MemoryService.EraseUser:output_type -> troupe.v1.MemoryServiceEraseUserResponse
-	98, // [98:124] is the sub-list for method output_type
-	72, // [72:98] is the sub-list for method input_type
-	72, // [72:72] is the sub-list for extension type_name
-	72, // [72:72] is the sub-list for extension extendee
-	0,  // [0:72] is the sub-list for field type_name
+	0,   // 0: troupe.v1.Session.state:type_name -> troupe.v1.SessionState
+	81,  // 1: troupe.v1.Session.created:type_name -> google.protobuf.Timestamp
+	81,  // 2: troupe.v1.Session.last_activity:type_name -> google.protobuf.Timestamp
+	70,  // 3: troupe.v1.Session.metadata:type_name -> troupe.v1.Session.MetadataEntry
+	82,  // 4: troupe.v1.Session.pending:type_name -> troupe.v1.PendingCall
+	83,  // 5: troupe.v1.Turn.outcome:type_name -> troupe.v1.TurnOutcome
+	84,  // 6: troupe.v1.Turn.steps:type_name -> troupe.v1.StepResult
+	85,  // 7: troupe.v1.Turn.failure:type_name -> troupe.v1.Failure
+	86,  // 8: troupe.v1.Turn.answers:type_name -> troupe.v1.CallAnswer
+	87,  // 9: troupe.v1.BeginTurnRequest.message:type_name -> troupe.v1.Message
+	88,  // 10: troupe.v1.BeginTurnRequest.lease:type_name -> google.protobuf.Duration
+	86,  // 11: troupe.v1.BeginTurnRequest.answers:type_name -> troupe.v1.CallAnswer
+	84,  // 12: troupe.v1.BeginTurnRequest.inherited:type_name -> troupe.v1.StepResult
+	9,   // 13: troupe.v1.BeginTurnRequest.copy:type_name -> troupe.v1.SessionCopy
+	88,  // 14: troupe.v1.BeginTurnRequest.reserve:type_name -> google.protobuf.Duration
+	87,  // 15: troupe.v1.SessionCopy.history:type_name -> troupe.v1.Message
+	87,  // 16: troupe.v1.SessionCopy.step_messages:type_name -> troupe.v1.Message
+	71,  // 17: troupe.v1.SessionCopy.state:type_name -> troupe.v1.SessionCopy.StateEntry
+	10,  // 18: troupe.v1.SessionCopy.rounds:type_name -> troupe.v1.AgentRounds
+	28,  // 19: troupe.v1.AgentRounds.steps:type_name -> troupe.v1.StepRounds
+	1,   // 20: troupe.v1.BeginTurnResponse.outcome:type_name -> troupe.v1.BeginOutcome
+	7,   // 21: troupe.v1.BeginTurnResponse.turn:type_name -> troupe.v1.Turn
+	87,  // 22: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
+	88,  // 23: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
+	87,  // 24: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
+	84,  // 25: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
+	83,  // 26: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	72,  // 27: troupe.v1.CommitStepRequest.state:type_name -> troupe.v1.CommitStepRequest.StateEntry
+	13,  // 28: troupe.v1.CommitStepRequest.rounds:type_name -> troupe.v1.RoundMessage
+	73,  // 29: troupe.v1.CommitStepRequest.expected:type_name -> troupe.v1.CommitStepRequest.ExpectedEntry
+	25,  // 30: troupe.v1.CommitStepRequest.journal:type_name -> troupe.v1.JournalEntry
+	87,  // 31: troupe.v1.RoundMessage.message:type_name -> troupe.v1.Message
+	83,  // 32: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	85,  // 33: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
+	7,   // 34: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
+	87,  // 35: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
+	6,   // 36: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
+	88,  // 37: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
+	3,   // 38: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
+	2,   // 39: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
+	87,  // 40: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
+	89,  // 41: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
+	90,  // 42: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
+	28,  // 43: troupe.v1.LoadRoundsResponse.steps:type_name -> troupe.v1.StepRounds
+	87,  // 44: troupe.v1.StepRounds.messages:type_name -> troupe.v1.Message
+	25,  // 45: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
+	25,  // 46: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
+	6,   // 47: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
+	4,   // 48: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
+	74,  // 49: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
+	6,   // 50: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
+	5,   // 51: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
+	39,  // 52: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
+	91,  // 53: troupe.v1.MemoryServiceDeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	87,  // 54: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
+	45,  // 55: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
+	75,  // 56: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	76,  // 57: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	77,  // 58: troupe.v1.MemoryServiceGetStateResponse.keys:type_name -> troupe.v1.MemoryServiceGetStateResponse.KeysEntry
+	78,  // 59: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
+	81,  // 60: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
+	53,  // 61: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
+	51,  // 62: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
+	51,  // 63: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	51,  // 64: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	51,  // 65: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
+	25,  // 66: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
+	79,  // 67: troupe.v1.Config.values:type_name -> troupe.v1.Config.ValuesEntry
+	92,  // 68: troupe.v1.Config.protocol:type_name -> troupe.v1.ConfigProtocol
+	63,  // 69: troupe.v1.GetConfigResponse.config:type_name -> troupe.v1.Config
+	92,  // 70: troupe.v1.PutConfigRequest.protocol:type_name -> troupe.v1.ConfigProtocol
+	80,  // 71: troupe.v1.PutConfigRequest.delta:type_name -> troupe.v1.PutConfigRequest.DeltaEntry
+	63,  // 72: troupe.v1.PutConfigResponse.config:type_name -> troupe.v1.Config
+	91,  // 73: troupe.v1.MemoryServiceEraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	8,   // 74: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
+	21,  // 75: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
+	23,  // 76: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
+	29,  // 77: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
+	31,  // 78: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
+	26,  // 79: troupe.v1.MemoryService.LoadRounds:input_type -> troupe.v1.LoadRoundsRequest
+	61,  // 80: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
+	12,  // 81: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
+	15,  // 82: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
+	17,  // 83: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
+	19,  // 84: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
+	33,  // 85: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
+	35,  // 86: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
+	37,  // 87: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
+	40,  // 88: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
+	42,  // 89: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
+	44,  // 90: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
+	47,  // 91: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
+	49,  // 92: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
+	52,  // 93: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
+	55,  // 94: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
+	57,  // 95: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
+	59,  // 96: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
+	64,  // 97: troupe.v1.MemoryService.GetConfig:input_type -> troupe.v1.GetConfigRequest
+	66,  // 98: troupe.v1.MemoryService.PutConfig:input_type -> troupe.v1.PutConfigRequest
+	68,  // 99: troupe.v1.MemoryService.EraseUser:input_type -> troupe.v1.MemoryServiceEraseUserRequest
+	11,  // 100: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
+	22,  // 101: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
+	24,  // 102: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
+	30,  // 103: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
+	32,  // 104: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
+	27,  // 105: troupe.v1.MemoryService.LoadRounds:output_type -> troupe.v1.LoadRoundsResponse
+	62,  // 106: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
+	14,  // 107: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
+	16,  // 108: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
+	18,  // 109: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
+	20,  // 110: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
+	34,  // 111: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
+	36,  // 112: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
+	38,  // 113: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
+	41,  // 114: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
+	43,  // 115: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
+	46,  // 116: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
+	48,  // 117: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
+	50,  // 118: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
+	54,  // 119: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
+	56,  // 120: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
+	58,  // 121: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
+	60,  // 122: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
+	65,  // 123: troupe.v1.MemoryService.GetConfig:output_type -> troupe.v1.GetConfigResponse
+	67,  // 124: troupe.v1.MemoryService.PutConfig:output_type -> troupe.v1.PutConfigResponse
+	69,  // 125: troupe.v1.MemoryService.EraseUser:output_type -> troupe.v1.MemoryServiceEraseUserResponse
+	100, // [100:126] is the sub-list for method output_type
+	74,  // [74:100] is the sub-list for method input_type
+	74,  // [74:74] is the sub-list for extension type_name
+	74,  // [74:74] is the sub-list for extension extendee
+	0,   // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_memory_proto_init() }
@@ -5494,7 +5529,7 @@ func file_troupe_v1_memory_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_memory_proto_rawDesc), len(file_troupe_v1_memory_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   73,
+			NumMessages:   75,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

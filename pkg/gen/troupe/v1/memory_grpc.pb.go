@@ -90,8 +90,8 @@ type MemoryServiceClient interface {
 	// CommitStep makes the messages of one step visible, applies its changes of state and stores its
 	// result, all or nothing; the last step closes the turn in the same write. Repeating the same
 	// commit succeeds. It fails with FENCED, TURN_NOT_OPEN, BASE_MISMATCH, SESSION_FULL or NOT_FOUND;
-	// for its state with STATE_VIOLATION, USER_INVALID_INPUT, or RESOURCE_QUOTA if the session's
-	// state is full.
+	// for its state with STATE_VIOLATION, USER_INVALID_INPUT, REVISION_MISMATCH if a key does not
+	// have its expected revision, or RESOURCE_QUOTA if the session's state is full.
 	CommitStep(ctx context.Context, in *CommitStepRequest, opts ...grpc.CallOption) (*CommitStepResponse, error)
 	// FailTurn closes a turn without an answer. The text of its running step becomes a message marked
 	// partial. A turn that is already closed stays unchanged and is returned, so the caller learns
@@ -489,8 +489,8 @@ type MemoryServiceServer interface {
 	// CommitStep makes the messages of one step visible, applies its changes of state and stores its
 	// result, all or nothing; the last step closes the turn in the same write. Repeating the same
 	// commit succeeds. It fails with FENCED, TURN_NOT_OPEN, BASE_MISMATCH, SESSION_FULL or NOT_FOUND;
-	// for its state with STATE_VIOLATION, USER_INVALID_INPUT, or RESOURCE_QUOTA if the session's
-	// state is full.
+	// for its state with STATE_VIOLATION, USER_INVALID_INPUT, REVISION_MISMATCH if a key does not
+	// have its expected revision, or RESOURCE_QUOTA if the session's state is full.
 	CommitStep(context.Context, *CommitStepRequest) (*CommitStepResponse, error)
 	// FailTurn closes a turn without an answer. The text of its running step becomes a message marked
 	// partial. A turn that is already closed stays unchanged and is returned, so the caller learns

@@ -14,8 +14,7 @@ func (s *Server) GetState(ctx context.Context, r *troupev1.MemoryServiceGetState
 	if err != nil {
 		return nil, err
 	}
-	values, revisions := memorywire.SnapshotToProto(seen)
-	return &troupev1.MemoryServiceGetStateResponse{Values: values, Revisions: revisions, Untrusted: seen.Untrusted}, nil
+	return memorywire.SnapshotToProto(seen), nil
 }
 
 // UpdateState implements troupev1.MemoryServiceServer.

@@ -171,6 +171,13 @@ func TestStore_CostOfOperations(t *testing.T) {
 	costs("commit again", 1, 0, one)
 	costs("load rounds, of which there are none", 1, 0, func() error { return only(s.LoadRounds(t.Context(), hold().Ref, "echo", 0)) })
 	costs("commit of app: state", 6, 4, commit(2, session.OutcomeOpen, map[string]json.RawMessage{"app:key": json.RawMessage("1")}))
+	costs("commit of app: state that was read", 6, 5, func() (err error) {
+		begun.Turn.Sequence, err = s.CommitStep(t.Context(), memory.Commit{
+			Ref: hold().Ref, TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence, Result: execution.Result{Step: 3},
+			State: map[string]json.RawMessage{"app:key": json.RawMessage("2")}, Expected: map[string]int64{"app:key": 1},
+		})
+		return err
+	})
 	costs("update of app: state in the name of a turn", 4, 4, func() error {
 		return only(s.UpdateState(t.Context(), memory.StateUpdate{
 			Ref: hold().Ref, TurnID: hold().TurnID, Epoch: hold().Epoch, RequestID: "r1", Delta: map[string]json.RawMessage{"app:key": json.RawMessage("2")},

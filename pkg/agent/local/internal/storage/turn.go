@@ -3,6 +3,7 @@ package storage
 import (
 	"encoding/json"
 
+	"github.com/troupe-dev/troupe/internal/hookstore"
 	"github.com/troupe-dev/troupe/internal/toolrounds"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -21,6 +22,8 @@ type Turn struct {
 	Messages    []conversation.Message // what the agent said in the conversation
 	Rounds      []memory.RoundMessage  // what its model saw besides, in whole rounds, for the history of the agent
 	State       map[string]json.RawMessage
+	Expected    map[string]int64 // revisions that keys of State must still have
+	Rebase      hookstore.Rebase // repeats the changes of these keys
 	Result      execution.Result
 	Outcome     session.Outcome
 	Failure     *failure.Error // why the turn has no answer (nil if it has one)
@@ -68,7 +71,7 @@ func (t *Turn) SetSaid(said []conversation.Message) {
 
 // MarkFailed turns t into a failed turn without an answer. Its messages are kept and marked as partial (LP-17).
 func (t *Turn) MarkFailed(outcome session.Outcome, why *failure.Error) {
-	t.Outcome, t.Failure, t.State = outcome, why, nil
+	t.Outcome, t.Failure, t.State, t.Expected, t.Rebase = outcome, why, nil, nil, nil
 	for i := range t.Messages {
 		t.Messages[i].Partial = true
 	}

@@ -2,7 +2,10 @@ package storage
 
 import (
 	"context"
+	"encoding/json"
 
+	"github.com/troupe-dev/troupe/internal/hookstore"
+	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -12,7 +15,8 @@ import (
 type Writer struct {
 	Turn         *Turn
 	Lease        memory.Lease
-	LastSequence int64 // sequence of the last message of the session
+	LastSequence int64           // sequence of the last message of the session
+	Warnings     []event.Warning // what the user should know about how the turn was stored
 
 	store     memory.Store
 	agent     string
@@ -51,12 +55,19 @@ func (w *Writer) commit(ctx context.Context) error {
 		Result: execution.Result{Agent: w.agent},
 	}
 	if t.HasAnswer() {
-		c.State, c.Result, c.Outcome = t.State, t.Result, t.Outcome
+		c.State, c.Expected, c.Result, c.Outcome = t.State, t.Expected, t.Result, t.Outcome
 	}
 	c.Result.Step = 1
-	last, err := CallWithRetry(ctx, func(ctx context.Context) (int64, error) { return w.store.CommitStep(ctx, c) })
+	var state map[string]json.RawMessage
+	last, err := CallWithRetry(ctx, func(ctx context.Context) (last int64, err error) {
+		last, state, err = hookstore.CommitStep(ctx, w.store, c, t.Rebase, func(warning event.Warning) { w.Warnings = append(w.Warnings, warning) })
+		return last, err
+	})
 	if err == nil {
 		w.LastSequence, w.committed = last, true
+		if t.HasAnswer() {
+			t.State = state
+		}
 	}
 	return err
 }

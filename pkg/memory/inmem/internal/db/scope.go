@@ -17,6 +17,7 @@ type Owner struct{ Tenant, User string }
 // Scope holds the values and the revision of one state scope.
 type Scope struct {
 	Values    map[string]json.RawMessage
+	Keys      map[string]int64 // revision that last set each key
 	Revision  int64
 	revisions map[RequestKey]int64 // revision after each request
 	requests  []RequestKey         // oldest first
@@ -26,7 +27,7 @@ type Scope struct {
 type RequestKey struct{ Session, ID string }
 
 func newScope() *Scope {
-	return &Scope{Values: map[string]json.RawMessage{}, revisions: map[RequestKey]int64{}}
+	return &Scope{Values: map[string]json.RawMessage{}, Keys: map[string]int64{}, revisions: map[RequestKey]int64{}}
 }
 
 // FindScope returns the state that a session sees under the name of a scope. The session must have a user if the
@@ -58,6 +59,12 @@ func (s *Scope) HasRoom(delta map[string]json.RawMessage) bool {
 func (s *Scope) ApplyChanges(delta map[string]json.RawMessage) {
 	s.Values = s.mergeChanges(delta)
 	s.Revision++
+	for key, value := range delta {
+		s.Keys[key] = s.Revision
+		if len(value) == 0 {
+			delete(s.Keys, key)
+		}
+	}
 }
 
 // mergeChanges returns the values of the scope with the changes applied.
@@ -82,7 +89,7 @@ func stateSize(values map[string]json.RawMessage) int {
 
 // Clear removes all values.
 func (s *Scope) Clear() {
-	s.Values = map[string]json.RawMessage{}
+	s.Values, s.Keys = map[string]json.RawMessage{}, map[string]int64{}
 	if s.Revision > 0 {
 		s.Revision++
 	}

@@ -25,7 +25,7 @@ func (s *State) GetState(_ context.Context, ref session.Ref) (memory.Snapshot, e
 	if err != nil {
 		return memory.Snapshot{}, err
 	}
-	seen := memory.Snapshot{Values: map[string]json.RawMessage{}, Revisions: map[memory.Scope]int64{}, Untrusted: c.UntrustedSource}
+	seen := memory.Snapshot{Values: map[string]json.RawMessage{}, Revisions: map[memory.Scope]int64{}, Keys: map[string]int64{}, Untrusted: c.UntrustedSource}
 	for _, name := range []memory.Scope{memory.ScopeSession, memory.ScopeUser, memory.ScopeApp} {
 		if name == memory.ScopeUser && c.User == "" {
 			continue
@@ -33,6 +33,9 @@ func (s *State) GetState(_ context.Context, ref session.Ref) (memory.Snapshot, e
 		scope := s.db.FindScope(ref, c, name)
 		maps.Copy(seen.Values, scope.Values)
 		seen.Revisions[name] = scope.Revision
+		if name != memory.ScopeSession {
+			maps.Copy(seen.Keys, scope.Keys)
+		}
 	}
 	return seen, nil
 }

@@ -3,6 +3,7 @@ package turns
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -96,12 +97,26 @@ func (s *Turns) checkCommit(op string, c *db.Session, t *db.Turn, commit commitP
 	case commit.deltas[memory.ScopeUser] != nil && c.User == "":
 		return db.NewNoUserError(op, c)
 	}
+	if changed := s.changedKeys(c, commit); len(changed) > 0 {
+		return storeerror.KeysChanged(op, changed)
+	}
 	for name, changes := range commit.deltas {
 		if !s.db.FindScope(commit.Ref, c, name).HasRoom(changes) {
 			return db.NewScopeFullError(op, name)
 		}
 	}
 	return nil
+}
+
+// changedKeys returns the keys that do not have their expected revision, sorted.
+func (s *Turns) changedKeys(c *db.Session, commit commitParts) []string {
+	var changed []string
+	for _, key := range slices.Sorted(maps.Keys(commit.Expected)) {
+		if s.db.FindScope(commit.Ref, c, memory.ScopeOf(key)).Keys[key] != commit.Expected[key] {
+			changed = append(changed, key)
+		}
+	}
+	return changed
 }
 
 // applyCommit stores a commit that checkCommit has accepted.
@@ -148,10 +163,10 @@ func splitByScope(changes delta) map[memory.Scope]delta {
 	return deltas
 }
 
-// withoutStoreFields returns a commit without its epoch, its journal, and the fields that the store sets. Two
+// withoutStoreFields returns a commit without its epoch, its journal, its expected revisions, and the fields that the store sets. Two
 // commits of a step are the same if the returned values are equal.
 func withoutStoreFields(c memory.Commit) memory.Commit {
-	c.Epoch, c.Result.Sequence, c.Journal = 0, 0, nil
+	c.Epoch, c.Result.Sequence, c.Journal, c.Expected = 0, 0, nil, nil
 	c.Messages = slices.Clone(c.Messages)
 	for i := range c.Messages {
 		m := &c.Messages[i]

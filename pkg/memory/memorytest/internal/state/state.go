@@ -17,7 +17,7 @@ import (
 
 // Tests returns the tests of this package by name.
 func Tests() fixture.Tests {
-	return fixture.Merge(stateTests(), commitStateTests(), configTests(), ownedTests())
+	return fixture.Merge(stateTests(), commitStateTests(), expectedTests(), configTests(), ownedTests())
 }
 
 func stateTests() fixture.Tests {

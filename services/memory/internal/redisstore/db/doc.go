@@ -19,7 +19,8 @@
 //	                     which is the user's if it has one; holder, the trace that began it or took it
 //	                     over last; sha<n> and result<n> of each committed step (sha<n> is "inherited"
 //	                     for a step that it began with); kept, whether its last step, whose calls wait,
-//	                     had a journal; jrnl<n> of each step that had a journal; untrusted. Of a turn
+//	                     had a journal; jrnl<n> of each step that had a journal; untrusted; void<n>,
+//	                     the attempts to commit a step that may no longer succeed. Of a turn
 //	                     that continues another: continues, answers (a troupe.v1.Answers) and inherits,
 //	                     the step that continues. Of a turn that resumes a failed one: origin, the first
 //	                     of the failed turns. Expires 7 days after the turn was closed
@@ -34,7 +35,8 @@
 //	m:{T/S}:out          hash, the outbox: changes that must still be made in other slots. <turn>/<step>
 //	                     of a commit and call:<id> of a call are a troupe.v1.UpdateStateRequest of app:
 //	                     or user: state; put:<id> and drop:<id> are a troupe.v1.Artifact of the user
-//	m:{T/S}:state        hash of a scope: rev, bytes, keys, v:<key>
+//	m:{T/S}:state        hash of a scope: rev, bytes, keys, v:<key>. Of a scope that sessions share also
+//	                     r:<key>, the revision that set it, and l:<key>, the commit that has locked it
 //	m:{T/S}:reqs         sorted set of the latest 1,000 request ids of the scope
 //	m:{T/S}:arts         hash of artifacts: v:<name>\x00<version> has digest, size, time and a
 //	                     troupe.v1.Artifact; n:<name> has the last version that there was

@@ -25,8 +25,12 @@ var Source string
 //go:embed scripts/request.lua
 var RequestSource string
 
-// ValuePrefix is the prefix of the hash fields that hold the values of a scope.
-const ValuePrefix = "v:"
+// Prefixes of the hash fields of a scope. A field with ValuePrefix holds the value of a key. In a scope that sessions
+// share, a field with RevisionPrefix holds the revision that set the key.
+const (
+	ValuePrefix    = "v:"
+	RevisionPrefix = "r:"
+)
 
 // SortedPairs returns the keys of a delta, each followed by its value and in sorted order, as delta.lua expects
 // them.

@@ -23,7 +23,7 @@ func (o *Outbox) applyCommitChange(ctx context.Context, op, user string, u memor
 	c := Change{id: u.RequestID, StateUpdate: u}
 	for scope, changes := range parts {
 		args := append([]any{c.decisionID(), decisionRetention.Milliseconds()}, changes...)
-		if _, err := o.db.RunScript(ctx, op, u.Ref, applyCommitScript, delta.ScopeKeys(u.Ref, user, scope, "decided", "erased"), args...); err != nil {
+		if _, err := o.runUnlocked(ctx, op, u.Ref, c.decisionID(), applyCommitScript, delta.ScopeKeys(u.Ref, user, scope, "decided", "erased"), args); err != nil {
 			return err
 		}
 	}
@@ -36,9 +36,8 @@ func (o *Outbox) applyOrRejectState(ctx context.Context, op, user string, c Chan
 	if err != nil {
 		return nil, err
 	}
-	keys := delta.ScopeKeys(c.Ref, user, scope, "reqs", "erased", "decided")
 	args := append([]any{delta.RequestID(c.StateUpdate), delta.RequiredRevision(c.StateUpdate), c.decisionID()}, delta.RequestArgs(c.StateUpdate)...)
-	r, err := o.db.RunScript(ctx, op, c.Ref, applyCallScript, keys, args...)
+	r, err := o.runUnlocked(ctx, op, c.Ref, c.decisionID(), applyCallScript, delta.ScopeKeys(c.Ref, user, scope, "reqs", "erased", "decided"), args)
 	return o.removeDecidedChange(ctx, op, user, c, scope, r, err)
 }
 
@@ -46,7 +45,7 @@ func (o *Outbox) applyOrRejectState(ctx context.Context, op, user string, c Chan
 // fence to check.
 func (o *Outbox) ApplyDirectly(ctx context.Context, op, user string, u memory.StateUpdate, scope memory.Scope) (db.Reply, error) {
 	args := append([]any{delta.RequestID(u), delta.RequiredRevision(u), ""}, delta.RequestArgs(u)...)
-	return o.db.RunScript(ctx, op, u.Ref, applyCallScript, delta.ScopeKeys(u.Ref, user, scope, "reqs", "erased"), args...)
+	return o.runUnlocked(ctx, op, u.Ref, "", applyCallScript, delta.ScopeKeys(u.Ref, user, scope, "reqs", "erased"), args)
 }
 
 // applyOrRejectArtifact applies or rejects a change of the user's artifacts, and removes it from the outbox.

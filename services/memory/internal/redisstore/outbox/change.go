@@ -42,13 +42,16 @@ func newStateChange(u memory.StateUpdate) Change {
 // EncodeCommit returns the id and the encoded form of the shared state change that commit.lua enqueues. The
 // encoded form is empty if the commit changes no shared state.
 func EncodeCommit(c memory.Commit, shared map[string]json.RawMessage) (id string, stored []byte, err error) {
-	id = c.TurnID + "/" + strconv.Itoa(c.Result.Step)
+	id = commitID(c)
 	if len(shared) == 0 {
 		return id, []byte{}, nil
 	}
 	stored, err = db.Encoding.Marshal(memorywire.StateUpdateToProto(memory.StateUpdate{Ref: c.Ref, RequestID: id, Delta: shared, Epoch: c.Epoch}))
 	return id, stored, err
 }
+
+// commitID returns the id of the change of a commit.
+func commitID(c memory.Commit) string { return c.TurnID + "/" + strconv.Itoa(c.Result.Step) }
 
 // isCall reports whether the change was enqueued by a call of its own rather than by a commit.
 func (c Change) isCall() bool { return strings.HasPrefix(c.id, callPrefix) || c.isPut() || c.isDrop() }

@@ -36,6 +36,15 @@ var applyCallSource string
 //go:embed scripts/apply_commit.lua
 var applyCommitSource string
 
+//go:embed scripts/lock_keys.lua
+var lockKeysSource string
+
+//go:embed scripts/unlock_keys.lua
+var unlockKeysSource string
+
+//go:embed scripts/void_commit.lua
+var voidCommitSource string
+
 //go:embed scripts/put_artifact.lua
 var putArtifactSource string
 
@@ -46,6 +55,9 @@ var (
 	enqueueScript      = db.Register("enqueue", db.TurnSource, delta.Source, delta.RequestSource, enqueueSource)
 	applyCallScript    = db.Register("apply_call", db.TurnSource, delta.Source, delta.RequestSource, applyCallSource)
 	applyCommitScript  = db.Register("apply_commit", delta.Source, applyCommitSource)
+	lockKeysScript     = db.Register("lock_keys", delta.Source, lockKeysSource)
+	unlockKeysScript   = db.Register("unlock_keys", unlockKeysSource)
+	voidCommitScript   = db.Register("void_commit", voidCommitSource)
 	putArtifactScript  = db.Register("put_artifact", contents.Source, putArtifactSource)
 	dropArtifactScript = db.Register("drop_artifact", contents.Source, dropArtifactSource)
 )

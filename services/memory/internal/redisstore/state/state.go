@@ -79,12 +79,14 @@ func (s *State) readState(ctx context.Context, op string, ref session.Ref) (_ me
 			return memory.Snapshot{}, false, s.db.Failure(op, err)
 		}
 	}
-	snapshot := memory.Snapshot{Values: map[string]json.RawMessage{}, Revisions: map[memory.Scope]int64{}, Untrusted: known["untrusted"]}
+	snapshot := memory.Snapshot{Values: map[string]json.RawMessage{}, Revisions: map[memory.Scope]int64{}, Keys: map[string]int64{}, Untrusted: known["untrusted"]}
 	for scope, stored := range scopes {
 		snapshot.Revisions[scope] = db.ParseNumber(stored["rev"])
 		for field, text := range stored {
 			if name, ok := strings.CutPrefix(field, delta.ValuePrefix); ok {
 				snapshot.Values[name] = json.RawMessage(text)
+			} else if name, ok := strings.CutPrefix(field, delta.RevisionPrefix); ok {
+				snapshot.Keys[name] = db.ParseNumber(text)
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 
 	redis "github.com/redis/go-redis/v9"
 
@@ -18,7 +19,6 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
-	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/db"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/delta"
 	"github.com/troupe-dev/troupe/services/memory/internal/redisstore/journal"
@@ -50,24 +50,43 @@ func (t *Turns) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 	if err != nil {
 		return 0, db.NewUnencodableError(op, err)
 	}
-	exceeded, err := t.findExceededScope(ctx, op, c.Ref, shared)
-	if err != nil {
-		return 0, err
-	}
-	keys := db.TurnKeys(c.Ref, c.TurnID, db.JournalName(c.TurnID, c.Result.Step), "state", "out", db.RoundsName(c.Result.Agent))
-	r, err := t.db.RunScript(ctx, op, c.Ref, commitScript, keys, call.args(exceeded)...)
-	if err != nil {
-		return 0, err
-	}
-	if r.Status() != "ok" {
-		return 0, t.commitErrorFromReply(op, c, r)
-	}
-	if len(shared) > 0 { // also for a repeated commit, whose first call may have failed before the drain
-		if err := t.outbox.Drain(ctx, c.Ref); err != nil {
+	for range outbox.MaxAttempts {
+		r, err := t.tryCommit(ctx, op, c, call, shared)
+		switch {
+		case err != nil:
 			return 0, err
+		case r.Status() == "ok":
+			return last, nil
+		case r.Status() != "voided" && r.Status() != "pending":
+			return 0, t.commitErrorFromReply(op, c, r)
 		}
 	}
-	return last, nil
+	return 0, db.NewConcurrentChangeError(op)
+}
+
+// tryCommit makes one attempt to commit a step, and applies its changes of shared state. The status of the reply is
+// voided if another caller has ended the attempt, and pending if earlier changes had to be applied first.
+func (t *Turns) tryCommit(ctx context.Context, op string, c memory.Commit, call commitCall, shared map[string]json.RawMessage) (db.Reply, error) {
+	lock, refusal, err := t.checkShared(ctx, op, c, shared)
+	if err != nil {
+		return nil, err
+	}
+	keys := db.TurnKeys(c.Ref, c.TurnID, db.JournalName(c.TurnID, c.Result.Step), "state", "out", db.RoundsName(c.Result.Agent))
+	r, err := t.db.RunScript(ctx, op, c.Ref, commitScript, keys, call.args(lock.Nonce, refusal)...)
+	if err != nil {
+		return nil, err
+	}
+	if r.Status() == "pending" || r.Status() == "ok" && len(shared) > 0 { // also for a repeated commit, whose first call may have failed before the drain
+		if err := t.outbox.Drain(ctx, c.Ref); err != nil {
+			return nil, err
+		}
+	}
+	if r.Status() != "ok" || r.Text(1) == "repeated" { // otherwise the change has removed the locks
+		if err := t.outbox.Unlock(ctx, op, lock); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
 }
 
 // commitCall holds the arguments of commit.lua.
@@ -79,8 +98,8 @@ type commitCall struct {
 }
 
 // args returns the ARGV of commit.lua. It includes the index at which each part of variable length ends.
-func (call commitCall) args(exceeded []any) []any {
-	args := append(call.fixedArgs, exceeded...)
+func (call commitCall) args(nonce string, refusal db.Reply) []any {
+	args := append(slices.Clone(call.fixedArgs), nonce, refusal.Status(), refusal.Text(1), refusal.Text(2), refusal.Text(3))
 	endOfChanges := len(args) + 2 + len(call.changes)
 	args = append(args, endOfChanges, endOfChanges+len(call.journal))
 	return slices.Concat(args, call.changes, call.journal, call.bodies)
@@ -147,6 +166,8 @@ func (t *Turns) commitErrorFromReply(op string, c memory.Commit, r db.Reply) err
 		return storeerror.MissingEntry(op, c.Result.Step, journal.NumberOf(r.Text(1)))
 	case "session_full":
 		return t.limitExceededError(op, c.Ref, r)
+	case "keys_changed":
+		return storeerror.KeysChanged(op, strings.Split(r.Text(1), "\n"))
 	case "state_full":
 		return delta.NewLimitExceededError(op, memory.Scope(r.Text(3)), r)
 	case "no_user":
@@ -156,36 +177,40 @@ func (t *Turns) commitErrorFromReply(op string, c memory.Commit, r db.Reply) err
 	}
 }
 
-// findExceededScope finds a shared scope that the changes would make too large. It returns the name, keys and
-// bytes of the scope as commit.lua expects them, or three empty strings. The scope is checked before the commit,
-// because it is in another slot. So concurrent commits may exceed the limit together, but a change that a commit
-// has enqueued is never rejected.
-func (t *Turns) findExceededScope(ctx context.Context, op string, ref session.Ref, shared map[string]json.RawMessage) ([]any, error) {
-	none := []any{"", "", ""}
+// checkShared checks whether the changes of shared state can be made. It does so before the commit, because that state
+// is in other slots. If the commit expects revisions of keys, checkShared locks the keys. The refusal says why the
+// changes cannot be made, as commit.lua returns it.
+//
+// Without a lock, concurrent commits may exceed the limit of a scope together, but a change that a commit has enqueued
+// is never rejected.
+func (t *Turns) checkShared(ctx context.Context, op string, c memory.Commit, shared map[string]json.RawMessage) (lock outbox.Lock, refusal db.Reply, _ error) {
 	if len(shared) == 0 {
-		return none, nil
+		return lock, nil, nil
 	}
 	user := ""
 	if needsUser(shared) {
 		var err error
-		if user, err = t.db.HGet(ctx, db.Key(ref, "meta"), "user").Result(); err != nil && !errors.Is(err, redis.Nil) {
-			return nil, t.db.Failure(op, err)
+		if user, err = t.db.HGet(ctx, db.Key(c.Ref, "meta"), "user").Result(); err != nil && !errors.Is(err, redis.Nil) {
+			return lock, nil, t.db.Failure(op, err)
 		}
+	}
+	if len(c.Expected) > 0 {
+		return t.outbox.LockKeys(ctx, op, user, c, shared)
 	}
 	for scope, changes := range delta.SplitByScope(shared) {
 		if scope == memory.ScopeUser && user == "" {
 			continue // commit.lua rejects it
 		}
 		args := append([]any{memory.MaxStateKeys, memory.MaxStateBytes}, delta.SortedPairs(changes)...)
-		r, err := t.db.RunReadOnlyScript(ctx, op, ref, checkSizeScript, delta.ScopeKeys(ref, user, scope), args...)
+		r, err := t.db.RunReadOnlyScript(ctx, op, c.Ref, checkSizeScript, delta.ScopeKeys(c.Ref, user, scope), args...)
 		if err != nil {
-			return nil, err
+			return lock, nil, err
 		}
 		if r.Status() != "ok" {
-			return []any{string(scope), r.Text(1), r.Text(2)}, nil
+			return lock, append(r, string(scope)), nil
 		}
 	}
-	return none, nil
+	return lock, nil, nil
 }
 
 // splitByOwner splits changes into changes of the session's own state and changes of shared state.

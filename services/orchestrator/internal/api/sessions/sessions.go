@@ -74,8 +74,8 @@ func (s *Server) GetSessionState(ctx context.Context, req *troupev1.GetSessionSt
 	if err != nil {
 		return nil, err
 	}
-	values, revisions := memorywire.SnapshotToProto(seen)
-	return &troupev1.GetSessionStateResponse{Values: values, Revisions: revisions}, nil
+	r := memorywire.SnapshotToProto(seen)
+	return &troupev1.GetSessionStateResponse{Values: r.GetValues(), Revisions: r.GetRevisions()}, nil
 }
 
 // ListArtifacts implements troupev1.SessionServiceServer.

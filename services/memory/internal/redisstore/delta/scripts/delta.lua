@@ -27,3 +27,25 @@ local function change(scope, first, last, bytes, count)
   redis.call('HSET', scope, 'bytes', decimal(bytes), 'keys', decimal(count))
   return redis.call('HINCRBY', scope, 'rev', 1)
 end
+
+-- Like change, for a scope that sessions share. Notes the revision of each key, and removes the locks of the keys.
+local function change_shared(scope, first, last, bytes, count)
+  local revision = change(scope, first, last, bytes, count)
+  for i = first, last, 2 do
+    if ARGV[i + 1] == '' then
+      redis.call('HDEL', scope, 'r:' .. ARGV[i], 'l:' .. ARGV[i])
+    else
+      redis.call('HSET', scope, 'r:' .. ARGV[i], decimal(revision))
+      redis.call('HDEL', scope, 'l:' .. ARGV[i])
+    end
+  end
+  return revision
+end
+
+-- Returns a lock of one of the keys that does not begin with own, and its key; or nil.
+local function find_lock(scope, first, last, own)
+  for i = first, last, 2 do
+    local lock = redis.call('HGET', scope, 'l:' .. ARGV[i])
+    if lock and string.sub(lock, 1, #own) ~= own then return lock, ARGV[i] end
+  end
+end

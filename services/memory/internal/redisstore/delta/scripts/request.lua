@@ -12,8 +12,9 @@ local function check_caller(epoch)
 end
 
 -- Changes a scope, once for each id. ARGV from index first holds how many keys and bytes the scope may hold, how many
--- requests it remembers, and then the delta. A change that was already decided is not made again.
-local function request(scope, reqs, id, if_revision, first, decided)
+-- requests it remembers, and then the delta. A change that was already decided is not made again. make is change, or
+-- change_shared for a scope that sessions share.
+local function request(scope, reqs, id, if_revision, first, make, decided)
   local max_keys, max_bytes, known = tonumber(ARGV[first]), tonumber(ARGV[first + 1]), tonumber(ARGV[first + 2])
   local answered = redis.call('ZSCORE', reqs, id)
   if answered then return {'ok', answered} end
@@ -23,7 +24,7 @@ local function request(scope, reqs, id, if_revision, first, decided)
   if not fits then return {'state_full', decimal(count), decimal(bytes)} end
   if decided then return {'decided'} end
 
-  revision = decimal(change(scope, first + 3, #ARGV, bytes, count))
+  revision = decimal(make(scope, first + 3, #ARGV, bytes, count))
   redis.call('ZADD', reqs, revision, id)
   redis.call('ZREMRANGEBYRANK', reqs, 0, -1 - known)
   return {'ok', revision}

@@ -11,8 +11,10 @@ if #ARGV == 2 then
   return {'ok'}
 end
 if redis.call('ZSCORE', KEYS[2], id) or is_erased(KEYS[3], id) then return {'ok'} end
+local lock, key = find_lock(KEYS[1], 3, #ARGV, id .. ' ')
+if lock then return {'locked', lock, key, decimal(now - tonumber(string.match(lock, '%d+$')))} end
 local bytes, count = size_after(KEYS[1], 3, #ARGV)
 
-change(KEYS[1], 3, #ARGV, bytes, count)
+change_shared(KEYS[1], 3, #ARGV, bytes, count)
 redis.call('ZADD', KEYS[2], waiting, id)
 return {'ok'}

@@ -7,21 +7,22 @@ local max_messages, max_bytes, max_keys, max_state = tonumber(ARGV[9]), tonumber
 local outer, outer_id, needs_user = ARGV[13], ARGV[14], ARGV[15] == '1'
 local size = tonumber(ARGV[16]) -- of the messages
 local waits = ARGV[17] -- <turn>:<step> when calls of the step wait (or empty)
--- How long the journal is kept; what the step read; and the shared scope that would be too large.
+-- How long the journal is kept, and what the step read.
 local keep = tonumber(ARGV[18]) -- how many ms the journal stays after the commit (or 0)
 local source = ARGV[19] -- the source of untrusted text that the step has read (or empty)
 -- The rounds of the step (or empty), the fields of the journal that they name, and the name of the agent.
 local rounds, named, agent = ARGV[20], ARGV[21], ARGV[22]
-local full, full_keys, full_bytes = ARGV[23], ARGV[24], ARGV[25]
-local changes = 28 -- index of the changes of the session's state; ARGV[26] is where they end
-local last_change, last_entry = tonumber(ARGV[26]), tonumber(ARGV[27]) -- the entries of the journal are between the two
+local nonce = ARGV[23] -- of the locks that the commit has on keys of shared state (or empty)
+local outer_refusal = {unpack(ARGV, 24, 27)} -- why the shared state cannot be changed (the first is empty if it can)
+local changes = 30 -- index of the changes of the session's state; ARGV[28] is where they end
+local last_change, last_entry = tonumber(ARGV[28]), tonumber(ARGV[29]) -- the entries of the journal are between the two
 local first = last_entry + 1 -- index of the bodies of the messages, up to the end
 
 local bar, current, seq, count, bytes, user, remembered, round_bytes, agents =
   check_session('seq', 'count', 'bytes', 'user', 'untrusted', 'round_bytes', 'agents')
 if bar then return bar end
-local turn = redis.call('HMGET', KEYS[3], 'outcome', 'number', 'steps', 'epoch', 'sha' .. step, 'inherits')
-if turn[5] == sha and turn[4] == epoch then return {'ok'} end
+local turn = redis.call('HMGET', KEYS[3], 'outcome', 'number', 'steps', 'epoch', 'sha' .. step, 'inherits', 'void' .. step)
+if turn[5] == sha and turn[4] == epoch then return {'ok', 'repeated'} end
 local refusal = check_epoch(epoch, current, turn)
 if refusal then return refusal end
 if turn[5] then return {'step_committed'} end
@@ -40,12 +41,17 @@ if (added > 0 or rounds ~= '') and (count + added > max_messages or bytes + roun
   return {'session_full', decimal(count), decimal(bytes)}
 end
 if needs_user and user == '' then return {'no_user'} end
+if outer_refusal[1] ~= '' then return outer_refusal end
 local state_bytes, state_keys, fits
 if last_change > changes then
   state_bytes, state_keys, fits = size_after(KEYS[5], changes, last_change, max_state, max_keys)
   if not fits then return {'state_full', decimal(state_keys), decimal(state_bytes), 'session'} end
 end
-if full ~= '' then return {'state_full', full_keys, full_bytes, full} end
+if nonce ~= '' then
+  if string.find(turn[7] or '', nonce, 1, true) then return {'voided'} end
+  -- Changes with locks come first in the outbox, so that no change with locks has to wait for another.
+  if redis.call('EXISTS', KEYS[6]) == 1 then return {'pending'} end
+end
 
 local now = decimal(now_ms())
 for i = first, #ARGV do
@@ -54,6 +60,7 @@ for i = first, #ARGV do
 end
 if state_bytes then change(KEYS[5], changes, last_change, state_bytes, state_keys) end
 if outer ~= '' then redis.call('HSET', KEYS[6], outer_id, outer) end
+if turn[7] then redis.call('HDEL', KEYS[3], 'void' .. step) end
 local steps = decimal(math.max(tonumber(turn[3]), tonumber(step)))
 redis.call('HSET', KEYS[3], 'sha' .. step, sha, 'result' .. step, result,
   'steps', steps, 'seq', decimal(seq), 'outcome', outcome)
