@@ -132,6 +132,7 @@ func (d *Dispatcher) Execute(ctx context.Context, req *troupev1.ExecuteStepReque
 	waiting := false
 	for {
 		list, changed := d.instances.List(req.GetAgent())
+		s.useList(list)
 		d.queue.Join(req.GetAgent(), s.waiter)
 		r := s.runRound(ctx, list)
 		if r.end == taken {

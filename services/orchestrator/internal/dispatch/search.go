@@ -22,8 +22,9 @@ type search struct {
 	avoided      []registry.Instance
 	handler      Handler
 	waiter       *queue.Waiter
-	counter      uint64      // fixed for the whole search, so that a rejection does not advance the round robin
-	timeoutTimer *time.Timer // fires when instanceTimeout has passed
+	counter      uint64          // fixed for the whole search, so that a rejection does not advance the round robin
+	list         *instances.List // used by the current round, or the last one
+	timeoutTimer *time.Timer     // fires when instanceTimeout has passed
 
 	lastErr      error              // why an instance was skipped or did not accept the step
 	lastDecision selection.Decision // the last decision without a target
@@ -44,6 +45,14 @@ func (d *Dispatcher) newSearch(req *troupev1.ExecuteStepRequest, avoid []registr
 func (s *search) close() {
 	s.queue.Leave(s.req.GetAgent(), s.waiter)
 	s.timeoutTimer.Stop()
+}
+
+// useList sets the list of the next round. If that shows the end of a pause, the timeout begins again.
+func (s *search) useList(list *instances.List) {
+	if s.list != nil && s.hasPausedInstance(s.list) && !s.hasPausedInstance(list) {
+		s.timeoutTimer.Reset(s.instanceTimeout)
+	}
+	s.list = list
 }
 
 // roundEnd is the reason why a round or a wait ended.

@@ -55,9 +55,14 @@ func (s *search) checkInterrupt() roundEnd {
 
 // isExpired reports whether a step whose timeout has passed should give up. The step keeps waiting while an
 // instance runs a step of this orchestrator and may take this one next, or is paused. The agent, or who has paused
-// it, determines how long that takes, and the timeout of the turn bounds it.
+// it, determines how long that takes, and the timeout of the turn bounds it. If the instances have changed since the
+// last round, one more round comes first.
 func (s *search) isExpired() bool {
 	list, _ := s.instances.List(s.req.GetAgent())
+	if list != s.list {
+		s.timeoutTimer.Reset(0) // after a round with the new list
+		return false
+	}
 	out := s.findExcluded()
 	only := s.onlyInstance()
 	if s.hasPausedInstance(list) || s.queue.HasRunningStep(s.req.GetAgent(), list, func(c selection.Candidate) bool {
