@@ -85,7 +85,7 @@ func TestWorker_Conforms(t *testing.T) {
 		}
 		return err == nil
 	})
-	report, err := conformance.Run(t.Context(), conformance.Config{Address: address})
+	report, err := conformance.Run(t.Context(), conformance.Config{Address: address, Repeat: 2})
 	require.NoError(t, err)
 	var table strings.Builder
 	require.NoError(t, report.WriteTable(&table, false))

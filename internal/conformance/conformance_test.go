@@ -74,3 +74,24 @@ func TestSelectChecks_MatchesIDsAreasAndPatterns(t *testing.T) {
 		require.True(t, failure.Is(err, failure.UserInvalidInput), "%q: %v", bad, err)
 	}
 }
+
+func TestRepeatFailed_KeepsTheFirstReason(t *testing.T) {
+	results := []Result{{Check: Check{ID: "a/passes"}}, {Check: Check{ID: "a/late"}, Reason: "late"}, {Check: Check{ID: "a/wrong"}, Reason: "wrong"}}
+	var ran []string
+	for again := range 2 {
+		repeatFailed(results, func(c Check) Result {
+			ran = append(ran, c.ID)
+			r := Result{Check: c}
+			if c.ID == "a/wrong" {
+				r.Reason = "wrong, " + []string{"again", "and again"}[again]
+			}
+			return r
+		})
+	}
+	require.Equal(t, []string{"a/late", "a/wrong", "a/wrong"}, ran)
+	require.Equal(t, []Result{
+		{Check: Check{ID: "a/passes"}},
+		{Check: Check{ID: "a/late"}, FirstReason: "late"},
+		{Check: Check{ID: "a/wrong"}, Reason: "wrong, and again", FirstReason: "wrong"},
+	}, results)
+}

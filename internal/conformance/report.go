@@ -15,6 +15,8 @@ type Result struct {
 	Duration time.Duration
 	// Reason says in one line what the check expected and what it observed (empty if the check passed).
 	Reason string
+	// FirstReason says why the check failed before it was repeated (empty if it was not).
+	FirstReason string
 }
 
 // Passed reports whether the worker passed the check.
@@ -68,6 +70,8 @@ func (r Report) WriteTable(w io.Writer, color bool) error {
 		out.addf("  %s %-*s  %-*s  %6s\n", mark, idWidth, c.ID, requirementWidth, c.Requirement, shorten(c.Duration))
 		if !c.Passed() {
 			out.addf("      %s\n      %s\n", c.Title, paint(red, c.Reason))
+		} else if c.FirstReason != "" {
+			out.addf("      %s\n", paint(dim, "passed when it was repeated alone; before: "+c.FirstReason))
 		}
 	}
 	verdict := paint(green, fmt.Sprintf("All %d checks passed", len(r.Results)))
@@ -107,6 +111,7 @@ func (r Report) WriteJSON(w io.Writer) error {
 		Passed      bool    `json:"passed"`
 		Seconds     float64 `json:"seconds"`
 		Reason      string  `json:"reason,omitempty"`
+		FirstReason string  `json:"first_reason,omitempty"`
 	}
 	document := struct {
 		Address string  `json:"address"`
@@ -116,7 +121,7 @@ func (r Report) WriteJSON(w io.Writer) error {
 		Checks  []check `json:"checks"`
 	}{Address: r.Address, Passed: len(r.Results) - r.FailedCount(), Failed: r.FailedCount(), Seconds: r.Duration.Seconds()}
 	for _, c := range r.Results {
-		document.Checks = append(document.Checks, check{c.ID, c.Area(), c.Requirement, c.Title, c.Passed(), c.Duration.Seconds(), c.Reason})
+		document.Checks = append(document.Checks, check{c.ID, c.Area(), c.Requirement, c.Title, c.Passed(), c.Duration.Seconds(), c.Reason, c.FirstReason})
 	}
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")

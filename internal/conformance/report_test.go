@@ -15,7 +15,7 @@ func sampleReport() Report {
 	return Report{Address: "127.0.0.1:7402", Duration: 1234 * time.Millisecond, Results: []Result{
 		{Check: Check{ID: "pause/waits", Requirement: "LC-4", Title: "Pause waits."}, Duration: 12 * time.Millisecond},
 		{Check: Check{ID: "pause/ends", Requirement: "LC-2", Title: "Pause ends."}, Duration: time.Second, Reason: `state: expected "a<b", actual READY`},
-		{Check: Check{ID: "step/ends", Requirement: "StepResult", Title: "A step ends."}, Duration: 1500 * time.Millisecond},
+		{Check: Check{ID: "step/ends", Requirement: "StepResult", Title: "A step ends."}, Duration: 1500 * time.Millisecond, FirstReason: "too late"},
 	}}
 }
 
@@ -31,6 +31,7 @@ pause
 
 step
   ✓ step/ends    StepResult    1.5s
+      passed when it was repeated alone; before: too late
 
 1 of 3 checks failed in 1.2s at 127.0.0.1:7402.
 `, out.String()))

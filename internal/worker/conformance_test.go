@@ -63,7 +63,7 @@ func TestHost_PassesTheConformanceKit(t *testing.T) {
 	h, err := conformancehost.NewHost(telemetry.Discard(), worker.Config{GRPCAddr: anyPort})
 	require.NoError(t, err)
 	receive(t, startProcess(t, h.Run).ready)
-	report, err := conformance.Run(t.Context(), conformance.Config{Address: h.Addr()})
+	report, err := conformance.Run(t.Context(), conformance.Config{Address: h.Addr(), Repeat: 2})
 	require.NoError(t, err)
 	var table strings.Builder
 	require.NoError(t, report.WriteTable(&table, false))

@@ -15,6 +15,7 @@ import (
 type conformanceCommand struct {
 	Address string   `arg:"" optional:"" help:"Address of a worker that runs with --conformance, host:port."`
 	Only    []string `help:"Only some checks: ids, areas such as pause, or patterns such as 'verbs/pause-*'." placeholder:"PATTERN"`
+	Repeat  int      `help:"How often a failed check is run again, alone, before it counts as failed: 1 or 2 for busy machines." default:"0" placeholder:"N"`
 	JSON    bool     `name:"json" help:"Print the report in JSON." xor:"form"`
 	JUnit   string   `name:"junit" help:"Write the report to a file in JUnit's XML too." placeholder:"FILE" type:"path"`
 	List    bool     `help:"List the checks and run none." xor:"form"`
@@ -41,7 +42,7 @@ func (c *conformanceCommand) Run(ctx context.Context, term console.Terminal) err
 	if c.Address == "" {
 		return failure.New(failure.UserInvalidInput, "troupe conformance", "expected the address of a worker that runs with --conformance, host:port")
 	}
-	cfg := conformance.Config{Address: c.Address, Only: c.Only}
+	cfg := conformance.Config{Address: c.Address, Only: c.Only, Repeat: c.Repeat}
 	if term.Color && !c.JSON {
 		done := 0
 		cfg.Progress = func(conformance.Result) {
