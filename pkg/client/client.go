@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/retry"
@@ -77,7 +78,7 @@ func (c *Client) Turn(ctx context.Context, req *troupev1.OrchestrateRequest) ite
 	if req.GetRequestId() == "" {
 		req.RequestId = uuid.NewString()
 	}
-	return c.resumeStream(ctx, "", 0, func(ctx context.Context) (stream, error) {
+	return c.resumeStream(ctx, &troupev1.WatchTraceRequest{OnDisconnect: req.GetOnDisconnect()}, func(ctx context.Context) (stream, error) {
 		s, err := c.Orchestrate(ctx, req)
 		if err != nil {
 			return nil, err
@@ -90,30 +91,33 @@ func (c *Client) Turn(ctx context.Context, req *troupev1.OrchestrateRequest) ite
 // stream as Turn does. It cannot cause a takeover, so it ends with trace_orphaned if no orchestrator drives the
 // turn.
 func (c *Client) Watch(ctx context.Context, traceID string, after uint64) iter.Seq2[*troupev1.Event, error] {
-	return c.resumeStream(ctx, traceID, after, nil)
+	return c.resumeStream(ctx, &troupev1.WatchTraceRequest{TraceId: traceID, AfterSequence: after}, nil)
 }
 
 // stream receives the next event of an Orchestrate or WatchTrace call.
 type stream func() (*troupev1.Event, error)
 
-// resumeStream calls open to open the stream of a trace. Once it knows the trace id, it resumes a broken stream
-// with WatchTrace.
-func (c *Client) resumeStream(ctx context.Context, traceID string, after uint64, open func(context.Context) (stream, error)) iter.Seq2[*troupev1.Event, error] {
+// resumeStream calls open to open the stream of a trace, or begins with watch if open is nil. Once it knows the trace
+// id, it resumes a broken stream with WatchTrace.
+func (c *Client) resumeStream(
+	ctx context.Context, watch *troupev1.WatchTraceRequest, open func(context.Context) (stream, error),
+) iter.Seq2[*troupev1.Event, error] {
 	return func(yield func(*troupev1.Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		from := after
+		req := proto.CloneOf(watch)
+		from := req.GetAfterSequence()
 		pace := retry.NewBackoff()
 		var broken time.Time // time of the first break since the last progress (zero means none)
 		orphaned, answered, unsent, rejections := false, false, true, 0
 		for {
 			connect := open
-			if traceID != "" && !orphaned {
-				connect = func(ctx context.Context) (stream, error) { return c.watch(ctx, traceID, after) }
+			if req.GetTraceId() != "" && !orphaned {
+				connect = func(ctx context.Context) (stream, error) { return c.watch(ctx, req) }
 			}
 			began := time.Now()
-			progress, done, err := forwardStream(ctx, connect, &traceID, &after, yield)
-			if done || err == nil && open == nil && after == from {
+			progress, done, err := forwardStream(ctx, connect, req, yield)
+			if done || err == nil && open == nil && req.GetAfterSequence() == from {
 				return // the trace has no events after this sequence
 			}
 			_, stopped := errors.AsType[streamOpenError](err)
@@ -125,7 +129,7 @@ func (c *Client) resumeStream(ctx context.Context, traceID string, after uint64,
 				err = failure.New(failure.SystemNetwork, "client",
 					"the stream ended before the turn did; send the request again with its session_id and request_id")
 			}
-			if after == from && rejections < maxRetries && c.waitToRetry(ctx, err) {
+			if req.GetAfterSequence() == from && rejections < maxRetries && c.waitToRetry(ctx, err) {
 				rejections++
 				broken = time.Time{}
 				continue
@@ -138,7 +142,7 @@ func (c *Client) resumeStream(ctx context.Context, traceID string, after uint64,
 				broken = time.Now()
 			}
 			orphaned = open != nil && failure.Is(err, failure.TraceOrphaned)
-			answered = answered || orphaned || after != from
+			answered = answered || orphaned || req.GetAfterSequence() != from
 			limit := c.patience
 			if !answered {
 				limit = min(limit, firstPatience)
@@ -186,17 +190,17 @@ func (c *Client) waitToRetry(ctx context.Context, err error) bool {
 	return retry.Sleep(ctx, after) == nil
 }
 
-func (c *Client) watch(ctx context.Context, traceID string, after uint64) (stream, error) {
-	s, err := c.WatchTrace(ctx, &troupev1.WatchTraceRequest{TraceId: traceID, AfterSequence: after})
+func (c *Client) watch(ctx context.Context, req *troupev1.WatchTraceRequest) (stream, error) {
+	s, err := c.WatchTrace(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	return func() (*troupev1.Event, error) { r, err := s.Recv(); return r.GetEvent(), err }, nil
 }
 
-// forwardStream yields the events of one stream. It returns done if it yielded the turn result or the consumer
+// forwardStream yields the events of one stream, and sets in resume where another one continues. It returns done if it yielded the turn result or the consumer
 // stopped. If the server ended the stream without an error, it returns no error.
-func forwardStream(ctx context.Context, connect func(context.Context) (stream, error), traceID *string, after *uint64,
+func forwardStream(ctx context.Context, connect func(context.Context) (stream, error), resume *troupev1.WatchTraceRequest,
 	yield func(*troupev1.Event, error) bool,
 ) (progress, done bool, _ error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -212,12 +216,12 @@ func forwardStream(ctx context.Context, connect func(context.Context) (stream, e
 		} else if err != nil {
 			break
 		}
-		*traceID = e.GetTraceId()
+		resume.TraceId = e.GetTraceId()
 		if s := e.GetSequence(); s > 0 {
-			if s <= *after {
+			if s <= resume.GetAfterSequence() {
 				continue // a repeated request begins with events that were yielded before
 			}
-			*after, progress = s, true
+			resume.AfterSequence, progress = s, true
 		}
 		if !yield(e, nil) || e.GetTurnResult() != nil {
 			return progress, true, nil

@@ -41,6 +41,7 @@ var scenarios = []struct {
 	{"RequestCanTargetAnAgent", requestCanTargetAnAgent},
 	{"WatchStartsAfterAnySequence", watchStartsAfterAnySequence},
 	{"TurnOutlivesItsClient", turnOutlivesItsClient},
+	{"TurnEndsWithItsClient", turnEndsWithItsClient},
 	{"SecondTurnIsRejectedWhileBusy", secondTurnIsRejectedWhileBusy},
 	{"InvalidInputChangesNothing", invalidInputChangesNothing},
 	{"ListsAgentsInstancesAndTraces", listsAgentsInstancesAndTraces},

@@ -206,6 +206,31 @@ func turnOutlivesItsClient(t *testing.T, m *rig.Mesh) {
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome())
 }
 
+// With on_disconnect CANCEL the turn ends 2 s after its client has gone, although another client without it watches.
+func turnEndsWithItsClient(t *testing.T, m *rig.Mesh) {
+	resume := pauseWorker(t, m, "research")
+	defer resume()
+	req := textRequest(question)
+	req.OnDisconnect = troupev1.OnDisconnect_ON_DISCONNECT_CANCEL
+	ctx, leave := context.WithCancel(t.Context())
+	var trace string
+	for e, err := range m.Turn(ctx, req) {
+		require.NoError(t, err)
+		if trace = e.GetTraceId(); e.GetWarning().GetReason() == "WAITING" {
+			break
+		}
+	}
+	leave()
+	var events []*troupev1.Event
+	for e, err := range m.Watch(t.Context(), trace, 0) {
+		require.NoError(t, err)
+		events = append(events, e)
+	}
+	checkTrace(t, events)
+	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED, turnResult(events).GetOutcome())
+	require.Contains(t, turnResult(events).GetFailure().GetMessage(), "its client has gone")
+}
+
 func secondTurnIsRejectedWhileBusy(t *testing.T, m *rig.Mesh) {
 	resume := pauseWorker(t, m, "research")
 	first := textRequest(question)

@@ -18,11 +18,12 @@ import (
 
 // turnFlags holds the flags of every command that starts a turn and prints it.
 type turnFlags struct {
-	remote.Server   `embed:""`
-	credentialFlags `embed:""`
-	RequestID       string        `help:"Makes the call repeatable: the same id returns the same turn." placeholder:"ID"`
-	Timeout         time.Duration `help:"Timeout of the turn (0 means the default of its workflow, or of the orchestrator)." default:"0"`
-	JSON            bool          `name:"json" help:"Print one Event a line in protobuf JSON."`
+	remote.Server      `embed:""`
+	credentialFlags    `embed:""`
+	RequestID          string        `help:"Makes the call repeatable: the same id returns the same turn." placeholder:"ID"`
+	Timeout            time.Duration `help:"Timeout of the turn (0 means the default of its workflow, or of the orchestrator)." default:"0"`
+	CancelOnDisconnect bool          `name:"cancel-on-disconnect" help:"Cancel the turn if this command ends, or loses the mesh for 2 s, before it."`
+	JSON               bool          `name:"json" help:"Print one Event a line in protobuf JSON."`
 }
 
 // send sends the request that begin returns and prints the events. It returns an exit code that reflects how the
@@ -46,6 +47,9 @@ func (t *turnFlags) send(ctx context.Context, term console.Terminal,
 	req.RequestId, req.Auth = t.RequestID, auth
 	if t.Timeout != 0 {
 		req.Timeout = durationpb.New(t.Timeout)
+	}
+	if t.CancelOnDisconnect {
+		req.OnDisconnect = troupev1.OnDisconnect_ON_DISCONNECT_CANCEL
 	}
 	v := &render.View{Terminal: term, Server: t.Server, User: req.GetUserId()}
 	admitted, err := v.Show(t.JSON, remote.NewRetryingClient(c, term).Turn(ctx, req))

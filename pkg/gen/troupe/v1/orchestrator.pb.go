@@ -24,6 +24,62 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// OnDisconnect says what happens to a turn when the client of a stream of its events goes away
+// (guarantee F15).
+type OnDisconnect int32
+
+const (
+	// Not set: CONTINUE.
+	OnDisconnect_ON_DISCONNECT_UNSPECIFIED OnDisconnect = 0
+	// The turn continues.
+	OnDisconnect_ON_DISCONNECT_CONTINUE OnDisconnect = 1
+	// The turn is cancelled 2 s later, unless another stream with CANCEL reads its events then, at any
+	// orchestrator. A client that only lost its connection thus has 2 s to read on. The turn also
+	// continues if the orchestrator of the stream stops or is lost.
+	OnDisconnect_ON_DISCONNECT_CANCEL OnDisconnect = 2
+)
+
+// Enum value maps for OnDisconnect.
+var (
+	OnDisconnect_name = map[int32]string{
+		0: "ON_DISCONNECT_UNSPECIFIED",
+		1: "ON_DISCONNECT_CONTINUE",
+		2: "ON_DISCONNECT_CANCEL",
+	}
+	OnDisconnect_value = map[string]int32{
+		"ON_DISCONNECT_UNSPECIFIED": 0,
+		"ON_DISCONNECT_CONTINUE":    1,
+		"ON_DISCONNECT_CANCEL":      2,
+	}
+)
+
+func (x OnDisconnect) Enum() *OnDisconnect {
+	p := new(OnDisconnect)
+	*p = x
+	return p
+}
+
+func (x OnDisconnect) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OnDisconnect) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_orchestrator_proto_enumTypes[0].Descriptor()
+}
+
+func (OnDisconnect) Type() protoreflect.EnumType {
+	return &file_troupe_v1_orchestrator_proto_enumTypes[0]
+}
+
+func (x OnDisconnect) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OnDisconnect.Descriptor instead.
+func (OnDisconnect) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{0}
+}
+
 // OnBusy says what happens to a turn while another one of its session is open.
 type OnBusy int32
 
@@ -66,11 +122,11 @@ func (x OnBusy) String() string {
 }
 
 func (OnBusy) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_orchestrator_proto_enumTypes[0].Descriptor()
+	return file_troupe_v1_orchestrator_proto_enumTypes[1].Descriptor()
 }
 
 func (OnBusy) Type() protoreflect.EnumType {
-	return &file_troupe_v1_orchestrator_proto_enumTypes[0]
+	return &file_troupe_v1_orchestrator_proto_enumTypes[1]
 }
 
 func (x OnBusy) Number() protoreflect.EnumNumber {
@@ -79,7 +135,7 @@ func (x OnBusy) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OnBusy.Descriptor instead.
 func (OnBusy) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{0}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{1}
 }
 
 // TraceState says whether a trace still runs.
@@ -119,11 +175,11 @@ func (x TraceState) String() string {
 }
 
 func (TraceState) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_orchestrator_proto_enumTypes[1].Descriptor()
+	return file_troupe_v1_orchestrator_proto_enumTypes[2].Descriptor()
 }
 
 func (TraceState) Type() protoreflect.EnumType {
-	return &file_troupe_v1_orchestrator_proto_enumTypes[1]
+	return &file_troupe_v1_orchestrator_proto_enumTypes[2]
 }
 
 func (x TraceState) Number() protoreflect.EnumNumber {
@@ -132,7 +188,7 @@ func (x TraceState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TraceState.Descriptor instead.
 func (TraceState) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{1}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{2}
 }
 
 // PlanState is the progress of a step. It moves down this list and ends with one of the last three;
@@ -189,11 +245,11 @@ func (x PlanState) String() string {
 }
 
 func (PlanState) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_orchestrator_proto_enumTypes[2].Descriptor()
+	return file_troupe_v1_orchestrator_proto_enumTypes[3].Descriptor()
 }
 
 func (PlanState) Type() protoreflect.EnumType {
-	return &file_troupe_v1_orchestrator_proto_enumTypes[2]
+	return &file_troupe_v1_orchestrator_proto_enumTypes[3]
 }
 
 func (x PlanState) Number() protoreflect.EnumNumber {
@@ -202,7 +258,7 @@ func (x PlanState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PlanState.Descriptor instead.
 func (PlanState) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{2}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{3}
 }
 
 // DesiredState is what operators want of an instance.
@@ -246,11 +302,11 @@ func (x DesiredState) String() string {
 }
 
 func (DesiredState) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_orchestrator_proto_enumTypes[3].Descriptor()
+	return file_troupe_v1_orchestrator_proto_enumTypes[4].Descriptor()
 }
 
 func (DesiredState) Type() protoreflect.EnumType {
-	return &file_troupe_v1_orchestrator_proto_enumTypes[3]
+	return &file_troupe_v1_orchestrator_proto_enumTypes[4]
 }
 
 func (x DesiredState) Number() protoreflect.EnumNumber {
@@ -259,7 +315,7 @@ func (x DesiredState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DesiredState.Descriptor instead.
 func (DesiredState) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{3}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{4}
 }
 
 // WorkflowEdgeKind says when an edge is taken.
@@ -323,11 +379,11 @@ func (x WorkflowEdgeKind) String() string {
 }
 
 func (WorkflowEdgeKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_orchestrator_proto_enumTypes[4].Descriptor()
+	return file_troupe_v1_orchestrator_proto_enumTypes[5].Descriptor()
 }
 
 func (WorkflowEdgeKind) Type() protoreflect.EnumType {
-	return &file_troupe_v1_orchestrator_proto_enumTypes[4]
+	return &file_troupe_v1_orchestrator_proto_enumTypes[5]
 }
 
 func (x WorkflowEdgeKind) Number() protoreflect.EnumNumber {
@@ -336,7 +392,7 @@ func (x WorkflowEdgeKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WorkflowEdgeKind.Descriptor instead.
 func (WorkflowEdgeKind) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{4}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{5}
 }
 
 // OrchestrateRequest is one user input.
@@ -406,7 +462,10 @@ type OrchestrateRequest struct {
 	// NOT_FOUND if the trace is not stored or belongs to another user; TURN_NOT_OPEN if its turn did
 	// not fail, is not recoverable, or is not the last of its session; KEY_REUSED if a fork names a
 	// known session. target must be empty (absent session_id without fork: the session of the trace).
-	From          *From `protobuf:"bytes,36,opt,name=from,proto3" json:"from,omitempty"`
+	From *From `protobuf:"bytes,36,opt,name=from,proto3" json:"from,omitempty"`
+	// on_disconnect says what happens to the turn when the client of this call goes away before the
+	// turn has ended. It is not part of what request_id stands for.
+	OnDisconnect  OnDisconnect `protobuf:"varint,37,opt,name=on_disconnect,json=onDisconnect,proto3,enum=troupe.v1.OnDisconnect" json:"on_disconnect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -578,6 +637,13 @@ func (x *OrchestrateRequest) GetFrom() *From {
 	return nil
 }
 
+func (x *OrchestrateRequest) GetOnDisconnect() OnDisconnect {
+	if x != nil {
+		return x.OnDisconnect
+	}
+	return OnDisconnect_ON_DISCONNECT_UNSPECIFIED
+}
+
 type isOrchestrateRequest_Input interface {
 	isOrchestrateRequest_Input()
 }
@@ -699,6 +765,9 @@ type WatchTraceRequest struct {
 	TraceId string `protobuf:"bytes,1,opt,name=trace_id,json=traceId,proto3" json:"trace_id,omitempty"`
 	// after_sequence is the last event that the caller has; 0 for all.
 	AfterSequence uint64 `protobuf:"varint,2,opt,name=after_sequence,json=afterSequence,proto3" json:"after_sequence,omitempty"`
+	// on_disconnect says what happens to the turn when the client of this call goes away before the
+	// turn has ended. A client that resumes its own Orchestrate repeats what it set there.
+	OnDisconnect  OnDisconnect `protobuf:"varint,3,opt,name=on_disconnect,json=onDisconnect,proto3,enum=troupe.v1.OnDisconnect" json:"on_disconnect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -745,6 +814,13 @@ func (x *WatchTraceRequest) GetAfterSequence() uint64 {
 		return x.AfterSequence
 	}
 	return 0
+}
+
+func (x *WatchTraceRequest) GetOnDisconnect() OnDisconnect {
+	if x != nil {
+		return x.OnDisconnect
+	}
+	return OnDisconnect_ON_DISCONNECT_UNSPECIFIED
 }
 
 // WatchTraceResponse is one item of the stream.
@@ -3824,7 +3900,7 @@ var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x16troupe/v1/replay.proto\x1a\x15troupe/v1/types.proto\"\xa4\x10\n" +
+	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x16troupe/v1/replay.proto\x1a\x15troupe/v1/types.proto\"\xec\x10\n" +
 	"\x12OrchestrateRequest\x12p\n" +
 	"\x04text\x18\x01 \x01(\tBZ\xbaHW\xba\x01N\n" +
 	"\x16orchestrate.text.blank\x12\x1fmust hold more than white space\x1a\x13this.matches('\\\\S')r\x04(\x80\x80\x10H\x00R\x04text\x12.\n" +
@@ -3851,7 +3927,8 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x04tags\x18  \x03(\tB\x10\xbaH\r\x92\x01\n" +
 	"\x10 \"\x06r\x04\x10\x01(@R\x04tags\x12)\n" +
 	"\x06budget\x18# \x01(\v2\x11.troupe.v1.BudgetR\x06budget\x12#\n" +
-	"\x04from\x18$ \x01(\v2\x0f.troupe.v1.FromR\x04from\x1a;\n" +
+	"\x04from\x18$ \x01(\v2\x0f.troupe.v1.FromR\x04from\x12F\n" +
+	"\ron_disconnect\x18% \x01(\x0e2\x17.troupe.v1.OnDisconnectB\b\xbaH\x05\x82\x01\x02\x10\x01R\fonDisconnect\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\xb7\x05\xbaH\xb3\x05\x1a\xaf\x01\n" +
@@ -3865,10 +3942,11 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\aanswers\x18\x01 \x03(\v2\x15.troupe.v1.CallAnswerB\n" +
 	"\xbaH\a\x92\x01\x04\b\x01\x10@R\aanswers\"=\n" +
 	"\x13OrchestrateResponse\x12&\n" +
-	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventR\x05event\"l\n" +
+	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventR\x05event\"\xb4\x01\n" +
 	"\x11WatchTraceRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12%\n" +
-	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\"<\n" +
+	"\x0eafter_sequence\x18\x02 \x01(\x04R\rafterSequence\x12F\n" +
+	"\ron_disconnect\x18\x03 \x01(\x0e2\x17.troupe.v1.OnDisconnectB\b\xbaH\x05\x82\x01\x02\x10\x01R\fonDisconnect\"<\n" +
 	"\x12WatchTraceResponse\x12&\n" +
 	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventR\x05event\"\xf3\x04\n" +
 	"\x05Trace\x12\x19\n" +
@@ -4105,7 +4183,11 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
 	"Quarantine\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x120\n" +
-	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since*a\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since*c\n" +
+	"\fOnDisconnect\x12\x1d\n" +
+	"\x19ON_DISCONNECT_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16ON_DISCONNECT_CONTINUE\x10\x01\x12\x18\n" +
+	"\x14ON_DISCONNECT_CANCEL\x10\x02*a\n" +
 	"\x06OnBusy\x12\x17\n" +
 	"\x13ON_BUSY_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eON_BUSY_REJECT\x10\x01\x12\x13\n" +
@@ -4177,196 +4259,199 @@ func file_troupe_v1_orchestrator_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_orchestrator_proto_rawDescData
 }
 
-var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
 var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_troupe_v1_orchestrator_proto_goTypes = []any{
-	(OnBusy)(0),                      // 0: troupe.v1.OnBusy
-	(TraceState)(0),                  // 1: troupe.v1.TraceState
-	(PlanState)(0),                   // 2: troupe.v1.PlanState
-	(DesiredState)(0),                // 3: troupe.v1.DesiredState
-	(WorkflowEdgeKind)(0),            // 4: troupe.v1.WorkflowEdgeKind
-	(*OrchestrateRequest)(nil),       // 5: troupe.v1.OrchestrateRequest
-	(*Answers)(nil),                  // 6: troupe.v1.Answers
-	(*OrchestrateResponse)(nil),      // 7: troupe.v1.OrchestrateResponse
-	(*WatchTraceRequest)(nil),        // 8: troupe.v1.WatchTraceRequest
-	(*WatchTraceResponse)(nil),       // 9: troupe.v1.WatchTraceResponse
-	(*Trace)(nil),                    // 10: troupe.v1.Trace
-	(*PlanStep)(nil),                 // 11: troupe.v1.PlanStep
-	(*GetTraceRequest)(nil),          // 12: troupe.v1.GetTraceRequest
-	(*GetTraceResponse)(nil),         // 13: troupe.v1.GetTraceResponse
-	(*CancelTraceRequest)(nil),       // 14: troupe.v1.CancelTraceRequest
-	(*CancelTraceResponse)(nil),      // 15: troupe.v1.CancelTraceResponse
-	(*ListTracesRequest)(nil),        // 16: troupe.v1.ListTracesRequest
-	(*ListTracesResponse)(nil),       // 17: troupe.v1.ListTracesResponse
-	(*Agent)(nil),                    // 18: troupe.v1.Agent
-	(*ListAgentsRequest)(nil),        // 19: troupe.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),       // 20: troupe.v1.ListAgentsResponse
-	(*Instance)(nil),                 // 21: troupe.v1.Instance
-	(*InstanceTool)(nil),             // 22: troupe.v1.InstanceTool
-	(*ListInstancesRequest)(nil),     // 23: troupe.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),    // 24: troupe.v1.ListInstancesResponse
-	(*DescribeInstanceRequest)(nil),  // 25: troupe.v1.DescribeInstanceRequest
-	(*DescribeInstanceResponse)(nil), // 26: troupe.v1.DescribeInstanceResponse
-	(*InstanceOutcome)(nil),          // 27: troupe.v1.InstanceOutcome
-	(*PauseAgentRequest)(nil),        // 28: troupe.v1.PauseAgentRequest
-	(*PauseAgentResponse)(nil),       // 29: troupe.v1.PauseAgentResponse
-	(*ResumeAgentRequest)(nil),       // 30: troupe.v1.ResumeAgentRequest
-	(*ResumeAgentResponse)(nil),      // 31: troupe.v1.ResumeAgentResponse
-	(*DrainInstanceRequest)(nil),     // 32: troupe.v1.DrainInstanceRequest
-	(*DrainInstanceResponse)(nil),    // 33: troupe.v1.DrainInstanceResponse
-	(*ListDecisionsRequest)(nil),     // 34: troupe.v1.ListDecisionsRequest
-	(*ListDecisionsResponse)(nil),    // 35: troupe.v1.ListDecisionsResponse
-	(*Decision)(nil),                 // 36: troupe.v1.Decision
-	(*Workflow)(nil),                 // 37: troupe.v1.Workflow
-	(*WorkflowStep)(nil),             // 38: troupe.v1.WorkflowStep
-	(*ChoicePolicy)(nil),             // 39: troupe.v1.ChoicePolicy
-	(*WorkflowPlan)(nil),             // 40: troupe.v1.WorkflowPlan
-	(*WorkflowEdge)(nil),             // 41: troupe.v1.WorkflowEdge
-	(*ListWorkflowsRequest)(nil),     // 42: troupe.v1.ListWorkflowsRequest
-	(*ListWorkflowsResponse)(nil),    // 43: troupe.v1.ListWorkflowsResponse
-	(*GetWorkflowRequest)(nil),       // 44: troupe.v1.GetWorkflowRequest
-	(*GetWorkflowResponse)(nil),      // 45: troupe.v1.GetWorkflowResponse
-	(*ReplayTraceRequest)(nil),       // 46: troupe.v1.ReplayTraceRequest
-	(*ReplayTraceResponse)(nil),      // 47: troupe.v1.ReplayTraceResponse
-	(*QuarantineAgentRequest)(nil),   // 48: troupe.v1.QuarantineAgentRequest
-	(*QuarantineAgentResponse)(nil),  // 49: troupe.v1.QuarantineAgentResponse
-	(*ReleaseAgentRequest)(nil),      // 50: troupe.v1.ReleaseAgentRequest
-	(*ReleaseAgentResponse)(nil),     // 51: troupe.v1.ReleaseAgentResponse
-	(*Quarantine)(nil),               // 52: troupe.v1.Quarantine
-	nil,                              // 53: troupe.v1.OrchestrateRequest.MetadataEntry
-	nil,                              // 54: troupe.v1.Decision.MetadataEntry
-	nil,                              // 55: troupe.v1.ChoicePolicy.PrioritiesEntry
-	(*durationpb.Duration)(nil),      // 56: google.protobuf.Duration
-	(*Auth)(nil),                     // 57: troupe.v1.Auth
-	(*Part)(nil),                     // 58: troupe.v1.Part
-	(*Parent)(nil),                   // 59: troupe.v1.Parent
-	(*Budget)(nil),                   // 60: troupe.v1.Budget
-	(*From)(nil),                     // 61: troupe.v1.From
-	(*CallAnswer)(nil),               // 62: troupe.v1.CallAnswer
-	(*Event)(nil),                    // 63: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 64: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 65: troupe.v1.TurnResult
-	(InstanceState)(0),               // 66: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 67: troupe.v1.InstanceStatus
-	(ConfigProtocol)(0),              // 68: troupe.v1.ConfigProtocol
-	(*GetMetricsResponse)(nil),       // 69: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 70: troupe.v1.Failure
-	(DecisionType)(0),                // 71: troupe.v1.DecisionType
-	(Stage)(0),                       // 72: troupe.v1.Stage
-	(RoutingStrategy)(0),             // 73: troupe.v1.RoutingStrategy
-	(*StepReplay)(nil),               // 74: troupe.v1.StepReplay
-	(*Difference)(nil),               // 75: troupe.v1.Difference
+	(OnDisconnect)(0),                // 0: troupe.v1.OnDisconnect
+	(OnBusy)(0),                      // 1: troupe.v1.OnBusy
+	(TraceState)(0),                  // 2: troupe.v1.TraceState
+	(PlanState)(0),                   // 3: troupe.v1.PlanState
+	(DesiredState)(0),                // 4: troupe.v1.DesiredState
+	(WorkflowEdgeKind)(0),            // 5: troupe.v1.WorkflowEdgeKind
+	(*OrchestrateRequest)(nil),       // 6: troupe.v1.OrchestrateRequest
+	(*Answers)(nil),                  // 7: troupe.v1.Answers
+	(*OrchestrateResponse)(nil),      // 8: troupe.v1.OrchestrateResponse
+	(*WatchTraceRequest)(nil),        // 9: troupe.v1.WatchTraceRequest
+	(*WatchTraceResponse)(nil),       // 10: troupe.v1.WatchTraceResponse
+	(*Trace)(nil),                    // 11: troupe.v1.Trace
+	(*PlanStep)(nil),                 // 12: troupe.v1.PlanStep
+	(*GetTraceRequest)(nil),          // 13: troupe.v1.GetTraceRequest
+	(*GetTraceResponse)(nil),         // 14: troupe.v1.GetTraceResponse
+	(*CancelTraceRequest)(nil),       // 15: troupe.v1.CancelTraceRequest
+	(*CancelTraceResponse)(nil),      // 16: troupe.v1.CancelTraceResponse
+	(*ListTracesRequest)(nil),        // 17: troupe.v1.ListTracesRequest
+	(*ListTracesResponse)(nil),       // 18: troupe.v1.ListTracesResponse
+	(*Agent)(nil),                    // 19: troupe.v1.Agent
+	(*ListAgentsRequest)(nil),        // 20: troupe.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 21: troupe.v1.ListAgentsResponse
+	(*Instance)(nil),                 // 22: troupe.v1.Instance
+	(*InstanceTool)(nil),             // 23: troupe.v1.InstanceTool
+	(*ListInstancesRequest)(nil),     // 24: troupe.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),    // 25: troupe.v1.ListInstancesResponse
+	(*DescribeInstanceRequest)(nil),  // 26: troupe.v1.DescribeInstanceRequest
+	(*DescribeInstanceResponse)(nil), // 27: troupe.v1.DescribeInstanceResponse
+	(*InstanceOutcome)(nil),          // 28: troupe.v1.InstanceOutcome
+	(*PauseAgentRequest)(nil),        // 29: troupe.v1.PauseAgentRequest
+	(*PauseAgentResponse)(nil),       // 30: troupe.v1.PauseAgentResponse
+	(*ResumeAgentRequest)(nil),       // 31: troupe.v1.ResumeAgentRequest
+	(*ResumeAgentResponse)(nil),      // 32: troupe.v1.ResumeAgentResponse
+	(*DrainInstanceRequest)(nil),     // 33: troupe.v1.DrainInstanceRequest
+	(*DrainInstanceResponse)(nil),    // 34: troupe.v1.DrainInstanceResponse
+	(*ListDecisionsRequest)(nil),     // 35: troupe.v1.ListDecisionsRequest
+	(*ListDecisionsResponse)(nil),    // 36: troupe.v1.ListDecisionsResponse
+	(*Decision)(nil),                 // 37: troupe.v1.Decision
+	(*Workflow)(nil),                 // 38: troupe.v1.Workflow
+	(*WorkflowStep)(nil),             // 39: troupe.v1.WorkflowStep
+	(*ChoicePolicy)(nil),             // 40: troupe.v1.ChoicePolicy
+	(*WorkflowPlan)(nil),             // 41: troupe.v1.WorkflowPlan
+	(*WorkflowEdge)(nil),             // 42: troupe.v1.WorkflowEdge
+	(*ListWorkflowsRequest)(nil),     // 43: troupe.v1.ListWorkflowsRequest
+	(*ListWorkflowsResponse)(nil),    // 44: troupe.v1.ListWorkflowsResponse
+	(*GetWorkflowRequest)(nil),       // 45: troupe.v1.GetWorkflowRequest
+	(*GetWorkflowResponse)(nil),      // 46: troupe.v1.GetWorkflowResponse
+	(*ReplayTraceRequest)(nil),       // 47: troupe.v1.ReplayTraceRequest
+	(*ReplayTraceResponse)(nil),      // 48: troupe.v1.ReplayTraceResponse
+	(*QuarantineAgentRequest)(nil),   // 49: troupe.v1.QuarantineAgentRequest
+	(*QuarantineAgentResponse)(nil),  // 50: troupe.v1.QuarantineAgentResponse
+	(*ReleaseAgentRequest)(nil),      // 51: troupe.v1.ReleaseAgentRequest
+	(*ReleaseAgentResponse)(nil),     // 52: troupe.v1.ReleaseAgentResponse
+	(*Quarantine)(nil),               // 53: troupe.v1.Quarantine
+	nil,                              // 54: troupe.v1.OrchestrateRequest.MetadataEntry
+	nil,                              // 55: troupe.v1.Decision.MetadataEntry
+	nil,                              // 56: troupe.v1.ChoicePolicy.PrioritiesEntry
+	(*durationpb.Duration)(nil),      // 57: google.protobuf.Duration
+	(*Auth)(nil),                     // 58: troupe.v1.Auth
+	(*Part)(nil),                     // 59: troupe.v1.Part
+	(*Parent)(nil),                   // 60: troupe.v1.Parent
+	(*Budget)(nil),                   // 61: troupe.v1.Budget
+	(*From)(nil),                     // 62: troupe.v1.From
+	(*CallAnswer)(nil),               // 63: troupe.v1.CallAnswer
+	(*Event)(nil),                    // 64: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 65: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 66: troupe.v1.TurnResult
+	(InstanceState)(0),               // 67: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 68: troupe.v1.InstanceStatus
+	(ConfigProtocol)(0),              // 69: troupe.v1.ConfigProtocol
+	(*GetMetricsResponse)(nil),       // 70: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 71: troupe.v1.Failure
+	(DecisionType)(0),                // 72: troupe.v1.DecisionType
+	(Stage)(0),                       // 73: troupe.v1.Stage
+	(RoutingStrategy)(0),             // 74: troupe.v1.RoutingStrategy
+	(*StepReplay)(nil),               // 75: troupe.v1.StepReplay
+	(*Difference)(nil),               // 76: troupe.v1.Difference
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
-	6,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
-	56, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
-	0,  // 2: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
-	57, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
-	58, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
-	59, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
-	53, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
-	60, // 7: troupe.v1.OrchestrateRequest.budget:type_name -> troupe.v1.Budget
-	61, // 8: troupe.v1.OrchestrateRequest.from:type_name -> troupe.v1.From
-	62, // 9: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
-	63, // 10: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	63, // 11: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
-	1,  // 12: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	64, // 13: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	65, // 14: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
-	59, // 15: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
-	11, // 16: troupe.v1.Trace.plan:type_name -> troupe.v1.PlanStep
-	61, // 17: troupe.v1.Trace.forked_from:type_name -> troupe.v1.From
-	2,  // 18: troupe.v1.PlanStep.state:type_name -> troupe.v1.PlanState
-	64, // 19: troupe.v1.PlanStep.created:type_name -> google.protobuf.Timestamp
-	64, // 20: troupe.v1.PlanStep.routed:type_name -> google.protobuf.Timestamp
-	64, // 21: troupe.v1.PlanStep.executing:type_name -> google.protobuf.Timestamp
-	64, // 22: troupe.v1.PlanStep.ended:type_name -> google.protobuf.Timestamp
-	10, // 23: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
-	10, // 24: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
-	10, // 25: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
-	52, // 26: troupe.v1.Agent.quarantine:type_name -> troupe.v1.Quarantine
-	18, // 27: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	66, // 28: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	64, // 29: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
-	3,  // 30: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	67, // 31: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
-	22, // 32: troupe.v1.Instance.tools:type_name -> troupe.v1.InstanceTool
-	68, // 33: troupe.v1.Instance.config:type_name -> troupe.v1.ConfigProtocol
-	52, // 34: troupe.v1.Instance.quarantine:type_name -> troupe.v1.Quarantine
-	21, // 35: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
-	21, // 36: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	67, // 37: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	69, // 38: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	70, // 39: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	67, // 40: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	70, // 41: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	56, // 42: troupe.v1.PauseAgentRequest.timeout:type_name -> google.protobuf.Duration
-	27, // 43: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	27, // 44: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	56, // 45: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	67, // 46: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	71, // 47: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
-	36, // 48: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
-	64, // 49: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
-	71, // 50: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
-	72, // 51: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
-	54, // 52: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
-	38, // 53: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
-	56, // 54: troupe.v1.Workflow.timeout:type_name -> google.protobuf.Duration
-	60, // 55: troupe.v1.Workflow.limits:type_name -> troupe.v1.Budget
-	41, // 56: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
-	39, // 57: troupe.v1.WorkflowStep.choose:type_name -> troupe.v1.ChoicePolicy
-	39, // 58: troupe.v1.WorkflowStep.tools:type_name -> troupe.v1.ChoicePolicy
-	40, // 59: troupe.v1.WorkflowStep.plan:type_name -> troupe.v1.WorkflowPlan
-	73, // 60: troupe.v1.ChoicePolicy.strategy:type_name -> troupe.v1.RoutingStrategy
-	55, // 61: troupe.v1.ChoicePolicy.priorities:type_name -> troupe.v1.ChoicePolicy.PrioritiesEntry
-	4,  // 62: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
-	37, // 63: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
-	37, // 64: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
-	74, // 65: troupe.v1.ReplayTraceResponse.steps:type_name -> troupe.v1.StepReplay
-	75, // 66: troupe.v1.ReplayTraceResponse.routing:type_name -> troupe.v1.Difference
-	27, // 67: troupe.v1.QuarantineAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	27, // 68: troupe.v1.ReleaseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	64, // 69: troupe.v1.Quarantine.since:type_name -> google.protobuf.Timestamp
-	5,  // 70: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	8,  // 71: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	12, // 72: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	14, // 73: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
-	16, // 74: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	19, // 75: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	23, // 76: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	25, // 77: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	28, // 78: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	30, // 79: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	32, // 80: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	34, // 81: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
-	42, // 82: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
-	44, // 83: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
-	46, // 84: troupe.v1.OrchestratorService.ReplayTrace:input_type -> troupe.v1.ReplayTraceRequest
-	48, // 85: troupe.v1.OrchestratorService.QuarantineAgent:input_type -> troupe.v1.QuarantineAgentRequest
-	50, // 86: troupe.v1.OrchestratorService.ReleaseAgent:input_type -> troupe.v1.ReleaseAgentRequest
-	7,  // 87: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	9,  // 88: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	13, // 89: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	15, // 90: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
-	17, // 91: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	20, // 92: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	24, // 93: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	26, // 94: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	29, // 95: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	31, // 96: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	33, // 97: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	35, // 98: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
-	43, // 99: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
-	45, // 100: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
-	47, // 101: troupe.v1.OrchestratorService.ReplayTrace:output_type -> troupe.v1.ReplayTraceResponse
-	49, // 102: troupe.v1.OrchestratorService.QuarantineAgent:output_type -> troupe.v1.QuarantineAgentResponse
-	51, // 103: troupe.v1.OrchestratorService.ReleaseAgent:output_type -> troupe.v1.ReleaseAgentResponse
-	87, // [87:104] is the sub-list for method output_type
-	70, // [70:87] is the sub-list for method input_type
-	70, // [70:70] is the sub-list for extension type_name
-	70, // [70:70] is the sub-list for extension extendee
-	0,  // [0:70] is the sub-list for field type_name
+	7,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
+	57, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
+	1,  // 2: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
+	58, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
+	59, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
+	60, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
+	54, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
+	61, // 7: troupe.v1.OrchestrateRequest.budget:type_name -> troupe.v1.Budget
+	62, // 8: troupe.v1.OrchestrateRequest.from:type_name -> troupe.v1.From
+	0,  // 9: troupe.v1.OrchestrateRequest.on_disconnect:type_name -> troupe.v1.OnDisconnect
+	63, // 10: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
+	64, // 11: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	0,  // 12: troupe.v1.WatchTraceRequest.on_disconnect:type_name -> troupe.v1.OnDisconnect
+	64, // 13: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	2,  // 14: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
+	65, // 15: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	66, // 16: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	60, // 17: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
+	12, // 18: troupe.v1.Trace.plan:type_name -> troupe.v1.PlanStep
+	62, // 19: troupe.v1.Trace.forked_from:type_name -> troupe.v1.From
+	3,  // 20: troupe.v1.PlanStep.state:type_name -> troupe.v1.PlanState
+	65, // 21: troupe.v1.PlanStep.created:type_name -> google.protobuf.Timestamp
+	65, // 22: troupe.v1.PlanStep.routed:type_name -> google.protobuf.Timestamp
+	65, // 23: troupe.v1.PlanStep.executing:type_name -> google.protobuf.Timestamp
+	65, // 24: troupe.v1.PlanStep.ended:type_name -> google.protobuf.Timestamp
+	11, // 25: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
+	11, // 26: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
+	11, // 27: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
+	53, // 28: troupe.v1.Agent.quarantine:type_name -> troupe.v1.Quarantine
+	19, // 29: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
+	67, // 30: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	65, // 31: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	4,  // 32: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
+	68, // 33: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	23, // 34: troupe.v1.Instance.tools:type_name -> troupe.v1.InstanceTool
+	69, // 35: troupe.v1.Instance.config:type_name -> troupe.v1.ConfigProtocol
+	53, // 36: troupe.v1.Instance.quarantine:type_name -> troupe.v1.Quarantine
+	22, // 37: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
+	22, // 38: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
+	68, // 39: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	70, // 40: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	71, // 41: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	68, // 42: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	71, // 43: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	57, // 44: troupe.v1.PauseAgentRequest.timeout:type_name -> google.protobuf.Duration
+	28, // 45: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	28, // 46: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	57, // 47: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	68, // 48: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	72, // 49: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
+	37, // 50: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
+	65, // 51: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
+	72, // 52: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
+	73, // 53: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
+	55, // 54: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
+	39, // 55: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
+	57, // 56: troupe.v1.Workflow.timeout:type_name -> google.protobuf.Duration
+	61, // 57: troupe.v1.Workflow.limits:type_name -> troupe.v1.Budget
+	42, // 58: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
+	40, // 59: troupe.v1.WorkflowStep.choose:type_name -> troupe.v1.ChoicePolicy
+	40, // 60: troupe.v1.WorkflowStep.tools:type_name -> troupe.v1.ChoicePolicy
+	41, // 61: troupe.v1.WorkflowStep.plan:type_name -> troupe.v1.WorkflowPlan
+	74, // 62: troupe.v1.ChoicePolicy.strategy:type_name -> troupe.v1.RoutingStrategy
+	56, // 63: troupe.v1.ChoicePolicy.priorities:type_name -> troupe.v1.ChoicePolicy.PrioritiesEntry
+	5,  // 64: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
+	38, // 65: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
+	38, // 66: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
+	75, // 67: troupe.v1.ReplayTraceResponse.steps:type_name -> troupe.v1.StepReplay
+	76, // 68: troupe.v1.ReplayTraceResponse.routing:type_name -> troupe.v1.Difference
+	28, // 69: troupe.v1.QuarantineAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	28, // 70: troupe.v1.ReleaseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	65, // 71: troupe.v1.Quarantine.since:type_name -> google.protobuf.Timestamp
+	6,  // 72: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	9,  // 73: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	13, // 74: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	15, // 75: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
+	17, // 76: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	20, // 77: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	24, // 78: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	26, // 79: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	29, // 80: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	31, // 81: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	33, // 82: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	35, // 83: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
+	43, // 84: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
+	45, // 85: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
+	47, // 86: troupe.v1.OrchestratorService.ReplayTrace:input_type -> troupe.v1.ReplayTraceRequest
+	49, // 87: troupe.v1.OrchestratorService.QuarantineAgent:input_type -> troupe.v1.QuarantineAgentRequest
+	51, // 88: troupe.v1.OrchestratorService.ReleaseAgent:input_type -> troupe.v1.ReleaseAgentRequest
+	8,  // 89: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	10, // 90: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	14, // 91: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	16, // 92: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
+	18, // 93: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	21, // 94: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	25, // 95: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	27, // 96: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	30, // 97: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	32, // 98: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	34, // 99: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	36, // 100: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
+	44, // 101: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
+	46, // 102: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
+	48, // 103: troupe.v1.OrchestratorService.ReplayTrace:output_type -> troupe.v1.ReplayTraceResponse
+	50, // 104: troupe.v1.OrchestratorService.QuarantineAgent:output_type -> troupe.v1.QuarantineAgentResponse
+	52, // 105: troupe.v1.OrchestratorService.ReleaseAgent:output_type -> troupe.v1.ReleaseAgentResponse
+	89, // [89:106] is the sub-list for method output_type
+	72, // [72:89] is the sub-list for method input_type
+	72, // [72:72] is the sub-list for extension type_name
+	72, // [72:72] is the sub-list for extension extendee
+	0,  // [0:72] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }
@@ -4389,7 +4474,7 @@ func file_troupe_v1_orchestrator_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_orchestrator_proto_rawDesc), len(file_troupe_v1_orchestrator_proto_rawDesc)),
-			NumEnums:      5,
+			NumEnums:      6,
 			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -58,9 +58,10 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 	ask := request.Request{
 		User: req.GetUserId(), RequestID: idOrNew(req.GetRequestId()),
 		Text: req.GetText(), Files: files, Answers: wire.AnswersFromProto(req.GetAnswers().GetAnswers()),
-		Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(), OnBusy: onBusy[req.GetOnBusy()],
-		Auth: wire.AuthFromProto(req.GetAuth()), ParentTrace: parentTrace(stream.Context(),
-			req), Parent: req.GetParent(), Source: request.SourceFromProto(req.GetFrom()),
+		Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(),
+		Policies: request.Policies{OnBusy: onBusy[req.GetOnBusy()], CancelOnDisconnect: isCancel(req.GetOnDisconnect())},
+		Auth:     wire.AuthFromProto(req.GetAuth()), ParentTrace: parentTrace(stream.Context(), req),
+		Parent: req.GetParent(), Source: request.SourceFromProto(req.GetFrom()),
 		Labels: request.Labels{
 			Profile: req.GetProfile(), Metadata: req.GetMetadata(), Needs: req.GetNeeds(),
 			Priority: req.Priority, Tags: req.GetTags(), //nolint:protogetter // whether a priority is there counts
@@ -94,9 +95,12 @@ var onBusy = map[troupev1.OnBusy]request.BusyPolicy{
 	troupev1.OnBusy_ON_BUSY_INTERRUPT: request.Interrupt,
 }
 
+func isCancel(p troupev1.OnDisconnect) bool { return p == troupev1.OnDisconnect_ON_DISCONNECT_CANCEL }
+
 // WatchTrace implements troupev1.OrchestratorServiceServer.
 func (o *Orchestrator) WatchTrace(req *troupev1.WatchTraceRequest, stream troupev1.OrchestratorService_WatchTraceServer) error {
-	events := o.Traces.Watch(stream.Context(), trace.Ref{Tenant: tenantFromContext(stream.Context()), Trace: req.GetTraceId()}, req.GetAfterSequence())
+	ref := trace.Ref{Tenant: tenantFromContext(stream.Context()), Trace: req.GetTraceId()}
+	events := o.Runner.Watch(stream.Context(), ref, req.GetAfterSequence(), isCancel(req.GetOnDisconnect()))
 	return o.streams.sendAll(events, func(e *troupev1.Event) error {
 		return stream.Send(&troupev1.WatchTraceResponse{Event: e})
 	})

@@ -124,6 +124,8 @@ func (s *memoryStore) ReleaseLease(context.Context, Ref) error { return nil }
 
 func (s *memoryStore) RequestStop(context.Context, StopRequest) error { return nil }
 
+func (s *memoryStore) AddFollowers(context.Context, Ref, int) (int, error) { return 0, nil }
+
 func (s *memoryStore) Decisions(context.Context, string, DecisionQuery) ([]*troupev1.Decision, error) {
 	return nil, nil
 }

@@ -27,7 +27,14 @@ type OpenTraces interface {
 	ReleaseLease(ctx context.Context, ref Ref) error
 	// RequestStop asks the owner of a trace to end it. A later owner receives the request too.
 	RequestStop(ctx context.Context, s StopRequest) error
+	// AddFollowers adds n to the number of clients without whom the turn of a trace shall not run, and returns the sum.
+	// The trace need not exist yet. A number that did not change for FollowersTime is forgotten.
+	AddFollowers(ctx context.Context, ref Ref, n int) (int, error)
 }
+
+// FollowersTime is how long the store keeps the number of a trace's followers after its last change. No turn runs that
+// long.
+const FollowersTime = 15 * time.Minute
 
 // Heartbeat is the request that a replica sends about every HeartbeatInterval.
 type Heartbeat struct {

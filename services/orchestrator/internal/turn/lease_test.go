@@ -60,14 +60,19 @@ func (r *rig) newFrequentRenewalRunner(t *testing.T, owner string) (*Runner, *re
 
 // blockResearch makes research block until release is called, and reports when its step is cancelled.
 func (r *rig) blockResearch() (working, cancelled chan struct{}, release func()) {
+	return r.blockAgent("research")
+}
+
+// blockAgent makes an agent block until release is called, and reports when its step is cancelled.
+func (r *rig) blockAgent(agent string) (working, cancelled chan struct{}, release func()) {
 	working, cancelled = make(chan struct{}), make(chan struct{})
 	released := make(chan struct{})
-	r.setScript("research", func(s *scriptedStep) error {
-		r.setScript("research", nil)
+	r.setScript(agent, func(s *scriptedStep) error {
+		r.setScript(agent, nil)
 		close(working)
 		select {
 		case <-released:
-			return s.commitAnswer("I am research.")
+			return s.commitAnswer("I am " + agent + ".")
 		case <-s.stream.Context().Done():
 			close(cancelled)
 			return s.stream.Context().Err()

@@ -66,6 +66,7 @@ type Config struct {
 	Credentials *turncred.Authority
 
 	renewalInterval time.Duration // between two renewals of a lease (0 means the default); tests shorten it
+	disconnectGrace time.Duration // see the constant (0 means that); tests shorten it
 }
 
 // Runner begins and drives turns. It is safe for concurrent use.
@@ -105,6 +106,7 @@ func New(cfg Config) (*Runner, error) {
 	if r.admit, err = admit.New(admit.Config{
 		Timeout: cfg.Timeout, Traces: cfg.Traces, Decider: decider,
 		Permits: cfg.Permits, Active: r.active, Drain: r.drain, Driver: driver, Closer: closer, Telemetry: cfg.Telemetry,
+		Abandoned: r.cancelSoon,
 	}); err != nil {
 		return nil, err
 	}
@@ -118,16 +120,19 @@ func New(cfg Config) (*Runner, error) {
 // Orchestrate begins the turn of a request, or finds the existing turn. It yields all events of the turn's trace.
 // An error as the first item means that no turn was admitted, except system_network, system_timeout and
 // trace_orphaned, after which the turn may have begun. A later error means that the stream was interrupted. When
-// the consumer stops, the turn continues.
+// the consumer stops, the turn continues, unless the request says otherwise.
 func (r *Runner) Orchestrate(ctx context.Context, req request.Request) iter.Seq2[*troupev1.Event, error] {
 	return func(yield func(*troupev1.Event, error) bool) {
 		begun, err := r.admit.Admit(ctx, req)
+		if err != nil && ctx.Err() != nil && req.CancelOnDisconnect {
+			r.requesterLeft(ctx, req)
+		}
 		if err != nil {
 			yield(nil, err)
 			return
 		}
 		first := true
-		for e, err := range r.cfg.Traces.Watch(ctx, trace.Ref{Tenant: req.Tenant, Trace: begun.Turn.Trace}, 0) {
+		for e, err := range r.Watch(ctx, trace.Ref{Tenant: req.Tenant, Trace: begun.Turn.Trace}, 0, req.CancelOnDisconnect) {
 			if first && failure.Is(err, failure.NotFound) {
 				yield(nil, newNotStoredError(begun))
 				return

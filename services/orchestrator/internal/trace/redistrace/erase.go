@@ -74,7 +74,8 @@ func (e *eraser) eraseTrace(ctx context.Context, subject trace.Subject, ref trac
 	if err != nil {
 		return err
 	}
-	counts, err := removeScript.Run(ctx, e.conn, append(traceKeys(ref), childrenKey(ref)), decisions, markRetention.Milliseconds()).StringSlice()
+	keys := append(traceKeys(ref), childrenKey(ref), followersKey(ref))
+	counts, err := removeScript.Run(ctx, e.conn, keys, decisions, markRetention.Milliseconds()).StringSlice()
 	if err != nil {
 		return e.conn.failure(op, err)
 	}

@@ -18,9 +18,13 @@ var heartbeatSource string
 //go:embed scripts/stop.lua
 var stopSource string
 
+//go:embed scripts/add_followers.lua
+var addFollowersSource string
+
 var (
-	heartbeatScript = redis.NewScript(heartbeatSource)
-	stopScript      = redis.NewScript(stopSource)
+	heartbeatScript    = redis.NewScript(heartbeatSource)
+	addFollowersScript = redis.NewScript(addFollowersSource)
+	stopScript         = redis.NewScript(stopSource)
 )
 
 // maxStops is the approximate number of stop requests that are kept for owners that have not read them yet.
@@ -94,6 +98,12 @@ func (o *openTraces) sendBatch(ctx context.Context, b trace.Heartbeat, heard *tr
 func (o *openTraces) ReleaseLease(ctx context.Context, ref trace.Ref) error {
 	err := o.conn.ZAdd(ctx, openKey, redis.Z{Score: 0, Member: openMember(ref)}).Err()
 	return o.conn.failure("trace.ReleaseLease", err)
+}
+
+// AddFollowers implements trace.OpenTraces.
+func (o *openTraces) AddFollowers(ctx context.Context, ref trace.Ref, n int) (int, error) {
+	sum, err := addFollowersScript.Run(ctx, o.conn, []string{followersKey(ref)}, n, trace.FollowersTime.Milliseconds()).Int()
+	return sum, o.conn.failure("trace.AddFollowers", err)
 }
 
 // RequestStop implements trace.OpenTraces. The request is stored with the trace, for its next owner, and sent to

@@ -57,6 +57,13 @@ func TestStore(t *testing.T) {
 }
 
 func newSuite(t *testing.T, s *redistrace.Store) {
+	t.Run("followers are counted, also before the trace exists", func(t *testing.T) {
+		for _, c := range []struct{ add, sum int }{{1, 1}, {1, 2}, {-1, 1}, {0, 1}, {-1, 0}} {
+			sum, err := s.AddFollowers(t.Context(), traceRef(99), c.add)
+			require.NoError(t, err)
+			require.Equal(t, c.sum, sum)
+		}
+	})
 	t.Run("a trace from claim to end", func(t *testing.T) {
 		epoch, last, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(1), Events: numberedEvents(1, 2)})
 		require.NoError(t, err)

@@ -48,6 +48,8 @@ type Config struct {
 	Driver    *run.Driver
 	Closer    *conclude.Closer
 	Telemetry *telemetry.Telemetry
+	// Abandoned is called for a turn with CancelOnDisconnect that began after all its callers had left.
+	Abandoned func(context.Context, trace.Ref)
 }
 
 // Admitter begins the turns of requests. It is safe for concurrent use.

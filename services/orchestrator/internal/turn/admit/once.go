@@ -7,6 +7,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/panics"
 	"github.com/troupe-dev/troupe/pkg/memory"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/active"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
@@ -24,7 +25,11 @@ func (a *Admitter) beginOnce(ctx context.Context, req request.Request, foundBusy
 			if permit == nil {
 				return begun, err
 			}
-			return a.Begin(ctx, req, permit)
+			begun, err = a.Begin(ctx, req, permit)
+			if waiting.Err() != nil && req.CancelOnDisconnect && begun.Status == memory.StatusBegun {
+				a.Abandoned(ctx, trace.Ref{Tenant: req.Tenant, Trace: begun.Turn.Trace})
+			}
+			return begun, err
 		})
 		leave()
 		if !errors.Is(err, errCallersLeft) || ctx.Err() != nil {

@@ -25,6 +25,12 @@ const (
 	Interrupt                   // it cancels the open turn, and is queued before the requests with Enqueue
 )
 
+// Policies decide what happens to a turn for reasons outside of it. They are not part of the fingerprint.
+type Policies struct {
+	OnBusy             BusyPolicy // while another turn of the session is open
+	CancelOnDisconnect bool       // whether the turn ends when its clients have gone (guarantee F15)
+}
+
 // Request is a request to run one turn.
 type Request struct {
 	session.Ref        // the session of the turn
@@ -35,7 +41,7 @@ type Request struct {
 	Answers     []execution.Answer        // answers to pending calls, instead of Text; they continue the turn with these calls
 	Target      string                    // workflow or agent (empty means the default workflow, or the target of the turn that is continued)
 	Timeout     time.Duration             // timeout of the turn (0 means the workflow's, or else the runner's)
-	OnBusy      BusyPolicy
+	Policies
 	Source      Source           // an earlier trace to resume or to fork
 	Parent      *troupev1.Parent // place in the turn that asks for this one (nil means that no agent asks); package scope has checked what a worker says here
 	Auth        execution.Auth   // for the steps of this turn only (LP-18); it is never stored or published
