@@ -110,7 +110,7 @@ func newScriptedModel(from int) *scripted.Model {
 	return scripted.New([]scripted.Reply{round("1", "2", "3"), round("4", "5", "6"), scripted.Say("Done.")}[from:]...)
 }
 
-// Wherever the worker dies, its successor ends with the same messages. It repeats no finished call, and a tool
+// Wherever the worker dies, its successor ends with as many messages. It repeats no finished call, and a tool
 // that may run only once never runs twice.
 func TestRun_ContinuesAfterALostAttempt(t *testing.T) {
 	var whole []conversation.Message

@@ -49,8 +49,8 @@ func MergeObjects(base, mine, theirs json.RawMessage) (merged json.RawMessage, l
 	return mine, true
 }
 
-// mergeObjects merges the members of two objects. It returns false if one of the values is no object. A base that is no
-// object counts as an empty one.
+// mergeObjects merges the members of two objects. It returns false unless mine and theirs are objects. A base that is
+// not an object counts as empty.
 func mergeObjects(base, mine, theirs json.RawMessage, member func(base, mine, theirs json.RawMessage) json.RawMessage) (json.RawMessage, bool) {
 	var b, m, t map[string]json.RawMessage
 	if json.Unmarshal(mine, &m) != nil || json.Unmarshal(theirs, &t) != nil || m == nil || t == nil {

@@ -143,9 +143,9 @@ func TestAgent_PlansWithATool(t *testing.T) {
 
 // journal is an in-memory journal of one step that all of its attempts share. Each record is durable at once.
 type journal struct {
-	mu        sync.Mutex
-	entries   map[string]execution.Entry
-	conflicts []string
+	mu                 sync.Mutex
+	entries            map[string]execution.Entry
+	conflictingRecords []string
 }
 
 func (j *journal) Replay(number int, phase execution.Phase) (execution.Entry, bool) {
@@ -160,7 +160,7 @@ func (j *journal) Record(e execution.Entry) {
 	defer j.mu.Unlock()
 	at := fmt.Sprint(e.Number, e.Phase)
 	if before, ok := j.entries[at]; ok && cmp.Diff(before, e) != "" {
-		j.conflicts = append(j.conflicts, cmp.Diff(before, e))
+		j.conflictingRecords = append(j.conflictingRecords, cmp.Diff(before, e))
 	}
 	j.entries[at] = e
 }
@@ -184,7 +184,7 @@ func TestAgent_ContinuesThePlanOfALostAttempt(t *testing.T) {
 	result, _, err := execute(t.Context(), build(t, agent.Config{Model: model}), step, discardEvents)
 	require.NoError(t, err)
 	require.Equal(t, []execution.PlannedTask{{Agent: "search", Text: "find it"}, {Agent: "calc", Text: "add it up"}}, result.Tasks)
-	require.Empty(t, j.conflicts)
+	require.Empty(t, j.conflictingRecords)
 }
 
 func TestAgent_PlanningRejectsAToolNamedAddTask(t *testing.T) {

@@ -28,7 +28,7 @@ func (t Timeouts) withDefaults() Timeouts {
 	}
 }
 
-// NewHTTPClient returns an HTTP client that enforces the timeouts. Adapters pass it to the provider's SDK. A request
+// NewHTTPClient returns an HTTP client that enforces the timeouts. Adapters use it directly or pass it to the provider's SDK. A request
 // that exceeds a timeout fails with an error that names the timeout. The client follows no redirects, because it would
 // send the key to another server. It is safe for concurrent use, and keeps connections open for later requests.
 func NewHTTPClient(t Timeouts) *http.Client {

@@ -38,8 +38,8 @@ type Artifacts interface {
 	// stored bytes are deleted.
 	AppendArtifact(ctx context.Context, h Lease, c Content, offset int64, piece []byte) error
 	// PutArtifact makes staged content the next version of the artifact. It creates no version if the latest one
-	// has the same content. Modes: user_invalid_input by CheckArtifactName and as in StageArtifact; not_found,
-	// fenced, turn_not_open; user_invalid_input for a user: artifact in a session without a user; base_mismatch
+	// has the same content. Modes: user_invalid_input when CheckArtifactName rejects the name, as in
+	// StageArtifact, or for a "user:" name in a session without a user; not_found, fenced, turn_not_open; base_mismatch
 	// with the fact offset when bytes are missing and no artifact of the user has the content; resource_quota.
 	PutArtifact(ctx context.Context, h Lease, a Artifact) (Artifact, error)
 	// GetArtifact returns a version of an artifact (0 means the latest). Modes: not_found.

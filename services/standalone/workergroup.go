@@ -247,5 +247,5 @@ func (g *workerGroup) drain(ctx context.Context, m *member, why string) error {
 	return err
 }
 
-// drainTimeout is how long the steps of a replaced instance may continue. It is the timeout of a turn.
+// drainTimeout is how long the steps of a replaced instance may continue. It is a little more than the timeout of a turn.
 const drainTimeout = turnTimeout + 10*time.Second

@@ -37,5 +37,5 @@ func (m *Mesh) WrittenData() map[string]string {
 	return found
 }
 
-// AuditLog returns the path of a part's audit log. It requires Config.AuditLogs.
+// AuditLog returns the path of a part's audit log. It requires Config.AuditLogFolder.
 func (m *Mesh) AuditLog(p Part) string { return m.cfg.auditLog(p) }

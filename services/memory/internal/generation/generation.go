@@ -30,8 +30,8 @@ const checkTimeout = 5 * time.Second
 
 // GuardedStore is the store that a Guard checks. Its calls have no time limit except their context.
 type GuardedStore interface {
-	// Identity returns the processes that serve the shares of the store. It changes when another process or other
-	// data serve a share. A share is one master of a Cluster.
+	// Identity returns the processes that serve the shares of the store. It changes when a share is served by another
+	// process or from different data. A share is one master of a Cluster.
 	Identity(ctx context.Context) (Identity, error)
 	// Increment adds the number by to the counter of a share and returns the new value.
 	Increment(ctx context.Context, share string, by int64) (int64, error)

@@ -197,8 +197,8 @@ func (o *Orchestrator) ListInstances(ctx context.Context, req *troupev1.ListInst
 	return resp, nil
 }
 
-// requestedSessionID returns the session id of the request, or a new one if the request has none. It is empty for
-// a turn that continues a failed turn, because the failed turn's trace names the session.
+// requestedSessionID returns the session id of the request, or a new one if the request has none. A request that
+// resumes a failed turn gets no new id, because the trace of the failed turn names the session.
 func requestedSessionID(req *troupev1.OrchestrateRequest) string {
 	if req.GetFrom() != nil && !req.GetFrom().GetFork() {
 		return req.GetSessionId()

@@ -19,8 +19,8 @@ import (
 const page = "../../../../docs/routing.md"
 
 var (
-	part   = regexp.MustCompile("(?s)\n### (\\w+)\n(.*?)\n```yaml\n(.*?)```\n")
-	wrongs = regexp.MustCompile(`(?m)^w\.yaml:10: .*$`)
+	part       = regexp.MustCompile("(?s)\n### (\\w+)\n(.*?)\n```yaml\n(.*?)```\n")
+	errorLines = regexp.MustCompile(`(?m)^w\.yaml:10: .*$`)
 )
 
 // Each strategy has a section in docs/routing.md, with an example that declares this strategy.
@@ -50,7 +50,7 @@ func TestRoutingPage_QuotesRealErrors(t *testing.T) {
 		_, err := loadWorkflow(t, "  entry: a\n  steps:\n    a:\n      agent: x\n      end: true\n      instances: "+declared+"\n")
 		got.WriteString(err.Error() + "\n")
 	}
-	lines := wrongs.FindAllString(string(text), -1)
+	lines := errorLines.FindAllString(string(text), -1)
 	require.Len(t, lines, 3)
 	for _, line := range lines {
 		require.Contains(t, got.String(), line+"\n")

@@ -112,7 +112,7 @@ func continueRepeatReturnsTheSameTurn(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, err, failure.NotFound, "turn_id", "t3")
 }
 
-// continueTurnCanBeTakenOver takes the turn over twice: after the loss of the caller that sent the answers, and
+// continueTurnCanBeTakenOver takes the turn over after the loss of the caller that sent the answers, and then twice
 // after the loss of a worker.
 func continueTurnCanBeTakenOver(t *testing.T, store memory.Store) {
 	ref, turn := newWaitingTurn(t, store)

@@ -15,13 +15,13 @@ import (
 )
 
 func ownedTests() fixture.Tests {
-	return fixture.Tests{"Owned_AcceptsOnlyKeysOfTheTier": ownedAcceptsOnlyKeysOfTheTier}
+	return fixture.Tests{"State_AcceptsOnlyKeysOfTheMemoryTier": stateAcceptsOnlyKeysOfTheMemoryTier}
 }
 
 // The store accepts keys of the MEMORY tier and keys that no rule covers. A single key of another tier rejects the
 // whole change.
 // Req: SO-1
-func ownedAcceptsOnlyKeysOfTheTier(t *testing.T, store memory.Store) {
+func stateAcceptsOnlyKeysOfTheMemoryTier(t *testing.T, store memory.Store) {
 	r := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // the same keys in every run
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")

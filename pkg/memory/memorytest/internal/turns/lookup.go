@@ -14,7 +14,7 @@ import (
 
 func lookupTests() fixture.Tests {
 	return fixture.Tests{
-		"Begin_EvictsOnlyWhenThereIsRoom":           beginEvictsOnlyWhenThereIsRoom,
+		"Begin_EvictsOnlyIfTheMessageFits":          beginEvictsOnlyIfTheMessageFits,
 		"Begin_RejectsAMessageThatExceedsTheLimits": beginRejectsAMessageThatExceedsTheLimits,
 		"Begin_ClosedSessionStillReturnsKnownTurns": beginClosedSessionStillReturnsKnownTurns,
 		"Begin_LookupByTheHolderGetsTheSameAnswer":  beginLookupByTheHolderGetsTheSameAnswer,
@@ -23,7 +23,7 @@ func lookupTests() fixture.Tests {
 	}
 }
 
-func beginEvictsOnlyWhenThereIsRoom(t *testing.T, store memory.Store) {
+func beginEvictsOnlyIfTheMessageFits(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "hello")
 	fixture.ReleaseTurn(t, store, ref, turn)

@@ -31,11 +31,11 @@ type Starter struct {
 	running sync.WaitGroup
 
 	mu     sync.Mutex
-	starts map[registry.Key]*Start
+	starts map[registry.Key]*StartupCall
 }
 
-// Start is one Startup call to one incarnation of an instance.
-type Start struct {
+// StartupCall is one Startup call to one incarnation of an instance.
+type StartupCall struct {
 	incarnation int64
 	done        chan struct{}
 	err         error // valid once done is closed
@@ -44,18 +44,18 @@ type Start struct {
 // NewStarter returns a starter. The caller closes it.
 func NewStarter(connect Connect) *Starter {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Starter{connect: connect, ctx: ctx, cancel: cancel, starts: map[registry.Key]*Start{}}
+	return &Starter{connect: connect, ctx: ctx, cancel: cancel, starts: map[registry.Key]*StartupCall{}}
 }
 
 // Begin returns the start of an UNINITIALIZED instance. If there is none yet, it begins one. It does not wait for
 // the result.
-func (s *Starter) Begin(in registry.Instance) *Start {
+func (s *Starter) Begin(in registry.Instance) *StartupCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if last, ok := s.starts[in.Key()]; ok && last.incarnation == in.Incarnation && !last.isRepeatable() {
 		return last
 	}
-	begun := &Start{incarnation: in.Incarnation, done: make(chan struct{})}
+	begun := &StartupCall{incarnation: in.Incarnation, done: make(chan struct{})}
 	s.starts[in.Key()] = begun
 	s.running.Go(func() {
 		defer close(begun.done)
@@ -73,14 +73,14 @@ func (s *Starter) ForgetUnneeded(registered []registry.Instance) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.starts, func(key registry.Key, _ *Start) bool { return !unstarted[key] })
+	maps.DeleteFunc(s.starts, func(key registry.Key, _ *StartupCall) bool { return !unstarted[key] })
 }
 
 // errStarting is what Err returns while the start is still running.
 var errStarting = failure.New(failure.AgentState, "dispatch", "the instance is still starting")
 
 // Err returns nil once the instance is started. It does not wait.
-func (s *Start) Err() error {
+func (s *StartupCall) Err() error {
 	select {
 	case <-s.done:
 		return s.err
@@ -90,7 +90,7 @@ func (s *Start) Err() error {
 }
 
 // isRepeatable reports whether the start is worth retrying, because the worker never answered.
-func (s *Start) isRepeatable() bool {
+func (s *StartupCall) isRepeatable() bool {
 	return failure.Is(s.Err(), failure.SystemNetwork, failure.PolicySecurity)
 }
 

@@ -84,7 +84,7 @@ func (e *eraser) eraseTrace(ctx context.Context, subject trace.Subject, ref trac
 	if counts[0] == "0" { // the trace was never claimed
 		traces = 0
 	}
-	err = addRemovedScript.Run(ctx, e.conn, []string{mark, list},
+	err = addRemovedCountsScript.Run(ctx, e.conn, []string{mark, list},
 		ref.Trace, trace.KindTraces, traces, trace.KindEvents, counts[0], trace.KindDecisions, counts[1]).Err()
 	return e.conn.failure(op, err)
 }

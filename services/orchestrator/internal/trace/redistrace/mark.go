@@ -18,8 +18,8 @@ import (
 //go:embed scripts/begin_erasure.lua
 var beginErasureSource string
 
-//go:embed scripts/add_removed.lua
-var addRemovedSource string
+//go:embed scripts/add_removed_counts.lua
+var addRemovedCountsSource string
 
 //go:embed scripts/end_erasure.lua
 var endErasureSource string
@@ -28,10 +28,10 @@ var endErasureSource string
 var claimErasuresSource string
 
 var (
-	beginErasureScript  = redis.NewScript(beginErasureSource)
-	addRemovedScript    = redis.NewScript(addRemovedSource)
-	endErasureScript    = redis.NewScript(endErasureSource)
-	claimErasuresScript = redis.NewScript(claimErasuresSource)
+	beginErasureScript     = redis.NewScript(beginErasureSource)
+	addRemovedCountsScript = redis.NewScript(addRemovedCountsSource)
+	endErasureScript       = redis.NewScript(endErasureSource)
+	claimErasuresScript    = redis.NewScript(claimErasuresSource)
 )
 
 const (
@@ -82,7 +82,7 @@ func (e *eraser) AddRemoved(ctx context.Context, subject trace.Subject, from str
 	for _, kind := range slices.Sorted(maps.Keys(counts)) {
 		args = append(args, kind, counts[kind])
 	}
-	err := addRemovedScript.Run(ctx, e.conn, []string{markKey(subject)}, args...).Err()
+	err := addRemovedCountsScript.Run(ctx, e.conn, []string{markKey(subject)}, args...).Err()
 	if err == nil && subject.User != "" {
 		err = e.conn.ZRem(ctx, userSessionsKey(subject.Tenant, subject.User), from).Err()
 	}
