@@ -203,6 +203,7 @@ func (r *remoteTurn) newRequest(ctx context.Context, inv agent.Invocation) *trou
 	req := &troupev1.OrchestrateRequest{
 		Input:  &troupev1.OrchestrateRequest_Text{Text: conversation.Truncate(inv.Prompt(), conversation.MaxMessageBytes)},
 		Target: r.target, UserId: inv.Step.User, OnBusy: troupev1.OnBusy_ON_BUSY_ENQUEUE, Auth: wire.AuthToProto(auth),
+		MaxIterations: int32(inv.MaxIterations),
 	}
 	if c, ok := execution.ContextFrom(ctx); ok {
 		o := c.Origin()

@@ -30,6 +30,8 @@ import (
 // twinSession is a session with an agent in one of the runtimes: a program of one's own, or a mesh.
 type twinSession interface {
 	say(text string) string // runs a turn and returns its answer, or the mode of its failure
+	// sayWithin is say with a limit of its own for the iterations of each step (0 keeps the agent's).
+	sayWithin(iterations int, text string) string
 	answer(yes bool) string // approves or denies the waiting call
 	compact(keep int)       // replaces all but the latest messages by a summary
 	clear()                 // removes the messages
@@ -97,6 +99,12 @@ var twinScenarios = map[string]twinScenario{
 		play: func(s twinSession) []string {
 			return []string{s.say("Hello"), s.say("Oslo?"), s.say("Sure?"), s.say("Bergen?")}
 		},
+	},
+	// Req: CO-6, C-8
+	"a limit of iterations for one turn": {
+		config:  lookingUp,
+		replies: []scripted.Reply{looksUp("oslo"), looksUp("bergen"), looksUp("voss"), scripted.Say("Rain.")},
+		play:    func(s twinSession) []string { return []string{s.sayWithin(2, "Weather?"), s.say("And?")} },
 	},
 	"a question to the user": {
 		config:  lookingUp,
@@ -342,7 +350,11 @@ func (s *twinInProgram) run(in local.Input) string {
 	return done.Result.Text
 }
 
-func (s *twinInProgram) say(text string) string { return s.run(local.Input{Text: text}) }
+func (s *twinInProgram) say(text string) string { return s.sayWithin(0, text) }
+
+func (s *twinInProgram) sayWithin(iterations int, text string) string {
+	return s.run(local.Input{Text: text, MaxIterations: iterations})
+}
 
 func (s *twinInProgram) answer(yes bool) string {
 	verdict := execution.Deny
@@ -399,9 +411,11 @@ func (s *twinInMesh) run(req *troupev1.OrchestrateRequest) string {
 	return result.GetText()
 }
 
-func (s *twinInMesh) say(text string) string {
+func (s *twinInMesh) say(text string) string { return s.sayWithin(0, text) }
+
+func (s *twinInMesh) sayWithin(iterations int, text string) string {
 	req := textRequest(text)
-	req.Target = s.agent
+	req.Target, req.MaxIterations = s.agent, int32(iterations)
 	return s.run(req)
 }
 

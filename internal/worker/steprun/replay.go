@@ -81,7 +81,7 @@ func (r *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*
 	done, err := r.runAgent(ctx, agent.Invocation{
 		Step:  step,
 		Store: replayStore{hookstore.New(r.store, memory.Lease{Ref: ref, TurnID: step.TurnID}, step.User), r.store, ref, journal},
-		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}),
+		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}), MaxIterations: int(asked.GetMaxIterations()),
 	}, nil)
 	if ctx.Err() != nil {
 		return nil, failure.FromCause(ctx, ctx.Err())

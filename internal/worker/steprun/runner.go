@@ -70,7 +70,7 @@ func (r *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 	done, err := r.runAgent(authorized, agent.Invocation{
 		Step:  step,
 		Store: hookstore.New(r.store, memory.Lease{Ref: SessionRef(req), TurnID: step.TurnID, Epoch: req.GetEpoch()}, step.User),
-		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}),
+		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}), MaxIterations: int(req.GetMaxIterations()),
 	}, emit)
 	if err == nil && step.Silent {
 		err = dropBranchMessages(&done)

@@ -59,6 +59,7 @@ func (a *askCommand) Run(ctx context.Context, term console.Terminal) error {
 	req := &troupev1.OrchestrateRequest{
 		SessionId: a.Session, UserId: a.User, Target: a.Target, Profile: a.Profile, Needs: a.Need, Metadata: a.Metadata, Parts: files, From: a.origin(),
 		Priority: a.Priority, Tags: a.Tag, Budget: limits,
+		MaxIterations: a.MaxIterations, ErrorStrategy: errorStrategyToProto(a.ErrorStrategy),
 	}
 	if len(a.Text) > 0 {
 		req.Input = &troupev1.OrchestrateRequest_Text{Text: strings.Join(a.Text, " ")}

@@ -61,8 +61,9 @@ func (t *turnFlags) send(ctx context.Context, term console.Terminal,
 			}
 		}
 		asked := turnOptionFlags{
-			Profile: req.GetProfile(), Need: req.GetNeeds(), Metadata: req.GetMetadata(),
-			Priority: req.Priority, Tag: req.GetTags(), //nolint:protogetter // an unset priority is not 0
+			Profile: req.GetProfile(), Need: req.GetNeeds(), Metadata: req.GetMetadata(), MaxIterations: req.GetMaxIterations(),
+			ErrorStrategy: errorStrategyFromProto(req.GetErrorStrategy()),
+			Priority:      req.Priority, Tag: req.GetTags(), //nolint:protogetter // an unset priority is not 0
 		}
 		fmt.Fprintf(term.Err, "The turn may have begun, and continue without you. To see how it ends, %s --request-id %s%s\n",
 			again, req.GetRequestId(), budgetFlagsToRepeat(req.GetBudget())+asked.flagsToRepeat()+t.repeatHint())

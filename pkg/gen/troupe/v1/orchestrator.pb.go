@@ -24,6 +24,69 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// ErrorStrategy says what follows when a step of a turn fails (contract OC-19). A rejection by a policy
+// and a cancellation always end the turn.
+type ErrorStrategy int32
+
+const (
+	// Not set: onError of each step in its workflow.
+	ErrorStrategy_ERROR_STRATEGY_UNSPECIFIED ErrorStrategy = 0
+	// The turn fails.
+	ErrorStrategy_ERROR_STRATEGY_FAIL_FAST ErrorStrategy = 1
+	// The step is marked as failed, and the turn continues with the step that follows it.
+	ErrorStrategy_ERROR_STRATEGY_CONTINUE ErrorStrategy = 2
+	// The step is retried, as onError.retry of its workflow says or else 3 times after 1, 2 and 4 s. Then
+	// the turn fails.
+	ErrorStrategy_ERROR_STRATEGY_RETRY ErrorStrategy = 3
+	// The step that onError.fallback names follows. Without one the turn fails.
+	ErrorStrategy_ERROR_STRATEGY_FALLBACK ErrorStrategy = 4
+)
+
+// Enum value maps for ErrorStrategy.
+var (
+	ErrorStrategy_name = map[int32]string{
+		0: "ERROR_STRATEGY_UNSPECIFIED",
+		1: "ERROR_STRATEGY_FAIL_FAST",
+		2: "ERROR_STRATEGY_CONTINUE",
+		3: "ERROR_STRATEGY_RETRY",
+		4: "ERROR_STRATEGY_FALLBACK",
+	}
+	ErrorStrategy_value = map[string]int32{
+		"ERROR_STRATEGY_UNSPECIFIED": 0,
+		"ERROR_STRATEGY_FAIL_FAST":   1,
+		"ERROR_STRATEGY_CONTINUE":    2,
+		"ERROR_STRATEGY_RETRY":       3,
+		"ERROR_STRATEGY_FALLBACK":    4,
+	}
+)
+
+func (x ErrorStrategy) Enum() *ErrorStrategy {
+	p := new(ErrorStrategy)
+	*p = x
+	return p
+}
+
+func (x ErrorStrategy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ErrorStrategy) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_orchestrator_proto_enumTypes[0].Descriptor()
+}
+
+func (ErrorStrategy) Type() protoreflect.EnumType {
+	return &file_troupe_v1_orchestrator_proto_enumTypes[0]
+}
+
+func (x ErrorStrategy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ErrorStrategy.Descriptor instead.
+func (ErrorStrategy) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{0}
+}
+
 // OnDisconnect says what happens to a turn when the client of a stream of its events goes away
 // (guarantee F15).
 type OnDisconnect int32
@@ -64,11 +127,11 @@ func (x OnDisconnect) String() string {
 }
 
 func (OnDisconnect) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_orchestrator_proto_enumTypes[0].Descriptor()
+	return file_troupe_v1_orchestrator_proto_enumTypes[1].Descriptor()
 }
 
 func (OnDisconnect) Type() protoreflect.EnumType {
-	return &file_troupe_v1_orchestrator_proto_enumTypes[0]
+	return &file_troupe_v1_orchestrator_proto_enumTypes[1]
 }
 
 func (x OnDisconnect) Number() protoreflect.EnumNumber {
@@ -77,7 +140,7 @@ func (x OnDisconnect) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OnDisconnect.Descriptor instead.
 func (OnDisconnect) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{0}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{1}
 }
 
 // OnBusy says what happens to a turn while another one of its session is open.
@@ -122,11 +185,11 @@ func (x OnBusy) String() string {
 }
 
 func (OnBusy) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_orchestrator_proto_enumTypes[1].Descriptor()
+	return file_troupe_v1_orchestrator_proto_enumTypes[2].Descriptor()
 }
 
 func (OnBusy) Type() protoreflect.EnumType {
-	return &file_troupe_v1_orchestrator_proto_enumTypes[1]
+	return &file_troupe_v1_orchestrator_proto_enumTypes[2]
 }
 
 func (x OnBusy) Number() protoreflect.EnumNumber {
@@ -135,7 +198,7 @@ func (x OnBusy) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OnBusy.Descriptor instead.
 func (OnBusy) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{1}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{2}
 }
 
 // TraceState says whether a trace still runs.
@@ -175,11 +238,11 @@ func (x TraceState) String() string {
 }
 
 func (TraceState) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_orchestrator_proto_enumTypes[2].Descriptor()
+	return file_troupe_v1_orchestrator_proto_enumTypes[3].Descriptor()
 }
 
 func (TraceState) Type() protoreflect.EnumType {
-	return &file_troupe_v1_orchestrator_proto_enumTypes[2]
+	return &file_troupe_v1_orchestrator_proto_enumTypes[3]
 }
 
 func (x TraceState) Number() protoreflect.EnumNumber {
@@ -188,7 +251,7 @@ func (x TraceState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TraceState.Descriptor instead.
 func (TraceState) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{2}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{3}
 }
 
 // PlanState is the progress of a step. It moves down this list and ends with one of the last three;
@@ -245,11 +308,11 @@ func (x PlanState) String() string {
 }
 
 func (PlanState) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_orchestrator_proto_enumTypes[3].Descriptor()
+	return file_troupe_v1_orchestrator_proto_enumTypes[4].Descriptor()
 }
 
 func (PlanState) Type() protoreflect.EnumType {
-	return &file_troupe_v1_orchestrator_proto_enumTypes[3]
+	return &file_troupe_v1_orchestrator_proto_enumTypes[4]
 }
 
 func (x PlanState) Number() protoreflect.EnumNumber {
@@ -258,7 +321,7 @@ func (x PlanState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PlanState.Descriptor instead.
 func (PlanState) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{3}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{4}
 }
 
 // DesiredState is what operators want of an instance.
@@ -302,11 +365,11 @@ func (x DesiredState) String() string {
 }
 
 func (DesiredState) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_orchestrator_proto_enumTypes[4].Descriptor()
+	return file_troupe_v1_orchestrator_proto_enumTypes[5].Descriptor()
 }
 
 func (DesiredState) Type() protoreflect.EnumType {
-	return &file_troupe_v1_orchestrator_proto_enumTypes[4]
+	return &file_troupe_v1_orchestrator_proto_enumTypes[5]
 }
 
 func (x DesiredState) Number() protoreflect.EnumNumber {
@@ -315,7 +378,7 @@ func (x DesiredState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DesiredState.Descriptor instead.
 func (DesiredState) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{4}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{5}
 }
 
 // WorkflowEdgeKind says when an edge is taken.
@@ -379,11 +442,11 @@ func (x WorkflowEdgeKind) String() string {
 }
 
 func (WorkflowEdgeKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_orchestrator_proto_enumTypes[5].Descriptor()
+	return file_troupe_v1_orchestrator_proto_enumTypes[6].Descriptor()
 }
 
 func (WorkflowEdgeKind) Type() protoreflect.EnumType {
-	return &file_troupe_v1_orchestrator_proto_enumTypes[5]
+	return &file_troupe_v1_orchestrator_proto_enumTypes[6]
 }
 
 func (x WorkflowEdgeKind) Number() protoreflect.EnumNumber {
@@ -392,7 +455,7 @@ func (x WorkflowEdgeKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WorkflowEdgeKind.Descriptor instead.
 func (WorkflowEdgeKind) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{5}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{6}
 }
 
 // OrchestrateRequest is one user input.
@@ -465,7 +528,14 @@ type OrchestrateRequest struct {
 	From *From `protobuf:"bytes,36,opt,name=from,proto3" json:"from,omitempty"`
 	// on_disconnect says what happens to the turn when the client of this call goes away before the
 	// turn has ended. It is not part of what request_id stands for.
-	OnDisconnect  OnDisconnect `protobuf:"varint,37,opt,name=on_disconnect,json=onDisconnect,proto3,enum=troupe.v1.OnDisconnect" json:"on_disconnect,omitempty"`
+	OnDisconnect OnDisconnect `protobuf:"varint,37,opt,name=on_disconnect,json=onDisconnect,proto3,enum=troupe.v1.OnDisconnect" json:"on_disconnect,omitempty"`
+	// max_iterations is how often each step of the turn may ask its model, 1 to 1000, instead of the
+	// limit of its agent. A step that reaches it completes with a warning (contract C-8, CO-6; absent
+	// leaves the limits of the agents or, with answers, means as in the continued turn).
+	MaxIterations int32 `protobuf:"varint,38,opt,name=max_iterations,json=maxIterations,proto3" json:"max_iterations,omitempty"`
+	// error_strategy says what follows when a step fails, instead of what its workflow says (contract
+	// OC-19; not set with answers: as in the continued turn).
+	ErrorStrategy ErrorStrategy `protobuf:"varint,39,opt,name=error_strategy,json=errorStrategy,proto3,enum=troupe.v1.ErrorStrategy" json:"error_strategy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -642,6 +712,20 @@ func (x *OrchestrateRequest) GetOnDisconnect() OnDisconnect {
 		return x.OnDisconnect
 	}
 	return OnDisconnect_ON_DISCONNECT_UNSPECIFIED
+}
+
+func (x *OrchestrateRequest) GetMaxIterations() int32 {
+	if x != nil {
+		return x.MaxIterations
+	}
+	return 0
+}
+
+func (x *OrchestrateRequest) GetErrorStrategy() ErrorStrategy {
+	if x != nil {
+		return x.ErrorStrategy
+	}
+	return ErrorStrategy_ERROR_STRATEGY_UNSPECIFIED
 }
 
 type isOrchestrateRequest_Input interface {
@@ -3900,7 +3984,7 @@ var File_troupe_v1_orchestrator_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x16troupe/v1/replay.proto\x1a\x15troupe/v1/types.proto\"\xec\x10\n" +
+	"\x1ctroupe/v1/orchestrator.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x19troupe/v1/lifecycle.proto\x1a\x16troupe/v1/replay.proto\x1a\x15troupe/v1/types.proto\"\xea\x11\n" +
 	"\x12OrchestrateRequest\x12p\n" +
 	"\x04text\x18\x01 \x01(\tBZ\xbaHW\xba\x01N\n" +
 	"\x16orchestrate.text.blank\x12\x1fmust hold more than white space\x1a\x13this.matches('\\\\S')r\x04(\x80\x80\x10H\x00R\x04text\x12.\n" +
@@ -3928,7 +4012,10 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x10 \"\x06r\x04\x10\x01(@R\x04tags\x12)\n" +
 	"\x06budget\x18# \x01(\v2\x11.troupe.v1.BudgetR\x06budget\x12#\n" +
 	"\x04from\x18$ \x01(\v2\x0f.troupe.v1.FromR\x04from\x12F\n" +
-	"\ron_disconnect\x18% \x01(\x0e2\x17.troupe.v1.OnDisconnectB\b\xbaH\x05\x82\x01\x02\x10\x01R\fonDisconnect\x1a;\n" +
+	"\ron_disconnect\x18% \x01(\x0e2\x17.troupe.v1.OnDisconnectB\b\xbaH\x05\x82\x01\x02\x10\x01R\fonDisconnect\x121\n" +
+	"\x0emax_iterations\x18& \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\rmaxIterations\x12I\n" +
+	"\x0eerror_strategy\x18' \x01(\x0e2\x18.troupe.v1.ErrorStrategyB\b\xbaH\x05\x82\x01\x02\x10\x01R\rerrorStrategy\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01:\xb7\x05\xbaH\xb3\x05\x1a\xaf\x01\n" +
@@ -4183,7 +4270,13 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\n" +
 	"Quarantine\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x120\n" +
-	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since*c\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since*\xa1\x01\n" +
+	"\rErrorStrategy\x12\x1e\n" +
+	"\x1aERROR_STRATEGY_UNSPECIFIED\x10\x00\x12\x1c\n" +
+	"\x18ERROR_STRATEGY_FAIL_FAST\x10\x01\x12\x1b\n" +
+	"\x17ERROR_STRATEGY_CONTINUE\x10\x02\x12\x18\n" +
+	"\x14ERROR_STRATEGY_RETRY\x10\x03\x12\x1b\n" +
+	"\x17ERROR_STRATEGY_FALLBACK\x10\x04*c\n" +
 	"\fOnDisconnect\x12\x1d\n" +
 	"\x19ON_DISCONNECT_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16ON_DISCONNECT_CONTINUE\x10\x01\x12\x18\n" +
@@ -4259,199 +4352,201 @@ func file_troupe_v1_orchestrator_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_orchestrator_proto_rawDescData
 }
 
-var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
 var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_troupe_v1_orchestrator_proto_goTypes = []any{
-	(OnDisconnect)(0),                // 0: troupe.v1.OnDisconnect
-	(OnBusy)(0),                      // 1: troupe.v1.OnBusy
-	(TraceState)(0),                  // 2: troupe.v1.TraceState
-	(PlanState)(0),                   // 3: troupe.v1.PlanState
-	(DesiredState)(0),                // 4: troupe.v1.DesiredState
-	(WorkflowEdgeKind)(0),            // 5: troupe.v1.WorkflowEdgeKind
-	(*OrchestrateRequest)(nil),       // 6: troupe.v1.OrchestrateRequest
-	(*Answers)(nil),                  // 7: troupe.v1.Answers
-	(*OrchestrateResponse)(nil),      // 8: troupe.v1.OrchestrateResponse
-	(*WatchTraceRequest)(nil),        // 9: troupe.v1.WatchTraceRequest
-	(*WatchTraceResponse)(nil),       // 10: troupe.v1.WatchTraceResponse
-	(*Trace)(nil),                    // 11: troupe.v1.Trace
-	(*PlanStep)(nil),                 // 12: troupe.v1.PlanStep
-	(*GetTraceRequest)(nil),          // 13: troupe.v1.GetTraceRequest
-	(*GetTraceResponse)(nil),         // 14: troupe.v1.GetTraceResponse
-	(*CancelTraceRequest)(nil),       // 15: troupe.v1.CancelTraceRequest
-	(*CancelTraceResponse)(nil),      // 16: troupe.v1.CancelTraceResponse
-	(*ListTracesRequest)(nil),        // 17: troupe.v1.ListTracesRequest
-	(*ListTracesResponse)(nil),       // 18: troupe.v1.ListTracesResponse
-	(*Agent)(nil),                    // 19: troupe.v1.Agent
-	(*ListAgentsRequest)(nil),        // 20: troupe.v1.ListAgentsRequest
-	(*ListAgentsResponse)(nil),       // 21: troupe.v1.ListAgentsResponse
-	(*Instance)(nil),                 // 22: troupe.v1.Instance
-	(*InstanceTool)(nil),             // 23: troupe.v1.InstanceTool
-	(*ListInstancesRequest)(nil),     // 24: troupe.v1.ListInstancesRequest
-	(*ListInstancesResponse)(nil),    // 25: troupe.v1.ListInstancesResponse
-	(*DescribeInstanceRequest)(nil),  // 26: troupe.v1.DescribeInstanceRequest
-	(*DescribeInstanceResponse)(nil), // 27: troupe.v1.DescribeInstanceResponse
-	(*InstanceOutcome)(nil),          // 28: troupe.v1.InstanceOutcome
-	(*PauseAgentRequest)(nil),        // 29: troupe.v1.PauseAgentRequest
-	(*PauseAgentResponse)(nil),       // 30: troupe.v1.PauseAgentResponse
-	(*ResumeAgentRequest)(nil),       // 31: troupe.v1.ResumeAgentRequest
-	(*ResumeAgentResponse)(nil),      // 32: troupe.v1.ResumeAgentResponse
-	(*DrainInstanceRequest)(nil),     // 33: troupe.v1.DrainInstanceRequest
-	(*DrainInstanceResponse)(nil),    // 34: troupe.v1.DrainInstanceResponse
-	(*ListDecisionsRequest)(nil),     // 35: troupe.v1.ListDecisionsRequest
-	(*ListDecisionsResponse)(nil),    // 36: troupe.v1.ListDecisionsResponse
-	(*Decision)(nil),                 // 37: troupe.v1.Decision
-	(*Workflow)(nil),                 // 38: troupe.v1.Workflow
-	(*WorkflowStep)(nil),             // 39: troupe.v1.WorkflowStep
-	(*ChoicePolicy)(nil),             // 40: troupe.v1.ChoicePolicy
-	(*WorkflowPlan)(nil),             // 41: troupe.v1.WorkflowPlan
-	(*WorkflowEdge)(nil),             // 42: troupe.v1.WorkflowEdge
-	(*ListWorkflowsRequest)(nil),     // 43: troupe.v1.ListWorkflowsRequest
-	(*ListWorkflowsResponse)(nil),    // 44: troupe.v1.ListWorkflowsResponse
-	(*GetWorkflowRequest)(nil),       // 45: troupe.v1.GetWorkflowRequest
-	(*GetWorkflowResponse)(nil),      // 46: troupe.v1.GetWorkflowResponse
-	(*ReplayTraceRequest)(nil),       // 47: troupe.v1.ReplayTraceRequest
-	(*ReplayTraceResponse)(nil),      // 48: troupe.v1.ReplayTraceResponse
-	(*QuarantineAgentRequest)(nil),   // 49: troupe.v1.QuarantineAgentRequest
-	(*QuarantineAgentResponse)(nil),  // 50: troupe.v1.QuarantineAgentResponse
-	(*ReleaseAgentRequest)(nil),      // 51: troupe.v1.ReleaseAgentRequest
-	(*ReleaseAgentResponse)(nil),     // 52: troupe.v1.ReleaseAgentResponse
-	(*Quarantine)(nil),               // 53: troupe.v1.Quarantine
-	nil,                              // 54: troupe.v1.OrchestrateRequest.MetadataEntry
-	nil,                              // 55: troupe.v1.Decision.MetadataEntry
-	nil,                              // 56: troupe.v1.ChoicePolicy.PrioritiesEntry
-	(*durationpb.Duration)(nil),      // 57: google.protobuf.Duration
-	(*Auth)(nil),                     // 58: troupe.v1.Auth
-	(*Part)(nil),                     // 59: troupe.v1.Part
-	(*Parent)(nil),                   // 60: troupe.v1.Parent
-	(*Budget)(nil),                   // 61: troupe.v1.Budget
-	(*From)(nil),                     // 62: troupe.v1.From
-	(*CallAnswer)(nil),               // 63: troupe.v1.CallAnswer
-	(*Event)(nil),                    // 64: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 65: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 66: troupe.v1.TurnResult
-	(InstanceState)(0),               // 67: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 68: troupe.v1.InstanceStatus
-	(ConfigProtocol)(0),              // 69: troupe.v1.ConfigProtocol
-	(*GetMetricsResponse)(nil),       // 70: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 71: troupe.v1.Failure
-	(DecisionType)(0),                // 72: troupe.v1.DecisionType
-	(Stage)(0),                       // 73: troupe.v1.Stage
-	(RoutingStrategy)(0),             // 74: troupe.v1.RoutingStrategy
-	(*StepReplay)(nil),               // 75: troupe.v1.StepReplay
-	(*Difference)(nil),               // 76: troupe.v1.Difference
+	(ErrorStrategy)(0),               // 0: troupe.v1.ErrorStrategy
+	(OnDisconnect)(0),                // 1: troupe.v1.OnDisconnect
+	(OnBusy)(0),                      // 2: troupe.v1.OnBusy
+	(TraceState)(0),                  // 3: troupe.v1.TraceState
+	(PlanState)(0),                   // 4: troupe.v1.PlanState
+	(DesiredState)(0),                // 5: troupe.v1.DesiredState
+	(WorkflowEdgeKind)(0),            // 6: troupe.v1.WorkflowEdgeKind
+	(*OrchestrateRequest)(nil),       // 7: troupe.v1.OrchestrateRequest
+	(*Answers)(nil),                  // 8: troupe.v1.Answers
+	(*OrchestrateResponse)(nil),      // 9: troupe.v1.OrchestrateResponse
+	(*WatchTraceRequest)(nil),        // 10: troupe.v1.WatchTraceRequest
+	(*WatchTraceResponse)(nil),       // 11: troupe.v1.WatchTraceResponse
+	(*Trace)(nil),                    // 12: troupe.v1.Trace
+	(*PlanStep)(nil),                 // 13: troupe.v1.PlanStep
+	(*GetTraceRequest)(nil),          // 14: troupe.v1.GetTraceRequest
+	(*GetTraceResponse)(nil),         // 15: troupe.v1.GetTraceResponse
+	(*CancelTraceRequest)(nil),       // 16: troupe.v1.CancelTraceRequest
+	(*CancelTraceResponse)(nil),      // 17: troupe.v1.CancelTraceResponse
+	(*ListTracesRequest)(nil),        // 18: troupe.v1.ListTracesRequest
+	(*ListTracesResponse)(nil),       // 19: troupe.v1.ListTracesResponse
+	(*Agent)(nil),                    // 20: troupe.v1.Agent
+	(*ListAgentsRequest)(nil),        // 21: troupe.v1.ListAgentsRequest
+	(*ListAgentsResponse)(nil),       // 22: troupe.v1.ListAgentsResponse
+	(*Instance)(nil),                 // 23: troupe.v1.Instance
+	(*InstanceTool)(nil),             // 24: troupe.v1.InstanceTool
+	(*ListInstancesRequest)(nil),     // 25: troupe.v1.ListInstancesRequest
+	(*ListInstancesResponse)(nil),    // 26: troupe.v1.ListInstancesResponse
+	(*DescribeInstanceRequest)(nil),  // 27: troupe.v1.DescribeInstanceRequest
+	(*DescribeInstanceResponse)(nil), // 28: troupe.v1.DescribeInstanceResponse
+	(*InstanceOutcome)(nil),          // 29: troupe.v1.InstanceOutcome
+	(*PauseAgentRequest)(nil),        // 30: troupe.v1.PauseAgentRequest
+	(*PauseAgentResponse)(nil),       // 31: troupe.v1.PauseAgentResponse
+	(*ResumeAgentRequest)(nil),       // 32: troupe.v1.ResumeAgentRequest
+	(*ResumeAgentResponse)(nil),      // 33: troupe.v1.ResumeAgentResponse
+	(*DrainInstanceRequest)(nil),     // 34: troupe.v1.DrainInstanceRequest
+	(*DrainInstanceResponse)(nil),    // 35: troupe.v1.DrainInstanceResponse
+	(*ListDecisionsRequest)(nil),     // 36: troupe.v1.ListDecisionsRequest
+	(*ListDecisionsResponse)(nil),    // 37: troupe.v1.ListDecisionsResponse
+	(*Decision)(nil),                 // 38: troupe.v1.Decision
+	(*Workflow)(nil),                 // 39: troupe.v1.Workflow
+	(*WorkflowStep)(nil),             // 40: troupe.v1.WorkflowStep
+	(*ChoicePolicy)(nil),             // 41: troupe.v1.ChoicePolicy
+	(*WorkflowPlan)(nil),             // 42: troupe.v1.WorkflowPlan
+	(*WorkflowEdge)(nil),             // 43: troupe.v1.WorkflowEdge
+	(*ListWorkflowsRequest)(nil),     // 44: troupe.v1.ListWorkflowsRequest
+	(*ListWorkflowsResponse)(nil),    // 45: troupe.v1.ListWorkflowsResponse
+	(*GetWorkflowRequest)(nil),       // 46: troupe.v1.GetWorkflowRequest
+	(*GetWorkflowResponse)(nil),      // 47: troupe.v1.GetWorkflowResponse
+	(*ReplayTraceRequest)(nil),       // 48: troupe.v1.ReplayTraceRequest
+	(*ReplayTraceResponse)(nil),      // 49: troupe.v1.ReplayTraceResponse
+	(*QuarantineAgentRequest)(nil),   // 50: troupe.v1.QuarantineAgentRequest
+	(*QuarantineAgentResponse)(nil),  // 51: troupe.v1.QuarantineAgentResponse
+	(*ReleaseAgentRequest)(nil),      // 52: troupe.v1.ReleaseAgentRequest
+	(*ReleaseAgentResponse)(nil),     // 53: troupe.v1.ReleaseAgentResponse
+	(*Quarantine)(nil),               // 54: troupe.v1.Quarantine
+	nil,                              // 55: troupe.v1.OrchestrateRequest.MetadataEntry
+	nil,                              // 56: troupe.v1.Decision.MetadataEntry
+	nil,                              // 57: troupe.v1.ChoicePolicy.PrioritiesEntry
+	(*durationpb.Duration)(nil),      // 58: google.protobuf.Duration
+	(*Auth)(nil),                     // 59: troupe.v1.Auth
+	(*Part)(nil),                     // 60: troupe.v1.Part
+	(*Parent)(nil),                   // 61: troupe.v1.Parent
+	(*Budget)(nil),                   // 62: troupe.v1.Budget
+	(*From)(nil),                     // 63: troupe.v1.From
+	(*CallAnswer)(nil),               // 64: troupe.v1.CallAnswer
+	(*Event)(nil),                    // 65: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 66: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 67: troupe.v1.TurnResult
+	(InstanceState)(0),               // 68: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 69: troupe.v1.InstanceStatus
+	(ConfigProtocol)(0),              // 70: troupe.v1.ConfigProtocol
+	(*GetMetricsResponse)(nil),       // 71: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 72: troupe.v1.Failure
+	(DecisionType)(0),                // 73: troupe.v1.DecisionType
+	(Stage)(0),                       // 74: troupe.v1.Stage
+	(RoutingStrategy)(0),             // 75: troupe.v1.RoutingStrategy
+	(*StepReplay)(nil),               // 76: troupe.v1.StepReplay
+	(*Difference)(nil),               // 77: troupe.v1.Difference
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
-	7,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
-	57, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
-	1,  // 2: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
-	58, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
-	59, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
-	60, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
-	54, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
-	61, // 7: troupe.v1.OrchestrateRequest.budget:type_name -> troupe.v1.Budget
-	62, // 8: troupe.v1.OrchestrateRequest.from:type_name -> troupe.v1.From
-	0,  // 9: troupe.v1.OrchestrateRequest.on_disconnect:type_name -> troupe.v1.OnDisconnect
-	63, // 10: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
-	64, // 11: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
-	0,  // 12: troupe.v1.WatchTraceRequest.on_disconnect:type_name -> troupe.v1.OnDisconnect
-	64, // 13: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
-	2,  // 14: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	65, // 15: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	66, // 16: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
-	60, // 17: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
-	12, // 18: troupe.v1.Trace.plan:type_name -> troupe.v1.PlanStep
-	62, // 19: troupe.v1.Trace.forked_from:type_name -> troupe.v1.From
-	3,  // 20: troupe.v1.PlanStep.state:type_name -> troupe.v1.PlanState
-	65, // 21: troupe.v1.PlanStep.created:type_name -> google.protobuf.Timestamp
-	65, // 22: troupe.v1.PlanStep.routed:type_name -> google.protobuf.Timestamp
-	65, // 23: troupe.v1.PlanStep.executing:type_name -> google.protobuf.Timestamp
-	65, // 24: troupe.v1.PlanStep.ended:type_name -> google.protobuf.Timestamp
-	11, // 25: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
-	11, // 26: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
-	11, // 27: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
-	53, // 28: troupe.v1.Agent.quarantine:type_name -> troupe.v1.Quarantine
-	19, // 29: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	67, // 30: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	65, // 31: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
-	4,  // 32: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	68, // 33: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
-	23, // 34: troupe.v1.Instance.tools:type_name -> troupe.v1.InstanceTool
-	69, // 35: troupe.v1.Instance.config:type_name -> troupe.v1.ConfigProtocol
-	53, // 36: troupe.v1.Instance.quarantine:type_name -> troupe.v1.Quarantine
-	22, // 37: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
-	22, // 38: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	68, // 39: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	70, // 40: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	71, // 41: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	68, // 42: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	71, // 43: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	57, // 44: troupe.v1.PauseAgentRequest.timeout:type_name -> google.protobuf.Duration
-	28, // 45: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	28, // 46: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	57, // 47: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	68, // 48: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	72, // 49: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
-	37, // 50: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
-	65, // 51: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
-	72, // 52: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
-	73, // 53: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
-	55, // 54: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
-	39, // 55: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
-	57, // 56: troupe.v1.Workflow.timeout:type_name -> google.protobuf.Duration
-	61, // 57: troupe.v1.Workflow.limits:type_name -> troupe.v1.Budget
-	42, // 58: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
-	40, // 59: troupe.v1.WorkflowStep.choose:type_name -> troupe.v1.ChoicePolicy
-	40, // 60: troupe.v1.WorkflowStep.tools:type_name -> troupe.v1.ChoicePolicy
-	41, // 61: troupe.v1.WorkflowStep.plan:type_name -> troupe.v1.WorkflowPlan
-	74, // 62: troupe.v1.ChoicePolicy.strategy:type_name -> troupe.v1.RoutingStrategy
-	56, // 63: troupe.v1.ChoicePolicy.priorities:type_name -> troupe.v1.ChoicePolicy.PrioritiesEntry
-	5,  // 64: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
-	38, // 65: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
-	38, // 66: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
-	75, // 67: troupe.v1.ReplayTraceResponse.steps:type_name -> troupe.v1.StepReplay
-	76, // 68: troupe.v1.ReplayTraceResponse.routing:type_name -> troupe.v1.Difference
-	28, // 69: troupe.v1.QuarantineAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	28, // 70: troupe.v1.ReleaseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	65, // 71: troupe.v1.Quarantine.since:type_name -> google.protobuf.Timestamp
-	6,  // 72: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	9,  // 73: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	13, // 74: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	15, // 75: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
-	17, // 76: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	20, // 77: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	24, // 78: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	26, // 79: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	29, // 80: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	31, // 81: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	33, // 82: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	35, // 83: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
-	43, // 84: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
-	45, // 85: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
-	47, // 86: troupe.v1.OrchestratorService.ReplayTrace:input_type -> troupe.v1.ReplayTraceRequest
-	49, // 87: troupe.v1.OrchestratorService.QuarantineAgent:input_type -> troupe.v1.QuarantineAgentRequest
-	51, // 88: troupe.v1.OrchestratorService.ReleaseAgent:input_type -> troupe.v1.ReleaseAgentRequest
-	8,  // 89: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	10, // 90: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	14, // 91: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	16, // 92: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
-	18, // 93: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	21, // 94: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	25, // 95: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	27, // 96: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	30, // 97: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	32, // 98: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	34, // 99: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	36, // 100: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
-	44, // 101: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
-	46, // 102: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
-	48, // 103: troupe.v1.OrchestratorService.ReplayTrace:output_type -> troupe.v1.ReplayTraceResponse
-	50, // 104: troupe.v1.OrchestratorService.QuarantineAgent:output_type -> troupe.v1.QuarantineAgentResponse
-	52, // 105: troupe.v1.OrchestratorService.ReleaseAgent:output_type -> troupe.v1.ReleaseAgentResponse
-	89, // [89:106] is the sub-list for method output_type
-	72, // [72:89] is the sub-list for method input_type
-	72, // [72:72] is the sub-list for extension type_name
-	72, // [72:72] is the sub-list for extension extendee
-	0,  // [0:72] is the sub-list for field type_name
+	8,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
+	58, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
+	2,  // 2: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
+	59, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
+	60, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
+	61, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
+	55, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
+	62, // 7: troupe.v1.OrchestrateRequest.budget:type_name -> troupe.v1.Budget
+	63, // 8: troupe.v1.OrchestrateRequest.from:type_name -> troupe.v1.From
+	1,  // 9: troupe.v1.OrchestrateRequest.on_disconnect:type_name -> troupe.v1.OnDisconnect
+	0,  // 10: troupe.v1.OrchestrateRequest.error_strategy:type_name -> troupe.v1.ErrorStrategy
+	64, // 11: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
+	65, // 12: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	1,  // 13: troupe.v1.WatchTraceRequest.on_disconnect:type_name -> troupe.v1.OnDisconnect
+	65, // 14: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	3,  // 15: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
+	66, // 16: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	67, // 17: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	61, // 18: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
+	13, // 19: troupe.v1.Trace.plan:type_name -> troupe.v1.PlanStep
+	63, // 20: troupe.v1.Trace.forked_from:type_name -> troupe.v1.From
+	4,  // 21: troupe.v1.PlanStep.state:type_name -> troupe.v1.PlanState
+	66, // 22: troupe.v1.PlanStep.created:type_name -> google.protobuf.Timestamp
+	66, // 23: troupe.v1.PlanStep.routed:type_name -> google.protobuf.Timestamp
+	66, // 24: troupe.v1.PlanStep.executing:type_name -> google.protobuf.Timestamp
+	66, // 25: troupe.v1.PlanStep.ended:type_name -> google.protobuf.Timestamp
+	12, // 26: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
+	12, // 27: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
+	12, // 28: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
+	54, // 29: troupe.v1.Agent.quarantine:type_name -> troupe.v1.Quarantine
+	20, // 30: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
+	68, // 31: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	66, // 32: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	5,  // 33: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
+	69, // 34: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	24, // 35: troupe.v1.Instance.tools:type_name -> troupe.v1.InstanceTool
+	70, // 36: troupe.v1.Instance.config:type_name -> troupe.v1.ConfigProtocol
+	54, // 37: troupe.v1.Instance.quarantine:type_name -> troupe.v1.Quarantine
+	23, // 38: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
+	23, // 39: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
+	69, // 40: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	71, // 41: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	72, // 42: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	69, // 43: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	72, // 44: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	58, // 45: troupe.v1.PauseAgentRequest.timeout:type_name -> google.protobuf.Duration
+	29, // 46: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	29, // 47: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	58, // 48: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	69, // 49: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	73, // 50: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
+	38, // 51: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
+	66, // 52: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
+	73, // 53: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
+	74, // 54: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
+	56, // 55: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
+	40, // 56: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
+	58, // 57: troupe.v1.Workflow.timeout:type_name -> google.protobuf.Duration
+	62, // 58: troupe.v1.Workflow.limits:type_name -> troupe.v1.Budget
+	43, // 59: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
+	41, // 60: troupe.v1.WorkflowStep.choose:type_name -> troupe.v1.ChoicePolicy
+	41, // 61: troupe.v1.WorkflowStep.tools:type_name -> troupe.v1.ChoicePolicy
+	42, // 62: troupe.v1.WorkflowStep.plan:type_name -> troupe.v1.WorkflowPlan
+	75, // 63: troupe.v1.ChoicePolicy.strategy:type_name -> troupe.v1.RoutingStrategy
+	57, // 64: troupe.v1.ChoicePolicy.priorities:type_name -> troupe.v1.ChoicePolicy.PrioritiesEntry
+	6,  // 65: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
+	39, // 66: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
+	39, // 67: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
+	76, // 68: troupe.v1.ReplayTraceResponse.steps:type_name -> troupe.v1.StepReplay
+	77, // 69: troupe.v1.ReplayTraceResponse.routing:type_name -> troupe.v1.Difference
+	29, // 70: troupe.v1.QuarantineAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	29, // 71: troupe.v1.ReleaseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	66, // 72: troupe.v1.Quarantine.since:type_name -> google.protobuf.Timestamp
+	7,  // 73: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	10, // 74: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	14, // 75: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	16, // 76: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
+	18, // 77: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	21, // 78: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	25, // 79: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	27, // 80: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	30, // 81: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	32, // 82: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	34, // 83: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	36, // 84: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
+	44, // 85: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
+	46, // 86: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
+	48, // 87: troupe.v1.OrchestratorService.ReplayTrace:input_type -> troupe.v1.ReplayTraceRequest
+	50, // 88: troupe.v1.OrchestratorService.QuarantineAgent:input_type -> troupe.v1.QuarantineAgentRequest
+	52, // 89: troupe.v1.OrchestratorService.ReleaseAgent:input_type -> troupe.v1.ReleaseAgentRequest
+	9,  // 90: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	11, // 91: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	15, // 92: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	17, // 93: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
+	19, // 94: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	22, // 95: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	26, // 96: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	28, // 97: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	31, // 98: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	33, // 99: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	35, // 100: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	37, // 101: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
+	45, // 102: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
+	47, // 103: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
+	49, // 104: troupe.v1.OrchestratorService.ReplayTrace:output_type -> troupe.v1.ReplayTraceResponse
+	51, // 105: troupe.v1.OrchestratorService.QuarantineAgent:output_type -> troupe.v1.QuarantineAgentResponse
+	53, // 106: troupe.v1.OrchestratorService.ReleaseAgent:output_type -> troupe.v1.ReleaseAgentResponse
+	90, // [90:107] is the sub-list for method output_type
+	73, // [73:90] is the sub-list for method input_type
+	73, // [73:73] is the sub-list for extension type_name
+	73, // [73:73] is the sub-list for extension extendee
+	0,  // [0:73] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }
@@ -4474,7 +4569,7 @@ func file_troupe_v1_orchestrator_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_orchestrator_proto_rawDesc), len(file_troupe_v1_orchestrator_proto_rawDesc)),
-			NumEnums:      6,
+			NumEnums:      7,
 			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -65,6 +65,7 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 		Labels: request.Labels{
 			Profile: req.GetProfile(), Metadata: req.GetMetadata(), Needs: req.GetNeeds(),
 			Priority: req.Priority, Tags: req.GetTags(), //nolint:protogetter // whether a priority is there counts
+			MaxIterations: req.GetMaxIterations(), ErrorStrategy: errorStrategies[req.GetErrorStrategy()],
 		},
 	}
 	ask.Tenant, ask.Session = tenantFromContext(stream.Context()), requestedSessionID(req)
@@ -93,6 +94,14 @@ var onBusy = map[troupev1.OnBusy]request.BusyPolicy{
 	troupev1.OnBusy_ON_BUSY_REJECT:    request.Reject,
 	troupev1.OnBusy_ON_BUSY_ENQUEUE:   request.Enqueue,
 	troupev1.OnBusy_ON_BUSY_INTERRUPT: request.Interrupt,
+}
+
+// errorStrategies maps the strategies of the wire format to those of package workflow. The default changes nothing.
+var errorStrategies = map[troupev1.ErrorStrategy]workflow.ErrorStrategy{
+	troupev1.ErrorStrategy_ERROR_STRATEGY_FAIL_FAST: workflow.FailFast,
+	troupev1.ErrorStrategy_ERROR_STRATEGY_CONTINUE:  workflow.Continue,
+	troupev1.ErrorStrategy_ERROR_STRATEGY_RETRY:     workflow.Retry,
+	troupev1.ErrorStrategy_ERROR_STRATEGY_FALLBACK:  workflow.Fallback,
 }
 
 func isCancel(p troupev1.OnDisconnect) bool { return p == troupev1.OnDisconnect_ON_DISCONNECT_CANCEL }

@@ -16,8 +16,10 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/decide"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
@@ -175,6 +177,46 @@ func failFirstAttempts(rig *rig, agent string, times int) {
 		}
 		return s.sendResult(&troupev1.StepResult{Failure: grpcfailure.ToProto(failure.New(failure.ResourceAPI, "test", "down"))})
 	})
+}
+
+// A request replaces what its workflow says about failed steps, also when another orchestrator takes the turn over.
+// Req: OC-19
+func TestTurn_AppliesTheErrorStrategyOfTheRequest(t *testing.T) {
+	for name, c := range map[string]struct {
+		declared string
+		strategy workflow.ErrorStrategy
+		times    int
+		asked    []string
+		failed   bool
+	}{
+		"as declared":             {"continue: true", "", 1, []string{"research", "synthesis"}, false},
+		"fail fast":               {"continue: true", workflow.FailFast, 1, []string{"research"}, true},
+		"fail fast, no retries":   {"retry: {attempts: 2, backoff: 1ms}", workflow.FailFast, 1, []string{"research"}, true},
+		"continue":                {"fallback: c", workflow.Continue, 1, []string{"research", "synthesis"}, false},
+		"retry":                   {"fallback: c, retry: {attempts: 1, backoff: 1ms}", workflow.Retry, 1, []string{"research", "research", "synthesis"}, false},
+		"retry, then fail":        {"fallback: c, retry: {attempts: 1, backoff: 1ms}", workflow.Retry, 2, []string{"research", "research"}, true},
+		"fallback":                {"fallback: c, retry: {attempts: 1, backoff: 1ms}", workflow.Fallback, 1, []string{"research", "clarification"}, false},
+		"fallback, none is there": {"continue: true", workflow.Fallback, 1, []string{"research"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rig := newRig(t)
+			other := ""
+			if strings.Contains(c.declared, "c") && strings.Contains(c.declared, "fallback") {
+				other = "    c: {agent: clarification, end: true}\n"
+			}
+			rig.declareSteps(t, "    a: {agent: research, next: b, onError: {"+c.declared+"}}\n    b: {agent: synthesis, end: true}\n"+other)
+			failFirstAttempts(rig, "research", c.times)
+			req := textRequest("s1", "r1")
+			req.ErrorStrategy = c.strategy
+			runner := rig.newRunner(t, "one")
+			events := runToEnd(t, runner, req)
+			require.Equal(t, c.asked, rig.askedAgents())
+			require.Equal(t, c.failed, turnResult(events).GetOutcome() != outcomeCompleted, "%v", turnResult(events))
+			stored, err := runner.cfg.Traces.Store().Load(t.Context(), trace.Ref{Trace: events[0].GetTraceId()})
+			require.NoError(t, err)
+			require.Equal(t, c.strategy, request.LabelsFromTrace(stored).ErrorStrategy)
+		})
+	}
 }
 
 // Req: OC-19

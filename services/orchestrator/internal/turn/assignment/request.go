@@ -36,6 +36,7 @@ func (t *Turn) StepRequest(work context.Context, a Attempt) (*troupev1.ExecuteSt
 		Auth: wire.AuthToProto(t.Request.Auth), UserId: t.Request.User,
 		OriginTurnId: t.Turn.OriginTurnID, Profile: t.Request.Profile, Metadata: t.Request.Metadata, RequestId: t.Request.RequestID,
 		RootTraceId: t.Events.RootTrace(), Budget: t.attemptBudget(a), Recorded: t.KeepsJournals,
+		MaxIterations: t.Request.MaxIterations,
 	}
 	if a.Origin.Number == publish.AnsweredStep(t.Turn) {
 		req.Answers = wire.AnswersToProto(t.Turn.Answers)

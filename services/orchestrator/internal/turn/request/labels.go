@@ -10,6 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
 // Labels is the information that a caller passes to the agents and tools of a turn. Labels are stored with the
@@ -20,6 +21,10 @@ type Labels struct {
 	Needs    []string          `json:"needs,omitempty"`    // capabilities that chosen agents must have (OC-14)
 	Priority *int32            `json:"priority,omitempty"` // 0 to 10 (nil means that the caller set none)
 	Tags     []string          `json:"tags,omitempty"`
+	// MaxIterations overrides the limit of each agent (0 keeps it, CO-6).
+	MaxIterations int32 `json:"max_iterations,omitempty"`
+	// ErrorStrategy overrides what the workflow says about failed steps (empty keeps it, OC-19).
+	ErrorStrategy workflow.ErrorStrategy `json:"error_strategy,omitempty"`
 	// Choices holds, by number, the published choices of the turns that this turn continues. Callers cannot set
 	// it.
 	Choices map[int][]byte `json:"choices,omitempty"`
@@ -48,6 +53,8 @@ func (l Labels) WithDefaultsFrom(others Labels) Labels {
 		l.Needs = others.Needs
 	}
 	l.Priority = cmp.Or(l.Priority, others.Priority)
+	l.MaxIterations = cmp.Or(l.MaxIterations, others.MaxIterations)
+	l.ErrorStrategy = cmp.Or(l.ErrorStrategy, others.ErrorStrategy)
 	if len(l.Tags) == 0 {
 		l.Tags = others.Tags
 	}

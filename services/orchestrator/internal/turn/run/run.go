@@ -89,6 +89,7 @@ func (b BegunTurn) traceTimeout() time.Duration {
 // store is only unavailable, Start leaves the turn open for the next caller instead. Unless Start succeeds, the
 // caller still owns the permit.
 func (d *Driver) Start(ctx context.Context, b BegunTurn) error {
+	b.Flow = b.Flow.WithErrorStrategy(b.Request.ErrorStrategy)
 	handle := active.NewTurn(b.Request.Ref, b.Turn.ID, b.Turn.Trace, b.Request.AllowanceOrDefault(b.Flow.Budget).Limits.FanOut)
 	d.Active.Add(handle)
 	started := false
