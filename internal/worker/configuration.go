@@ -30,7 +30,7 @@ func (c *configStore) Save(ctx context.Context, base int64, changes map[string]j
 }
 
 // stopAgent stops the agent. Its changes to its configuration are stored before its state is dropped (LC-18), unless the
-// call that started the instance said that its state shall not be kept (LC-36).
+// call that started the instance asked not to keep its state (LC-36).
 func (w *Worker) stopAgent(ctx context.Context) error {
 	if !w.instance.KeepsState() {
 		w.agent.Config().SetStore(nil)

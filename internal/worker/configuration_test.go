@@ -95,8 +95,8 @@ func TestWorker_DoesNotStartWhenItsConfigurationCannotBeLoaded(t *testing.T) {
 	require.True(t, failure.Is(err, failure.SystemNetwork, failure.SystemTimeout, failure.AgentTimeout), "%v", err)
 }
 
-// The hooks of an agent find its configuration loaded, can read that of another agent, and may still change it when the
-// worker stops.
+// The hooks of an agent find its configuration loaded, can read the configuration of another agent, and may change their own
+// when the worker stops.
 //
 // Req: LC-7, LC-37
 func TestWorker_HooksReadAndKeepTheConfiguration(t *testing.T) {

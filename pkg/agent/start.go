@@ -18,7 +18,7 @@ type Lifecycle struct {
 	KeepFailed bool          // a worker whose start failed keeps what it acquired until it is shut down (LC-11)
 	// OnStart runs after the tools and the hooks of the plugins have started, and before the first step. It acquires what is
 	// no tool: a connection, a temporary file, a background task. Its error fails the start. It may read and change the
-	// agent's state and its configuration, and read that of other agents with Config.LoadAgent. Nil does nothing.
+	// agent's state and its configuration, and read the configuration of other agents with Config.LoadAgent. Nil does nothing.
 	OnStart func(context.Context, hook.Agent) error
 	// OnStop runs when the agent stops, if OnStart succeeded, before everything else is stopped. Changes of the configuration
 	// are still saved. It gets a share of the time that the shutdown has left. Nil does nothing.

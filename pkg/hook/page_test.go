@@ -30,7 +30,7 @@ func TestPage_QuotesTheExampleOfEveryEvent(t *testing.T) {
 		quotes[name] = true
 		example, ok := examples["Example"+name]
 		require.True(t, ok, "there is no Example%s", name)
-		require.Contains(t, example, snippet, "the snippet of %s is not that of Example%s", name, name)
+		require.Contains(t, example, snippet, "the snippet of %s differs from Example%s", name, name)
 	}
 	for name := range functionBodies(t, "handlers.go") {
 		if ast.IsExported(name) {

@@ -80,7 +80,7 @@ func (c *interruptedCounter) Generate(ctx context.Context, req llm.Request) iter
 }
 
 // A worker is lost after its tool has counted, and another session counts before a successor takes the step over. The
-// successor does not run the tool again, and its count is added to that of the other session.
+// successor does not run the tool again, and its count is added to the count of the other session.
 //
 // Req: AD-18, LP-27
 func TestSharedState_SuccessorAddsTheCountOfALostWorker(t *testing.T) {
@@ -202,7 +202,7 @@ func newOverwritingAgent(change func(ctx context.Context) error) (*agent.Agent, 
 	return agent.New(agent.Config{Name: "overwriter", Description: "Counts.", Model: counter{}, Tools: []tool.Tool{count}})
 }
 
-// An agent that sets a key which another session has changed since is told so.
+// An agent that overwrites a key after another session changed it receives a warning.
 //
 // Req: AD-19
 func TestSharedState_ReportsAnOverwrittenChange(t *testing.T) {

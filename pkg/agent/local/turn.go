@@ -51,7 +51,7 @@ func (s *Session) Turn(ctx context.Context, in Input) iter.Seq2[event.Event, err
 	}
 }
 
-// Ask runs a turn with a text of the user and returns the agent's text (CO-73). The conversation goes on with each call.
+// Ask runs a turn with a text of the user and returns the agent's text (CO-73). Each call continues the conversation.
 // Modes: those of Execute.
 func (s *Session) Ask(ctx context.Context, text string) (string, error) {
 	done, err := s.Execute(ctx, Input{Text: text}, nil)

@@ -69,7 +69,7 @@ func openConnectedStore(t *testing.T, url string) *Store {
 }
 
 // A process may be lost, or stand still, before any round trip of a commit that has locked keys. Others still count,
-// and no count is lost: neither theirs nor that of the commit, which is repeated.
+// and no count is lost: neither theirs nor the count of the commit, which is repeated.
 func TestStore_LocksOfALostCommitLoseNoUpdate(t *testing.T) {
 	t.Parallel()
 	url := "redis://" + redistest.Start(t)

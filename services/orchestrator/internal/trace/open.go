@@ -27,7 +27,7 @@ type OpenTraces interface {
 	ReleaseLease(ctx context.Context, ref Ref) error
 	// RequestStop asks the owner of a trace to end it. A later owner receives the request too.
 	RequestStop(ctx context.Context, s StopRequest) error
-	// AddFollowers adds n to the number of clients without whom the turn of a trace shall not run, and returns the sum.
+	// AddFollowers adds n to the number of clients without whom the turn of a trace is cancelled, and returns the sum.
 	// The trace need not exist yet. A number that did not change for FollowersTime is forgotten.
 	AddFollowers(ctx context.Context, ref Ref, n int) (int, error)
 }

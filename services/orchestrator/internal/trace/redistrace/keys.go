@@ -32,7 +32,7 @@ func eventsKey(ref trace.Ref) string { return traceKeys(ref)[1] }
 // childrenKey returns the key of the child sessions in which agents of a trace work.
 func childrenKey(ref trace.Ref) string { return "o:{" + ref.Tenant + "/" + ref.Trace + "}:children" }
 
-// followersKey returns the key of the number of clients without whom the turn of a trace shall not run.
+// followersKey returns the key of the number of clients without whom the turn of a trace is cancelled.
 func followersKey(ref trace.Ref) string {
 	return "o:{" + ref.Tenant + "/" + ref.Trace + "}:followers"
 }
