@@ -77,7 +77,7 @@ func TestLendCredential_LendsToOneHolder(t *testing.T) {
 		require.Equal(t, "token-1", finds(another, "github"))
 		require.Len(t, alice.Credentials, 1)
 
-		execution.LendCredential(turn, "nobody's", secret.New("x"))
+		execution.LendCredential(turn, "unknown", secret.New("x"))
 		execution.LendCredential(execution.WithHolder(t.Context(), "clerk/mail"), "mailbox", secret.New("x"))
 		_, ok = execution.AuthFrom(execution.WithHolder(t.Context(), "clerk/mail"))
 		require.False(t, ok, "there is no turn")
