@@ -85,31 +85,36 @@ func (b *Bridge) newTurnRequest(ctx context.Context, req *a2a.SendMessageRequest
 	if req.Config != nil && req.Config.PushConfig != nil {
 		return nil, "", errPushUnsupported
 	}
-	turn := &troupev1.OrchestrateRequest{SessionId: m.ContextID, RequestId: requestIDFromMessage("", m.ID), Parent: parentFromReferences(m)}
+	turn := &troupev1.OrchestrateRequest{SessionId: m.ContextID, RequestId: requestIDFromMessage(m.TaskID, m.ID), Parent: parentFromReferences(m)}
 	if err := addInput(turn, m); err != nil {
 		return nil, "", err
 	}
-	if m.TaskID == "" {
-		b.joinRun(ctx, turn.GetParent())
-		turn.SessionId = cmp.Or(turn.GetSessionId(), uuid.NewString())
-		turn.Target = cmp.Or(targetFromMetadata(m.Metadata), targetFromMetadata(req.Metadata), b.defaultTarget)
-		if turn.GetAnswers() != nil {
-			return nil, "", a2a.NewError(a2a.ErrInvalidParams, "message.taskId: answers go to the task that waits for them; name it")
-		}
-		return turn, "", nil
+	if m.TaskID != "" {
+		return turn, m.TaskID, b.continueTask(ctx, turn, m)
 	}
-	turn.RequestId = requestIDFromMessage(m.TaskID, m.ID)
+	b.joinRun(ctx, turn.GetParent())
+	turn.SessionId = cmp.Or(turn.GetSessionId(), uuid.NewString())
+	turn.Target = cmp.Or(targetFromMetadata(m.Metadata), targetFromMetadata(req.Metadata), b.defaultTarget)
+	if turn.GetAnswers() != nil {
+		return nil, "", a2a.NewError(a2a.ErrInvalidParams, "message.taskId: answers go to the task that waits for them; name it")
+	}
+	return turn, "", nil
+}
+
+// continueTask completes the turn request for a message that names a task. It returns an error if the task accepts no
+// message.
+func (b *Bridge) continueTask(ctx context.Context, turn *troupev1.OrchestrateRequest, m *a2a.Message) error {
 	trace, err := b.findTrace(ctx, m.TaskID)
 	switch {
 	case err != nil:
-		return nil, "", err
+		return err
 	case m.ContextID != "" && m.ContextID != trace.GetSessionId():
-		return nil, "", a2a.NewError(a2a.ErrInvalidParams, "message.contextId: the task belongs to another context; leave it out")
+		return a2a.NewError(a2a.ErrInvalidParams, "message.contextId: the task belongs to another context; leave it out")
 	case trace.GetRequestId() == turn.GetRequestId(): // a repeated message gets the same turn
 	case trace.GetState() == troupev1.TraceState_TRACE_STATE_RUNNING:
-		return nil, "", a2a.NewError(a2a.ErrUnsupportedOperation, "the task is running and accepts no message; wait until it ends, or cancel it")
+		return a2a.NewError(a2a.ErrUnsupportedOperation, "the task is running and accepts no message; wait until it ends, or cancel it")
 	case askKinds[stateFromResult(trace.GetResult())] == "":
-		return nil, "", a2a.NewError(a2a.ErrUnsupportedOperation,
+		return a2a.NewError(a2a.ErrUnsupportedOperation,
 			"the task has ended; send the message without taskId, and with its contextId, to continue the conversation")
 	}
 	turn.SessionId = trace.GetSessionId()
@@ -121,7 +126,7 @@ func (b *Bridge) newTurnRequest(ctx context.Context, req *a2a.SendMessageRequest
 	if turn.GetAnswers() == nil {
 		turn.Target = trace.GetTarget()
 	}
-	return turn, m.TaskID, nil
+	return nil
 }
 
 // targetFromMetadata returns the workflow or agent that a client names in the metadata of a message (empty for

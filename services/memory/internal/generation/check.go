@@ -48,16 +48,9 @@ func (g *Guard) checkStore(ctx context.Context, data GuardedStore) {
 // new generation.
 func (g *Guard) reconcileWithRegistry(ctx context.Context, data GuardedStore) error {
 	for range maxSwapAttempts {
-		had, revision, err := g.cfg.Records.Load(ctx, g.cfg.Name)
+		had, revision, err := g.loadRecord(ctx, data)
 		if err != nil {
 			return err
-		}
-		if revision == 0 { // the registry is new, or was lost
-			m, err := data.LoadMark(ctx)
-			if err != nil {
-				return err
-			}
-			had.Generation, had.Identity = m.Generation, m.Identity
 		}
 		// The identity and the counters are read after the record, so they are at least as new as the record.
 		// Counters above the record's counter prove that no write was lost.
@@ -84,10 +77,7 @@ func (g *Guard) reconcileWithRegistry(ctx context.Context, data GuardedStore) er
 		if !swapped {
 			continue
 		}
-		if next.Generation != had.Generation {
-			g.cfg.Log.Info("the store has a new generation", zap.Int64("generation", next.Generation),
-				zap.String("identity", identity), zap.String("before", had.Identity))
-		}
+		g.logNewGeneration(had, next)
 		if back {
 			g.logDataLoss(ctx, had, next)
 			if err := equalizeCounters(ctx, data, beats); err != nil {
@@ -104,6 +94,25 @@ func (g *Guard) reconcileWithRegistry(ctx context.Context, data GuardedStore) er
 		return nil
 	}
 	return nil // the other replicas do the same checks
+}
+
+// loadRecord returns the record in the registry and its revision. If the registry has none, because it is new or was
+// lost, the record has what the mark in the data says.
+func (g *Guard) loadRecord(ctx context.Context, data GuardedStore) (registry.StoreRecord, int64, error) {
+	had, revision, err := g.cfg.Records.Load(ctx, g.cfg.Name)
+	if err != nil || revision != 0 {
+		return had, revision, err
+	}
+	m, err := data.LoadMark(ctx)
+	had.Generation, had.Identity = m.Generation, m.Identity
+	return had, 0, err
+}
+
+func (g *Guard) logNewGeneration(had, next registry.StoreRecord) {
+	if next.Generation != had.Generation {
+		g.cfg.Log.Info("the store has a new generation", zap.Int64("generation", next.Generation),
+			zap.String("identity", next.Identity), zap.String("before", had.Identity))
+	}
 }
 
 // incrementCounters increments the counter of each share. A share that is not in the record starts above the
