@@ -82,8 +82,8 @@ func addSubtaskItems(s *troupev1.SubtaskStarted, add func(string, itemData)) {
 	add("task-status", waits)
 }
 
-// addAgentMessageItems adds items for the text, artifacts and state changes of an agent, but not for the text of
-// its model. The items contain only names and versions; values and bytes stay in the session.
+// addAgentMessageItems adds items for a message of an agent that is a function: its text, and the names of its artifacts
+// and changed state keys. Values and bytes stay in the session. The text of a model arrives as deltas instead.
 func addAgentMessageItems(m *troupev1.AgentMessage, add func(string, itemData)) {
 	if m.GetText() != "" {
 		add("message", itemData{"text": m.GetText()})

@@ -109,8 +109,9 @@ func (t *taskStream) countDecision() {
 	t.concurrentSteps++
 }
 
-// trackStep records that the client receives the text of a step from its beginning. It also counts the concurrent
-// steps for a client that subscribed after they were decided.
+// trackStep records that the client gets the text of a step from its beginning, if the step began after the subscription.
+// A client that subscribed late has missed the routing decisions. For it, trackStep counts the concurrent steps by their
+// events.
 func (t *taskStream) trackStep(e *troupev1.Event) {
 	if e.GetSequence() > t.lastKnownSequence {
 		t.streamingSteps[e.GetStep()] = true

@@ -5,7 +5,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// AuditKind returns the kind of the audit entry that each call of a method creates (S19). The entry contains the
+// AuditKind returns the kind of the audit entry that each call of a method creates (guarantee S19). The entry contains the
 // caller and the result. ok is false for methods that create no entry, which includes all methods of an ordinary
 // turn.
 func AuditKind(method string) (audit.Kind, bool) {

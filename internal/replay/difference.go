@@ -126,8 +126,8 @@ func formatError(err error) string {
 	return fmt.Sprintf("%s: %s", failure.ModeOf(err), failure.PlainMessage(err))
 }
 
-// compareResults returns the first difference between two results (nil if they are equal). It does not compare
-// their texts.
+// compareResults returns the first difference between two results (nil if there is none). It compares what the agent
+// decided: the fields in its list. It compares neither texts nor usage.
 func compareResults(was, now execution.Result) *Difference {
 	for _, part := range []struct{ name, was, now string }{
 		{"the next agent", was.NextAgent, now.NextAgent},

@@ -273,7 +273,7 @@ func (w *Worker) shutDownInstance(ctx context.Context, reason string) {
 }
 
 // auditLifecycle records in the audit log a start or shutdown that the worker made on its own, without a caller
-// (S19).
+// (guarantee S19).
 func (w *Worker) auditLifecycle(action string, err error) {
 	result := "ok"
 	if err != nil {

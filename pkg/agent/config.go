@@ -108,7 +108,7 @@ type Config struct {
 	OnFailure     FailurePolicy // (empty means Fail)
 
 	// Guard decides what happens to tool calls after a turn has read untrusted text, which neither the user nor
-	// the author wrote (S14). A child agent has at least the guard of its parent. Empty means tool.GuardAsk. For
+	// the author wrote (guarantee S14). A child agent has at least the guard of its parent. Empty means tool.GuardAsk. For
 	// an agent with Run it means the guard of each child.
 	Guard tool.Guard
 }

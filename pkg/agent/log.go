@@ -11,8 +11,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/event"
 )
 
-// SessionLog configures the logs of an agent's turns. The plain log has one line for each event. The session log
-// is a YAML file for each turn, with its input, messages and result.
+// SessionLog configures the logs of an agent's turns. The plain log has one line for each event. The session log is a
+// YAML file for each session, with the input, messages and result of its latest turns.
 type SessionLog struct {
 	// Folder is the folder of the log files (empty means .troupe). A path that ends in .log is the file of the
 	// plain log itself; session logs are then in .troupe.

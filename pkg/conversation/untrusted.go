@@ -55,7 +55,7 @@ func UntrustedSource(messages []Message) string {
 }
 
 // MarkUntrusted marks a window of a conversation with an untrusted source that was read before the window. So the
-// source still counts when its text is no longer in the window (S14). MarkUntrusted changes nothing if the window
+// source still counts when its text is no longer in the window (guarantee S14). MarkUntrusted changes nothing if the window
 // contains that source, or a source that is not a party. Otherwise it marks the first message. If the source and
 // the window name two different parties, it marks the first message that has no source.
 func MarkUntrusted(source string, window []Message) []Message {
@@ -73,7 +73,7 @@ func MarkUntrusted(source string, window []Message) []Message {
 }
 
 // ReaderRole returns the role under which a model gets the message. Untrusted text never gets the system role
-// (S14).
+// (guarantee S14).
 func (m Message) ReaderRole() Role {
 	if m.Role == RoleSystem && m.UntrustedSource() != "" {
 		return RoleUser

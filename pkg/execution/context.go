@@ -86,7 +86,7 @@ func (o Origin) check() error {
 	return nil
 }
 
-// Origin returns a copy of the fields of the context.
+// Origin returns a copy of what the context was made from: the ids, the caller and the metadata of its turn.
 func (c Context) Origin() Origin {
 	o := c.origin
 	o.Metadata = maps.Clone(o.Metadata)

@@ -20,7 +20,7 @@
 // a tool call.
 //
 // When a worker is lost, its successor goes through the turn again. Models and tools are not called again
-// (guarantees 2.8), but handlers are. So base what a handler decides only on what it is given.
+// (guarantees, section 2.8), but handlers are. So base what a handler decides only on what it is given.
 package hook
 
 import (

@@ -187,7 +187,7 @@ func (m *Memory) get(ctx context.Context, key string) (json.RawMessage, error) {
 }
 
 // Untrusted returns the source of untrusted text in the state. It is empty if there is none or if the state was
-// not read yet. The state may contain text that a concurrent turn read after this turn began (S14).
+// not read yet. The state may contain text that a concurrent turn read after this turn began (guarantee S14).
 func (m *Memory) Untrusted() string {
 	m.stored.mu.Lock()
 	defer m.stored.mu.Unlock()

@@ -33,7 +33,7 @@ type Call struct {
 	AtClient    bool // the agent's client runs the tool, not this process (tool.Client)
 	Replayed    bool // the call ran in an earlier attempt and does not run again
 
-	// Untrusted is the source of untrusted text that made an approval of this call necessary (S14). It is empty if
+	// Untrusted is the source of untrusted text that made an approval of this call necessary (guarantee S14). It is empty if
 	// the call needs no approval for that reason.
 	Untrusted string
 
@@ -41,7 +41,7 @@ type Call struct {
 	Text     string           // what the model reads; set by the tool, Answer or Reject
 	Err      error            // error of the tool (nil when it succeeded)
 	Duration time.Duration    // of the tool alone, without handlers
-	Until    time.Time        // when a waiting call counts as denied; set by Wait
+	Until    time.Time        // when the call counts as denied if it is still without an answer; set by Wait
 
 	wait waitSetting
 }

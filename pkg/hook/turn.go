@@ -12,7 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Info identifies a turn and the agent that executes it (AD-15).
+// Info identifies a turn and the agent that executes it (AD-15). It has no name of the application: the application is
+// the mesh, or one tenant of it, and the key prefix app: names its state.
 type Info struct {
 	Agent   string
 	Model   string // full name (empty for an agent without a model)
@@ -98,7 +99,7 @@ func (t *Turn) Usage() execution.Usage { return t.progress.Usage() }
 
 // Untrusted returns the source of the first untrusted text that the model has read, such as "tool http_fetch".
 // Text is untrusted if neither the user nor the agent's author wrote it. The source is empty if the model has read
-// none (S14).
+// none (guarantee S14).
 func (t *Turn) Untrusted() string { return t.conversation.UntrustedSource() }
 
 // ContextPercent returns what percentage of the model's context its last call filled (0 before the first call)

@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Limits of artifacts (guarantees S9). They apply to the artifacts of a session, and separately to the artifacts
+// Limits of artifacts (guarantee S9). They apply to the artifacts of a session, and separately to the artifacts
 // of a user.
 const (
 	MaxArtifactBytes        = 64 << 20

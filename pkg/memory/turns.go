@@ -47,7 +47,7 @@ type Turns interface {
 	// and from journals of steps that failed. It does so even if no message has the source. The window is marked
 	// with the source that the session remembered when the turn began (see conversation.MarkUntrusted). For a turn
 	// that replaces another, it is the source when the replaced turn began. Only ClearSession removes the source
-	// (S14).
+	// (guarantee S14).
 	//
 	// Modes:
 	//   - not_found: LookupOnly is set and the turn is unknown, or the session has another user

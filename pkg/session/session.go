@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// The limits of a session (guarantees S9).
+// The limits of a session (guarantee S9).
 const (
 	MaxMessages = 10_000
 	MaxBytes    = 64 << 20
@@ -56,7 +56,7 @@ type Session struct {
 	State        State
 	Turns        int // number of turns that have begun
 	Size         Size
-	Sequence     int64 // sequence of the last message, even if the message was removed
+	LastSequence int64 // sequence of the last message, even if the message was removed
 	Summarized   int64 // sequence of the last message that the summary replaces (0 without a summary)
 	Created      time.Time
 	LastActivity time.Time
@@ -96,7 +96,7 @@ type Turn struct {
 }
 
 // TurnID derives the id of a turn from the request that begins it, so that a repeated request finds the same turn
-// (guarantees 2.2). The id consists of 26 characters of lower-case base32.
+// (guarantees, section 2.2). The id consists of 26 characters of lower-case base32.
 func TurnID(ref Ref, requestID string) string {
 	sum := sha256.Sum256([]byte(ref.Tenant + "|" + ref.Session + "|" + requestID))
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:26]

@@ -13,7 +13,7 @@ import (
 )
 
 func TestPlan_IsDeterminedByTheSeed(t *testing.T) {
-	sizes := PlanSizes{WorkerKills: 20, MemoryKills: 5, RedisKills: 4, Stops: 6, Cuts: 11}
+	sizes := FaultCounts{WorkerKills: 20, MemoryKills: 5, RedisKills: 4, Stops: 6, Cuts: 11}
 	strikes, stops := Plan(1, sizes)
 	again, stopsAgain := Plan(1, sizes)
 	require.Empty(t, cmp.Diff(strikes, again))

@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/verify"
 )
 
-// goals holds the required recovery times at the 99th percentile (guarantees 3.4), for the faults that have one.
+// goals holds the required recovery times at the 99th percentile (guarantees, section 3.4), for the faults that have one.
 var goals = map[simclients.Fault]time.Duration{
 	simclients.KillWorker: 3 * time.Second, simclients.StopWorker: 10 * time.Second, simclients.KillMemory: 2 * time.Second,
 }

@@ -24,7 +24,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Finisher finishes the tool calls of one run in the order of the calls.
+// Finisher completes the tool calls of one run, in the order in which the model made them: it records, emits and appends
+// their results, and counts the failures.
 type Finisher struct {
 	Control *hook.Control
 	Log     *journal.Log

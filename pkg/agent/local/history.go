@@ -30,9 +30,9 @@ func loadHistory(ctx context.Context, from *storage.Session, agent string, info 
 func (h history) withTurn(t *storage.Turn) history {
 	h.messages, h.rounds = slices.Clip(h.messages), slices.Clip(h.rounds)
 	h.add(t.Number, t.UserMessages())
-	if len(t.Rounds) > 0 {
+	if len(t.RoundMessages) > 0 {
 		rounds := conversation.Rounds{Turn: t.Number, Step: 1, After: h.lastSequence()}
-		for _, r := range t.Rounds {
+		for _, r := range t.RoundMessages {
 			rounds.Messages = append(rounds.Messages, r.Message)
 		}
 		h.rounds = append(h.rounds, rounds)

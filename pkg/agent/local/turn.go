@@ -52,7 +52,7 @@ func (s *Session) Turn(ctx context.Context, in Input) iter.Seq2[event.Event, err
 }
 
 // Ask runs a turn with a text of the user and returns the agent's text (CO-73). Each call continues the conversation.
-// Modes: those of Execute.
+// Its errors are those of Execute.
 func (s *Session) Ask(ctx context.Context, text string) (string, error) {
 	done, err := s.Execute(ctx, Input{Text: text}, nil)
 	return done.Result.Text, err
@@ -198,7 +198,7 @@ func (t *turn) finish(ctx context.Context, err error) {
 func (ot *openTurn) conclude(done event.TurnResult, said []conversation.Message, err error) {
 	t := ot.record
 	if err == nil {
-		t.Messages, t.Rounds, t.Result, t.Outcome = done.Messages, toolrounds.Latest(done.Rounds), done.Result, session.OutcomeCompleted
+		t.Messages, t.RoundMessages, t.Result, t.Outcome = done.Messages, toolrounds.Latest(done.Rounds), done.Result, session.OutcomeCompleted
 		t.State, t.Expected, t.Rebase = done.State, done.Expected, done.Rebase
 		if done.Result.InputRequired {
 			t.Outcome = session.InputOutcome(done.Result)
@@ -212,7 +212,7 @@ func (ot *openTurn) conclude(done event.TurnResult, said []conversation.Message,
 		t.MarkFailed(outcome, storage.FailureFromError(err))
 	}
 	if ot.lease != nil {
-		t.Rounds = ot.lease.journal.ReferToEntries(t.Rounds)
+		t.RoundMessages = ot.lease.journal.ReferToEntries(t.RoundMessages)
 	}
 }
 

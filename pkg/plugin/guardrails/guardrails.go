@@ -71,7 +71,7 @@ func New(c Config) (hook.Plugin, error) {
 		handlers = append(handlers, hook.AfterUserInput(g.afterUserInput))
 	}
 	if len(g.outputChecks) > 0 {
-		handlers = append(handlers, hook.BeforeLLM(g.beforeLLM), hook.AfterLLM(g.afterLLM))
+		handlers = append(handlers, hook.BeforeLLM(g.holdText), hook.AfterLLM(g.afterLLM))
 	}
 	return hook.Plugin{Name: cmp.Or(c.Name, Name), Handlers: handlers}, nil
 }
@@ -144,7 +144,8 @@ func (g *guard) afterUserInput(ctx context.Context, t *hook.Turn) error {
 	return nil
 }
 
-func (g *guard) beforeLLM(_ context.Context, req *hook.LLMRequest) error {
+// holdText withholds the text of a reply until it is checked.
+func (g *guard) holdText(_ context.Context, req *hook.LLMRequest) error {
 	req.Quiet = true
 	return nil
 }

@@ -126,7 +126,7 @@ func toolFinished(t *troupev1.ToolCallFinished) string {
 		console.EscapeLine(summary))
 }
 
-// ToolStatus returns the status of a tool call in lower case.
+// ToolStatus returns the name of a status in lower case and without its prefix, such as "success".
 func ToolStatus(s troupev1.ToolStatus) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "TOOL_STATUS_"))
 }

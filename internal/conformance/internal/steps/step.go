@@ -93,7 +93,7 @@ func checkStepSendsHeaderAtAdmission(t *check.T) {
 	t.True(o.AnsweredAt.Sub(o.AdmittedAt) > check.TimingSlack, "the response header of a step of 1s", "long before its result", o.AnsweredAt.Sub(o.AdmittedAt))
 }
 
-// maxSilence is how long the stream of a step may send no item (guarantees 2.11).
+// maxSilence is how long the stream of a step may send no item (guarantees, section 2.11).
 const maxSilence = 2 * time.Second
 
 func checkStepSendsHeartbeats(t *check.T) {
@@ -140,7 +140,7 @@ func checkStepStreamsInOrder(t *check.T) {
 	}
 }
 
-// numbersUpTo returns the answer that the test agent must give to "count n".
+// numbersUpTo returns the answer that the test agent must give to "count n": the numbers 1 to n without separators.
 func numbersUpTo(n int) string {
 	var text strings.Builder
 	for i := range n {

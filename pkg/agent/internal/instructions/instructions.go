@@ -140,7 +140,7 @@ const inConversationText = "(given in the conversation as %s)"
 // returns messages that come before all others. Modes: agent_validation for a required key or artifact that is
 // missing. If the turn or its session has read untrusted text, a value may contain some. Then the value becomes a
 // message of the conversation, and the history omits untrusted messages, which are in the conversation anyway. So
-// no untrusted text enters the system prompt (S14).
+// no untrusted text enters the system prompt (guarantee S14).
 func (in Instructions) Resolve(ctx context.Context, turn *hook.Turn, history []conversation.Message) (string, []conversation.Message, error) {
 	if !in.hasPlaceholders {
 		return in.text, nil, nil

@@ -91,7 +91,7 @@ func checkMessageSizes(op, field string, messages ...conversation.Message) error
 	return nil
 }
 
-// checkRoles checks that a step stores only messages of its agent and tools (S15). Messages of the user arrive
+// checkRoles checks that a step stores only messages of its agent and tools (guarantee S15). Messages of the user arrive
 // with BeginTurn, the store writes summaries, and the system has no messages in a session.
 func checkRoles(op string, messages []conversation.Message) error {
 	for i, m := range messages {

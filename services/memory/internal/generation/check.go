@@ -18,7 +18,7 @@ const maxSwapAttempts = 8
 func (g *Guard) checkStore(ctx context.Context, data GuardedStore) {
 	within, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	unknowns := g.loadUnknownCount()
+	unknownCount := g.loadUnknownCount()
 	id, err := data.Identity(within)
 	if err != nil { // the store is unreachable, which the readiness probe reports, or does not identify itself
 		anonymous := failure.ModeOf(err) == failure.Unknown
@@ -30,7 +30,7 @@ func (g *Guard) checkStore(ctx context.Context, data GuardedStore) {
 	}
 	g.isIdentityMissing = false
 	identity := id.String()
-	settled := g.verifyIdentity(identity, unknowns) || g.setGenerationFromMark(within, data, identity, unknowns)
+	settled := g.verifyIdentity(identity, unknownCount) || g.setGenerationFromMark(within, data, identity, unknownCount)
 	err = g.reconcileWithRegistry(within, data)
 	if ctx.Err() != nil {
 		return
@@ -54,13 +54,13 @@ func (g *Guard) reconcileWithRegistry(ctx context.Context, data GuardedStore) er
 		}
 		// The identity and the counters are read after the record, so they are at least as new as the record.
 		// Counters above the record's counter prove that no write was lost.
-		unknowns := g.loadUnknownCount()
+		unknownCount := g.loadUnknownCount()
 		id, err := data.Identity(ctx)
 		if err != nil {
 			return err
 		}
 		identity := id.String()
-		settled := g.verifyIdentity(identity, unknowns)
+		settled := g.verifyIdentity(identity, unknownCount)
 		beats, err := g.incrementCounters(ctx, data, id, had)
 		if err != nil {
 			return err
@@ -90,7 +90,7 @@ func (g *Guard) reconcileWithRegistry(ctx context.Context, data GuardedStore) er
 				return err
 			}
 		}
-		g.setGeneration(m, unknowns)
+		g.setGeneration(m, unknownCount)
 		return nil
 	}
 	return nil // the other replicas do the same checks
@@ -115,19 +115,19 @@ func (g *Guard) logNewGeneration(had, next registry.StoreRecord) {
 	}
 }
 
-// incrementCounters increments the counter of each share. A share that is not in the record starts above the
-// counter in the record. The caller handles a known share whose counter is not above the record's.
+// incrementCounters increments the counter of each shard. A shard that is not in the record starts above the
+// counter in the record. The caller handles a known shard whose counter is not above the record's.
 func (g *Guard) incrementCounters(ctx context.Context, data GuardedStore, id Identity, had registry.StoreRecord) (map[string]int64, error) {
 	beats, before := map[string]int64{}, parseIdentity(had.Identity)
-	for share := range id {
-		beat, err := data.Increment(ctx, share, 1)
-		if _, known := before[share]; err == nil && !known && beat <= had.Beat {
-			beat, err = data.Increment(ctx, share, had.Beat+1-beat)
+	for shard := range id {
+		beat, err := data.Increment(ctx, shard, 1)
+		if _, known := before[shard]; err == nil && !known && beat <= had.Beat {
+			beat, err = data.Increment(ctx, shard, had.Beat+1-beat)
 		}
 		if err != nil {
 			return nil, err
 		}
-		beats[share] = beat
+		beats[shard] = beat
 	}
 	return beats, nil
 }
@@ -135,11 +135,11 @@ func (g *Guard) incrementCounters(ctx context.Context, data GuardedStore, id Ide
 // equalizeCounters raises every counter to the highest one.
 func equalizeCounters(ctx context.Context, data GuardedStore, beats map[string]int64) error {
 	most := slices.Max(slices.Collect(maps.Values(beats)))
-	for share, beat := range beats {
+	for shard, beat := range beats {
 		if beat == most {
 			continue
 		}
-		if _, err := data.Increment(ctx, share, most-beat); err != nil {
+		if _, err := data.Increment(ctx, shard, most-beat); err != nil {
 			return err
 		}
 	}
@@ -156,11 +156,11 @@ func (g *Guard) logDataLoss(ctx context.Context, had, now registry.StoreRecord) 
 
 // setGenerationFromMark sets the generation from the mark that is stored with the data, for when the registry is
 // unreachable. It reports whether there is a mark for the current identity.
-func (g *Guard) setGenerationFromMark(ctx context.Context, data GuardedStore, identity string, unknowns int64) bool {
+func (g *Guard) setGenerationFromMark(ctx context.Context, data GuardedStore, identity string, unknownCount int64) bool {
 	m, err := data.LoadMark(ctx)
 	if err != nil || m.Identity != identity {
 		return false
 	}
-	g.setGeneration(m, unknowns)
+	g.setGeneration(m, unknownCount)
 	return true
 }

@@ -1,8 +1,8 @@
 package api
 
 import (
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
 // checkLabels limits the total size of all labels of a turn, because they are stored with the trace and sent with
@@ -12,11 +12,11 @@ func checkLabels(metadata map[string]string) error {
 	for name, value := range metadata {
 		size += len(name) + len(value)
 	}
-	if size <= memory.MaxSessionMetadataBytes {
+	if size <= execution.MaxTurnMetadataBytes {
 		return nil
 	}
 	return failure.Newf(failure.UserInvalidInput, "OrchestrateRequest",
 		"metadata: its names and values are %d bytes, and may be %d; what is longer belongs into the text, or into an artifact",
-		size, memory.MaxSessionMetadataBytes).
+		size, execution.MaxTurnMetadataBytes).
 		With("fields", "metadata")
 }

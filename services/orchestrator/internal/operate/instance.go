@@ -126,7 +126,7 @@ func (o *Operator) Statuses(ctx context.Context, instances []registry.Instance) 
 }
 
 // IdentityError returns why this orchestrator sends an instance no steps: the process at its address is not a
-// worker of its agent (S16). It is empty if no such problem is known.
+// worker of its agent (guarantee S16). It is empty if no such problem is known.
 func (o *Operator) IdentityError(in registry.Instance) string {
 	return o.workers.pool.IdentityError(in)
 }

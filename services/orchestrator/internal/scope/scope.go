@@ -1,4 +1,4 @@
-// Package scope restricts the calls that workers make to the orchestrator. While its step runs (S6), a worker may
+// Package scope restricts the calls that workers make to the orchestrator. While its step runs (guarantee S6), a worker may
 // request child turns of its turn and read their traces (guarantees 4.2, S5).
 package scope
 

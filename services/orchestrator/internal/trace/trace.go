@@ -92,6 +92,6 @@ type RunningTrace struct {
 	Record        *troupev1.Trace
 	Turn          TurnInfo
 	TimeLeft      time.Duration // until the timeout, by the clock of the store; negative when it has passed
-	StopRequested bool          // whether a stop was requested, for the given reason
-	StopReason    string
+	StopRequested bool          // whether somebody has asked the turn to stop
+	StopReason    string        // reason of the first such request (may be empty)
 }

@@ -61,7 +61,7 @@ func (r *Runner) followerLeft(ctx context.Context, ref trace.Ref, mayCancel bool
 // events after disconnectGrace. It does not wait. If the turn has not begun yet, admission calls cancelSoon when it has.
 func (r *Runner) requesterLeft(ctx context.Context, req request.Request) {
 	if begun := r.active.FindBySession(req.Ref); begun != nil && begun.ID == req.TurnID() {
-		r.cancelSoon(ctx, trace.Ref{Tenant: req.Tenant, Trace: begun.Trace})
+		r.cancelSoon(ctx, trace.Ref{Tenant: req.Tenant, Trace: begun.TraceID})
 	}
 }
 

@@ -66,7 +66,8 @@ func TestTurn_QuarantinesAPoisonStep(t *testing.T) {
 	require.Equal(t, outcomeCompleted, turnResult(runToEnd(t, runner, textRequest("s1", "r2"))).GetOutcome(), "the session continues")
 }
 
-// An instance that restarts quickly does not get the step three times while another instance is ready.
+// An instance that restarts quickly gets a step that crashes it at most twice while another instance is ready. The third
+// attempt goes to the other instance.
 func TestTurn_RetriesAPoisonStepOnOtherInstances(t *testing.T) {
 	for name, others := range map[string]int{"another is there": 1, "it is alone": 0} {
 		t.Run(name, func(t *testing.T) {

@@ -87,12 +87,12 @@ func (s *Session) DropPendingCalls() {
 // AppendMessages adds messages of a turn to its session.
 func (d *DB) AppendMessages(c *Session, t *Turn, messages ...conversation.Message) {
 	for _, m := range messages {
-		c.Sequence++
+		c.LastSequence++
 		m = m.WithoutData()
-		m.Sequence, m.Turn, m.Time = c.Sequence, t.Number, d.Now()
+		m.Sequence, m.Turn, m.Time = c.LastSequence, t.Number, d.Now()
 		c.Log = append(c.Log, m)
 	}
-	t.Sequence = c.Sequence
+	t.Sequence = c.LastSequence
 }
 
 // HasRoom reports whether the session has room for the messages.

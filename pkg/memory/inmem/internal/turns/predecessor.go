@@ -139,17 +139,17 @@ func copyHistory(c *db.Session, t *db.Turn, b memory.Begin) {
 	}
 	summary, history := b.Predecessor.Copy.SplitSummary()
 	if summary != nil {
-		c.Sequence++
-		c.Summary, c.Summarized = summary.Text, c.Sequence
+		c.LastSequence++
+		c.Summary, c.Summarized = summary.Text, c.LastSequence
 	}
 	for _, m := range history {
-		c.Sequence++
+		c.LastSequence++
 		written := m.Time
 		m = m.WithoutData()
-		m.Sequence, m.Turn, m.Time = c.Sequence, 0, written
+		m.Sequence, m.Turn, m.Time = c.LastSequence, 0, written
 		c.Log = append(c.Log, m)
 	}
-	t.Sequence = c.Sequence
+	t.Sequence = c.LastSequence
 	for agent, rounds := range b.Predecessor.Copy.Rounds {
 		if len(rounds) > 0 {
 			c.Rounds[agent] = slices.Clone(rounds)

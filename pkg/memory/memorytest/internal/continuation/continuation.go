@@ -61,7 +61,7 @@ func waitingCallsEndTheTurn(t *testing.T, store memory.Store) {
 	ref, turn := newWaitingTurn(t, store)
 	s := fixture.GetSession(t, store, ref)
 	fixture.RequireEqual(t, session.Session{
-		ID: ref.Session, State: session.InputRequired, Turns: 2, Size: session.Size{Messages: 5}, Sequence: 5,
+		ID: ref.Session, State: session.InputRequired, Turns: 2, Size: session.Size{Messages: 5}, LastSequence: 5,
 		WaitingTurn: "t1", Pending: fixture.NewPendingCalls(2), LastTrace: turn.Trace,
 	}, s)
 

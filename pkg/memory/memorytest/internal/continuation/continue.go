@@ -52,7 +52,7 @@ func continueReplacesTheWaitingTurn(t *testing.T, store memory.Store) {
 	}, begun)
 	require.Greater(t, begun.Turn.Epoch, turn.Epoch)
 	fixture.RequireEqual(t, session.Session{
-		ID: ref.Session, State: session.Busy, Turns: 3, Size: session.Size{Messages: before.Size.Messages}, Sequence: before.Sequence,
+		ID: ref.Session, State: session.Busy, Turns: 3, Size: session.Size{Messages: before.Size.Messages}, LastSequence: before.LastSequence,
 		OpenTurn: "t2", LastTrace: ask.TraceID,
 	}, fixture.GetSession(t, store, ref))
 	for _, call := range fixture.TurnCalls(store, fixture.LeaseOf(ref, turn)) {

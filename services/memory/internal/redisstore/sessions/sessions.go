@@ -88,7 +88,7 @@ func sessionFromMeta(id string, meta map[string]string) session.Session {
 		Size: session.Size{
 			Messages: db.ParseNumber(meta["count"]), Bytes: db.ParseNumber(meta["bytes"]), ArtifactBytes: db.ParseNumber(meta["art_bytes"]),
 		},
-		Sequence:     db.ParseNumber(meta["seq"]),
+		LastSequence: db.ParseNumber(meta["seq"]),
 		Summarized:   db.ParseNumber(meta["summarized"]),
 		Created:      db.ParseTime(meta["created"]),
 		LastActivity: db.ParseTime(meta["active"]),

@@ -121,7 +121,7 @@ func (t *Turn) InstancePolicy(number int, policy selection.Policy) selection.Pol
 	return policy
 }
 
-// issueCredential issues the credential with which the worker of an attempt acts in this turn only (guarantees
+// issueCredential issues the credential with which the worker of an attempt acts in this turn only (guarantee
 // S6). The credential is valid until the step is committed. An attempt that replaces a lost one has another epoch
 // and another credential.
 func (t *Turn) issueCredential(work context.Context, req *troupev1.ExecuteStepRequest) (err error) {

@@ -81,7 +81,7 @@ func newTargetError(kind RequestKind) error {
 func newBegin(req request.Request, kind RequestKind) memory.Begin {
 	begin := memory.Begin{
 		Ref: req.Ref, User: req.User, TurnID: req.TurnID(), TraceID: NewTraceID(), Fingerprint: req.Fingerprint(),
-		LeaseTTL: lease.Duration, TakeoverGrace: lease.TakeoverReserve, Window: workflow.SingleAgent("").HistoryWindow,
+		LeaseTTL: lease.Duration, TakeoverGrace: lease.TakeoverGrace, Window: workflow.SingleAgent("").HistoryWindow,
 	}
 	switch kind {
 	case Text:

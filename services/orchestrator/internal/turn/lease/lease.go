@@ -22,9 +22,9 @@ import (
 const (
 	Duration = 30 * time.Second
 	Interval = 10 * time.Second // between two renewals
-	// TakeoverReserve is how long after the end of its lease an open turn is reserved for a takeover. Only after
+	// TakeoverGrace is how long after the end of its lease an open turn is reserved for a takeover. Only after
 	// that may another turn of the session replace it.
-	TakeoverReserve = 10 * time.Second
+	TakeoverGrace = 10 * time.Second
 	// BeginTimeout bounds a call to the memory service about a turn, including retries.
 	BeginTimeout = 10 * time.Second
 )

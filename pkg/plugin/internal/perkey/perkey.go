@@ -1,6 +1,6 @@
-// Package keep lets a plugin store values by name in the agent's own state (the AGENT tier), for example one for
-// each session or turn. The number of names is limited.
-package keep
+// Package perkey stores one value of a plugin per key, such as a session or a turn, in the agent's own state (the AGENT
+// tier). The number of keys is limited.
+package perkey
 
 import (
 	"container/list"
