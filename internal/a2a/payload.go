@@ -12,9 +12,9 @@ import (
 
 // addTurnStartedItems adds the items for the first event of a turn. The turn either creates a task or brings input
 // for an existing one.
-func addTurnStartedItems(p *troupev1.TurnStarted, goesOn bool, add func(string, itemData)) {
+func addTurnStartedItems(p *troupev1.TurnStarted, continuesTask bool, add func(string, itemData)) {
 	about := itemData{"requestId": p.GetRequestId(), "turnId": p.GetTurnId(), "target": p.GetTarget()}
-	if !goesOn {
+	if !continuesTask {
 		add("task-created", about)
 		addAttachmentItems(p, add)
 		return

@@ -31,7 +31,7 @@ type registrationKeeper struct {
 	initialInstance registry.Instance
 
 	leaseGrace time.Duration // how long a lost registration may take to be renewed
-	onLost     func()        // called once it has taken longer
+	onLost     func()        // called once the renewal has taken longer than leaseGrace
 
 	memoryReady    chan struct{} // closed once the memory service has answered
 	setMemoryReady func()        // closes memoryReady

@@ -45,8 +45,8 @@ type Agent struct {
 	started startup.Started
 }
 
-// New returns the agent that c describes. The modes of its errors are agent_validation, and the modes of a model that
-// cannot be opened. An error lists all invalid fields. Then instructions, log, handlers, tools and model are made in this
+// New returns the agent that c describes. Modes: agent_validation, and the mode of llm.Catalog.Model if the model cannot
+// be opened. An error lists all invalid fields. Then instructions, log, handlers, tools and model are made in this
 // order, and the first error ends New (CO-1). Then the handlers of OnAgentReady run.
 func New(c Config) (*Agent, error) {
 	c.setDefaults()

@@ -125,11 +125,11 @@ func (a *Agent) newLoop(inv Invocation) loop.Loop {
 // loopInput returns the input of the loop, with system as the system prompt.
 func (t *turn) loopInput(system string) loop.Input {
 	s, in := t.inv.Step, t.inv.scope
-	aside := in.IsSilent || s.Silent // nothing of it stays in the session if the turn breaks off
-	journal := scope.NewJournal(s, in.Calls, aside)
+	isSilent := in.IsSilent || s.Silent // nothing of it stays in the session if the turn breaks off
+	journal := scope.NewJournal(s, in.Calls, isSilent)
 	input := loop.Input{
 		System: system, Control: t.control, Choices: s.Routes, AllowedTools: t.planner.AllowedTools(s.Tools),
-		IdempotencyKey: journal.Key, RecordFinalReply: in.Branch != "", AllSideCalls: aside, Stop: t.inv.Stop,
+		IdempotencyKey: journal.Key, RecordFinalReply: in.Branch != "", AllSideCalls: isSilent, Stop: t.inv.Stop,
 		CallID: journal.ID, Agent: s.Agent, Answers: s.Answers, Broker: s.Broker, Budget: s.Budget,
 	}
 	if s.Journal != nil {

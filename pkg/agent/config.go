@@ -102,7 +102,7 @@ type Config struct {
 	MaxIterations int           // model calls of one step (0 means loop.DefaultMaxIterations)
 	MaxFailures   int           // consecutive tool failures (0 means loop.DefaultMaxFailures)
 	Capacity      int           // steps at once (0 means DefaultCapacity)
-	Timeout       time.Duration // of one step (0 means DefaultTimeout)
+	Timeout       time.Duration // bounds one step (0 means DefaultTimeout)
 	Lifecycle     Lifecycle
 	AsksUser      bool          // the agent's text is a question to the user and ends the turn
 	OnFailure     FailurePolicy // (empty means Fail)

@@ -11,8 +11,8 @@ type Strategy string
 // The strategies.
 const (
 	SlidingWindow Strategy = "sliding_window" // removes the oldest messages; the summary says how many
-	Summarize     Strategy = "summary"        // replaces them by one summary
-	Hierarchical  Strategy = "hierarchical"   // replaces them by one summary of summaries of ten messages each
+	Summarize     Strategy = "summary"        // replaces the oldest messages by one summary
+	Hierarchical  Strategy = "hierarchical"   // replaces the oldest messages by a summary of summaries of ten messages each
 )
 
 // Compaction says which messages to remove, and holds the summary that replaces them.

@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Origin holds the fields of a Context (contract OC-7). Put no secrets into Metadata, because it is stored with
+// Origin holds the values from which a Context is made (contract OC-7). Put no secrets into Metadata, because it is stored with
 // the trace, and every agent and tool can read it. Credentials belong in Auth.
 type Origin struct {
 	TraceID        string // id of the turn's trace (required)

@@ -123,7 +123,7 @@ func (m *Memory) Fork(actor string) *Memory {
 
 // Join applies the changes of a fork without emitting them, because the agent with the fork has emitted them already.
 // If both have changed a key since the fork, updates are repeated, and objects are merged key by key, at every depth.
-// Of everything else the fork wins, and the key is returned.
+// For any other value the fork wins, and the key is returned.
 func (m *Memory) Join(fork *Memory) (overwritten []string) {
 	fork.mu.Lock()
 	made := fork.changes.Clone()
@@ -163,7 +163,7 @@ func merge[V any](into *map[string]V, changes map[string]V) {
 }
 
 // Get returns the JSON of a key. All sessions share keys under app:, and all sessions of the user share keys under
-// user:. Keys under temp: belong to the turn and are never stored. The error wraps ErrNoKey when the key does not exist.
+// user:. Keys under temp: belong to the turn and are never stored. The error wraps ErrNoKey when the key does not exist. Other errors have the modes of memory.Store.GetState.
 func (m *Memory) Get(ctx context.Context, key string) (json.RawMessage, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

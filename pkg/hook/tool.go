@@ -40,7 +40,7 @@ type Call struct {
 	Status   event.ToolStatus // outcome (empty before the call ran)
 	Text     string           // what the model reads; set by the tool, Answer or Reject
 	Err      error            // error of the tool (nil when it succeeded)
-	Duration time.Duration    // of the tool alone, without handlers
+	Duration time.Duration    // time of the tool alone, without handlers
 	Until    time.Time        // when the call counts as denied if it is still without an answer; set by Wait
 
 	wait waitSetting

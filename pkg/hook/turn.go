@@ -17,7 +17,7 @@ import (
 type Info struct {
 	Agent   string
 	Model   string // full name (empty for an agent without a model)
-	Context int64  // context size of the model, in tokens (0 means llm.DefaultContext)
+	Context int64  // context size of the model, in tokens (0 means llm.DefaultContextSize)
 	Session string
 	User    string // owner of the session (empty when it has none)
 	TurnID  string // the same in all attempts

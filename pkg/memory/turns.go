@@ -59,7 +59,7 @@ type Turns interface {
 	//     fail, is not the last, or is no longer stored
 	//   - session_full
 	//   - resource_quota: the session would have too many artifacts
-	//   - user_invalid_input: see CheckBegin
+	//   - user_invalid_input: see Begin.Check
 	BeginTurn(ctx context.Context, b Begin) (BeginResult, error)
 	// RenewTurn sets the lease of a turn to end ttl from now. Modes: fenced, turn_not_open, not_found.
 	RenewTurn(ctx context.Context, h Lease, ttl time.Duration) error

@@ -16,7 +16,7 @@ import (
 
 // declarations holds the documents of a folder, and the agents and workflows that they declare.
 type declarations struct {
-	dir             string // on disk (empty if it is not watched)
+	dir             string // path of the folder on disk (empty if it is not watched)
 	snapshot        *readOnceFS
 	agents          map[string]manifest.Document
 	manifests       map[string]bool // names of the manifest files

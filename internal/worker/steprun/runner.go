@@ -153,7 +153,7 @@ const commitTimeout = 3 * time.Second
 // commitJournal holds the journal entries and the tool rounds of a commit.
 type commitJournal struct {
 	left   []execution.Entry     // entries of a recorded step that may not be stored yet
-	rounds []memory.RoundMessage // for the history of the agent
+	rounds []memory.RoundMessage // messages of the tool rounds, for the history of the agent
 }
 
 // commitStep commits the step, which makes its messages visible. Cancelling the step then no longer stops the

@@ -60,7 +60,7 @@ func (h *history) lastSequence() int64 {
 // the store.
 type recentHistory struct {
 	history
-	limit           int    // of the messages
+	limit           int    // maximum number of messages
 	untrustedSource string // source of untrusted text, also in messages that are gone
 }
 

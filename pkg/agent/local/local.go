@@ -26,7 +26,7 @@ import (
 const (
 	DefaultMaxMessages = 100              // messages stored before the session counts as too long (LP-2)
 	DefaultWindow      = 50               // latest messages that a turn gets (LP-20)
-	DefaultLease       = 30 * time.Second // of a turn
+	DefaultLease       = 30 * time.Second // how long a lost process keeps its turn
 	DefaultTenant      = "default"
 )
 
@@ -96,8 +96,8 @@ func New(ctx context.Context, c agent.Config) (*Session, error) {
 
 // Open starts a session of an agent. It loads what is stored of the session, and starts the agent if it is not started.
 // It does not close the agent; the caller does. Modes: user_invalid_input for an invalid config, not_found for a
-// conversation of another user, session_deleted, the modes of (*agent.Agent).Start, and the modes of a store that does
-// not respond.
+// conversation of another user, session_deleted, and system_network or system_timeout if the store does not respond.
+// If the agent cannot be started, the error is the one of agent.Agent.Start.
 func Open(ctx context.Context, a *agent.Agent, c Config) (*Session, error) {
 	if c.ID == "" {
 		c.ID = strings.ToLower(rand.Text())

@@ -36,7 +36,7 @@ type Question struct {
 	Turn        hook.Info
 	CallID      string
 	Tool        string
-	Description string // of the tool
+	Description string // description of the tool
 	Arguments   string // a JSON object
 	Risk        execution.Effect
 	Untrusted   string                  // source of untrusted words that the turn has read, which may be the reason for the call (S14; empty means none)

@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
-	"github.com/troupe-dev/troupe/pkg/plugin/internal/aside"
+	"github.com/troupe-dev/troupe/pkg/plugin/internal/sidecall"
 )
 
 // Name is the name of the plugin, unless its Config has another.
@@ -36,8 +36,8 @@ type Config struct {
 	Log    *zap.Logger // for the reasons why checks fail (nil logs nothing)
 }
 
-// New returns the plugin that c describes. Modes: agent_validation. Building an agent without a model fails, because
-// there is no output to check and no model to judge topics.
+// New returns the plugin that c describes. Modes: agent_validation. An agent without a model accepts no checks of
+// the output and no Topics: building it fails, because there is no output and no model to judge.
 //
 // With checks of the output, the model's words are shown in one piece once they have passed, and not as they
 // arrive (hook.LLMRequest.Quiet).
@@ -203,7 +203,7 @@ func (c Check) run(ctx context.Context, t *hook.Turn, text string) (trips bool, 
 		}
 	}()
 	trips, err = c.trips(ctx, t, text)
-	if err != nil && c.usesModel && !errors.Is(err, aside.ErrModel) && !errors.Is(err, errNoJudgement) {
+	if err != nil && c.usesModel && !errors.Is(err, sidecall.ErrModel) && !errors.Is(err, errNoJudgement) {
 		err = turnError{err}
 	}
 	return trips, err

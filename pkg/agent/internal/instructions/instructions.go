@@ -156,7 +156,7 @@ func (in Instructions) Resolve(ctx context.Context, turn *hook.Turn, history []c
 	return text, r.messages, r.err
 }
 
-// resolution is the state while all placeholders of a prompt are replaced.
+// resolution replaces the placeholders of one prompt.
 type resolution struct {
 	turn     *hook.Turn
 	history  []conversation.Message

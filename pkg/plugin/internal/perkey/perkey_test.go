@@ -18,7 +18,7 @@ func TestValues_DropTheLeastRecentlyUsed(t *testing.T) {
 	set := func(name string) { require.NoError(t, values.Update(state, name, func(n *int) { *n++ })) }
 	set("first")
 	set("second")
-	for i := range perkey.MaxNames - 2 {
+	for i := range perkey.MaxKeys - 2 {
 		set(strconv.Itoa(i))
 	}
 	n, ok := values.Get(state, "first")

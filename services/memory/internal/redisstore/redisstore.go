@@ -50,7 +50,7 @@
 //	DeleteArtifact   2            1   (6 and 4 under user:)
 //
 // An acknowledged write is on disk only if Redis runs with appendonly yes and appendfsync always; see
-// Durable.
+// Store.CheckDurability.
 package redisstore
 
 import (

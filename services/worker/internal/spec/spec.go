@@ -64,7 +64,7 @@ type Limits struct {
 
 // Lifecycle configures the startup of an instance.
 type Lifecycle struct {
-	Timeout        time.Duration `yaml:"timeout"`        // of the startup, all tries together (LC-12)
+	Timeout        time.Duration `yaml:"timeout"`        // bounds the startup with all its tries (LC-12)
 	RetryOnFailure bool          `yaml:"retryOnFailure"` // retry a failed startup (LC-13)
 	MaxRetries     int           `yaml:"maxRetries"`     // how often to retry (0 means 3)
 	CleanupOnError *bool         `yaml:"cleanupOnError"` // false keeps a failed instance until Shutdown (LC-11, nil means true)

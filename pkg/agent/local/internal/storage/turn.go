@@ -20,7 +20,7 @@ type Turn struct {
 	Continues     string                 // id of the turn whose pending calls this one continues (empty for a new turn)
 	Answers       []execution.Answer     // answers to the pending calls
 	Messages      []conversation.Message // what the agent said in the conversation
-	RoundMessages []memory.RoundMessage  // what its model saw besides, in whole rounds, for the history of the agent
+	RoundMessages []memory.RoundMessage  // messages of its tool rounds, whole rounds only, for the history of the agent
 	State         map[string]json.RawMessage
 	Expected      map[string]int64 // revisions that keys of State must still have
 	Rebase        hookstore.Rebase // repeats the changes of these keys

@@ -15,7 +15,7 @@ import (
 type Session struct {
 	session.Session // without Size, which Snapshot counts, and without Pending
 
-	Position        int64                  // in the order of creation, from 1
+	Position        int64                  // place among all sessions in the order of creation, from 1
 	DeletedAt       time.Time              // zero unless the session was deleted
 	ErasureReport   memory.ErasureReport   // report of its deletion
 	Epoch           int64                  // latest epoch of its turns

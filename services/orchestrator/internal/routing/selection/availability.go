@@ -10,7 +10,7 @@ type Availability uint8
 
 // The reasons.
 const (
-	Available    Availability = iota // it can get the step
+	Available    Availability = iota // the instance can get the step
 	Full                             // this orchestrator has filled all of its slots
 	Lost                             // it lost this step before
 	RejectedStep                     // it rejected the step

@@ -27,7 +27,7 @@ type Input struct {
 	// makes round robin reproducible (C-15).
 	Counter uint64 `json:"counter"`
 
-	Candidates []Candidate `json:"candidates,omitempty"` // by class and position
+	Candidates []Candidate `json:"candidates,omitempty"` // sorted by class and position
 	Sizes      ClassSizes  `json:"of"`
 	// Excluded holds the candidates that must not get this step, by id. Full candidates need not be listed.
 	Excluded map[string]Rejected `json:"out,omitempty"`
@@ -40,11 +40,11 @@ type Input struct {
 // Candidate is an instance that may get the step.
 type Candidate struct {
 	ID          string         `json:"id"`
-	Version     string         `json:"version,omitempty"` // of the agent
+	Version     string         `json:"version,omitempty"` // version of the agent
 	Incarnation int64          `json:"incarnation,omitempty"`
 	InFlight    int32          `json:"in_flight"` // steps of this orchestrator at the instance
 	Capacity    int32          `json:"capacity"`  // how many steps the instance runs at once
-	Position    int32          `json:"position"`  // within its class, from 0
+	Position    int32          `json:"position"`  // place within its class, from 0
 	Class       CandidateClass `json:"class"`
 	// Capabilities are used by strategy capability only.
 	Capabilities []string `json:"capabilities,omitempty"`
@@ -96,7 +96,7 @@ type Rejected struct {
 	ID           string       `json:"id"`
 	Incarnation  int64        `json:"incarnation,omitempty"`
 	Availability Availability `json:"why"`
-	Detail       string       `json:"detail,omitempty"` // for people
+	Detail       string       `json:"detail,omitempty"` // explanation for people
 }
 
 // Limits of how many instances a decision lists.

@@ -71,7 +71,7 @@ type Turn struct {
 
 // Outcome is what running a turn produced: its results, or the reason why there is no answer.
 type Outcome struct {
-	Results []execution.Result     // of its steps, in order
+	Results []execution.Result     // results of its steps, in order
 	History []conversation.Message // the window of the session, followed by the messages of the steps
 	Err     error                  // why there is no answer (nil when the last step has closed the turn)
 	CloseAs session.Outcome        // outcome when Err is set: failed or cancelled

@@ -107,8 +107,8 @@ type RequestKind string
 // The kinds.
 const (
 	Text    RequestKind = "text"    // a message of the user
-	Answers RequestKind = "answers" // to the pending calls of a session
-	Resume  RequestKind = "resume"  // a failed turn, from its trace
+	Answers RequestKind = "answers" // answers the pending calls of a session
+	Resume  RequestKind = "resume"  // resumes a failed turn, given its trace
 	Fork    RequestKind = "fork"    // an ended trace, in a new session
 	Orphan  RequestKind = "orphan"  // an open trace whose orchestrator was lost; the request is restored from its record
 )

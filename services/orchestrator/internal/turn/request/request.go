@@ -20,14 +20,14 @@ type BusyPolicy int
 
 // The busy policies. The zero BusyPolicy is Reject.
 const (
-	Reject    BusyPolicy = iota // it fails with session_busy
+	Reject    BusyPolicy = iota // the request fails with session_busy
 	Enqueue                     // it waits in the queue of the session
 	Interrupt                   // it cancels the open turn, and is queued before the requests with Enqueue
 )
 
 // Policies decide what happens to a turn for reasons outside of it. They are not part of the fingerprint.
 type Policies struct {
-	OnBusy             BusyPolicy // while another turn of the session is open
+	OnBusy             BusyPolicy // what to do while another turn of the session is open
 	CancelOnDisconnect bool       // whether the turn ends when its clients have gone (guarantee F15)
 }
 
