@@ -63,11 +63,11 @@ func finishReason(m *troupev1.ModelCall) string {
 
 // addToolProgressItem adds the item for the progress of a tool.
 func addToolProgressItem(p *troupev1.ToolProgress, add func(string, itemData)) {
-	told := itemData{"callId": p.GetCallId(), "tool": p.GetTool(), "message": p.GetMessage()}
+	data := itemData{"callId": p.GetCallId(), "tool": p.GetTool(), "message": p.GetMessage()}
 	if p.Fraction != nil {
-		told["fraction"] = p.GetFraction()
+		data["fraction"] = p.GetFraction()
 	}
-	add("tool-progress", told)
+	add("tool-progress", data)
 }
 
 // addSubtaskItems adds the items for a child turn, which is a separate task whose parent is this task. The A2A
@@ -133,18 +133,18 @@ func pendingCallsData(calls []*troupev1.PendingCall) []itemData {
 
 // pendingCallData returns a pending tool call in the form that A2A clients receive.
 func pendingCallData(c *troupev1.PendingCall) itemData {
-	told := itemData{
+	data := itemData{
 		"id": c.GetId(), "callId": c.GetCallId(), "tool": c.GetTool(), "arguments": c.GetArguments(), "agent": c.GetAgent(),
 		"needs": lowerEnumName(c.GetNeeds().String(), "CALL_NEED_"), "risk": c.GetRisk(), "reason": c.GetReason(),
 	}
 	if c.GetUntil() != nil {
-		told["until"] = c.GetUntil().AsTime()
+		data["until"] = c.GetUntil().AsTime()
 	}
 	if a := c.GetAuth(); a != nil {
-		told["auth"] = itemData{
+		data["auth"] = itemData{
 			"authId": a.GetAuthId(), "name": a.GetName(), "prompt": a.GetPrompt(), "url": a.GetUrl(),
 			"publicKey": base64.StdEncoding.EncodeToString(a.GetPublicKey()), "expires": a.GetExpires().AsTime(),
 		}
 	}
-	return told
+	return data
 }

@@ -19,18 +19,18 @@ import (
 // turn has started if the client does not want to wait. The turn continues if the client disconnects.
 func (b *Bridge) SendMessage(ctx context.Context, req *a2a.SendMessageRequest) (a2a.SendMessageResult, error) {
 	var task *a2a.Task
-	for told, err := range b.SendStreamingMessage(ctx, req) {
+	for e, err := range b.SendStreamingMessage(ctx, req) {
 		if err != nil {
 			return nil, err
 		}
-		switch told := told.(type) {
+		switch e := e.(type) {
 		case *a2a.Task:
-			task = told
+			task = e
 			if req.Config != nil && req.Config.ReturnImmediately {
 				return task, nil
 			}
 		case *a2a.TaskStatusUpdateEvent:
-			if told.Status.State == a2a.TaskStateWorking {
+			if e.Status.State == a2a.TaskStateWorking {
 				continue
 			}
 			ended, err := b.GetTask(ctx, &a2a.GetTaskRequest{ID: task.ID})
@@ -66,8 +66,8 @@ func (b *Bridge) SendStreamingMessage(ctx context.Context, req *a2a.SendMessageR
 				yield(nil, b.toClientError("SendMessage", err))
 				return
 			}
-			for _, told := range t.convert(e) {
-				if !yield(told, nil) {
+			for _, converted := range t.convert(e) {
+				if !yield(converted, nil) {
 					return
 				}
 			}
@@ -118,9 +118,9 @@ func (b *Bridge) continueTask(ctx context.Context, turn *troupev1.OrchestrateReq
 			"the task has ended; send the message without taskId, and with its contextId, to continue the conversation")
 	}
 	turn.SessionId = trace.GetSessionId()
-	if above := trace.GetParent(); above != nil { // a continued task keeps its target
-		turn.Parent = above
-		turn.Parent.RootTraceId = cmp.Or(above.GetRootTraceId(), trace.GetRootTraceId())
+	if parent := trace.GetParent(); parent != nil { // a continued task keeps its target
+		turn.Parent = parent
+		turn.Parent.RootTraceId = cmp.Or(parent.GetRootTraceId(), trace.GetRootTraceId())
 	}
 	b.joinRun(ctx, turn.GetParent())
 	if turn.GetAnswers() == nil {

@@ -174,8 +174,8 @@ func (g *guard) checkAddress(a netip.Addr) error {
 // matchesAnyPattern reports whether one of the patterns matches the host.
 func matchesAnyPattern(patterns []string, host string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
-		suffix, below := strings.CutPrefix(p, "*")
-		return p == host || below && (suffix == "" || strings.HasSuffix(host, suffix) && len(host) > len(suffix))
+		suffix, hasWildcard := strings.CutPrefix(p, "*")
+		return p == host || hasWildcard && (suffix == "" || strings.HasSuffix(host, suffix) && len(host) > len(suffix))
 	})
 }
 

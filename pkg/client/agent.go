@@ -343,8 +343,8 @@ func payloadFromProto(e *troupev1.Event) event.Payload {
 	case *troupev1.Event_ToolCallStarted:
 		return event.ToolStarted{CallID: p.ToolCallStarted.GetCallId(), Tool: p.ToolCallStarted.GetTool(), Arguments: p.ToolCallStarted.GetArguments()}
 	case *troupev1.Event_ToolProgress:
-		told := p.ToolProgress
-		return event.ToolProgress{CallID: told.GetCallId(), Tool: told.GetTool(), Message: told.GetMessage(), Fraction: told.Fraction}
+		progress := p.ToolProgress
+		return event.ToolProgress{CallID: progress.GetCallId(), Tool: progress.GetTool(), Message: progress.GetMessage(), Fraction: progress.Fraction}
 	case *troupev1.Event_SubtaskStarted:
 		s := p.SubtaskStarted
 		return event.SubtaskStarted{

@@ -26,7 +26,7 @@ func (b Begin) Check(op string) error {
 }
 
 // Check rejects a commit whose state, waiting calls or rounds cannot be stored. Modes: state_violation and
-// user_invalid_input, as of CheckDelta; user_invalid_input.
+// user_invalid_input, as for CheckDelta.
 func (c Commit) Check(op string) error {
 	if err := CheckDelta(op, c.State); err != nil {
 		return err

@@ -86,7 +86,7 @@ type Turns interface {
 	// Expected revision; resource_quota when a scope would hold too much state. Concurrent commits to app: or user: may
 	// each pass this last check and exceed the limit together. Changes that make a scope smaller always pass.
 	//
-	// Nobody else changes a key with an Expected revision between this check and the change. After revision_mismatch
+	// No other caller changes a key with an Expected revision between this check and the change. After revision_mismatch
 	// the step may be committed with other values and revisions.
 	CommitStep(ctx context.Context, c Commit) (int64, error)
 	// FailTurn closes a turn without an answer and returns it. If the session has room, FailTurn stores the

@@ -113,7 +113,7 @@ func treeDigest(dir, path string) string {
 	if path, err = filepath.Abs(path); err != nil {
 		return ""
 	}
-	if below, err := filepath.Rel(dir, path); err != nil || !filepath.IsLocal(below) {
+	if inside, err := filepath.Rel(dir, path); err != nil || !filepath.IsLocal(inside) {
 		return ""
 	}
 	hash := sha256.New()

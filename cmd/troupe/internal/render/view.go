@@ -62,8 +62,8 @@ func (v *View) PrintEvent(e *troupev1.Event) {
 	case *troupev1.Event_TurnStarted:
 		v.printLine("%s", v.Terminal.ApplyStyle(console.Dim, fmt.Sprintf("session %s  turn %d  trace %s", console.EscapeLine(e.GetSessionId()),
 			e.GetTurn(), console.EscapeLine(e.GetTraceId()))))
-		if above := p.TurnStarted.GetParent(); above != nil {
-			v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Dim, "parent"), Parent(above))
+		if parent := p.TurnStarted.GetParent(); parent != nil {
+			v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Dim, "parent"), Parent(parent))
 		}
 		if f := p.TurnStarted.GetFrom(); f != nil {
 			v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Dim, "from"), Origin(f))

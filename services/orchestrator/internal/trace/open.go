@@ -78,7 +78,7 @@ func (t *Traces) Heartbeat(ctx context.Context, take int) (taken []Ref, stops []
 	}
 	b := Heartbeat{Owned: slices.Collect(maps.Keys(t.driven)), Ended: t.ended, LeaseTime: LeaseTime, MaxTakeovers: take, Cursor: t.heartbeats.stopsCursor}
 	t.mu.Unlock()
-	heard, err := t.store.Heartbeat(ctx, b)
+	reply, err := t.store.Heartbeat(ctx, b)
 	t.currentTerm() // counts a lapse before the time of the last heartbeat is overwritten
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,9 +89,9 @@ func (t *Traces) Heartbeat(ctx context.Context, take int) (taken []Ref, stops []
 	if t.heartbeats.succeedingSince.IsZero() {
 		t.heartbeats.succeedingSince = time.Now()
 	}
-	t.heartbeats.lastSuccess, t.heartbeats.stopsCursor = began, heard.Cursor
+	t.heartbeats.lastSuccess, t.heartbeats.stopsCursor = began, reply.Cursor
 	t.ended = t.ended[len(b.Ended):]
-	return heard.TakenOver, heard.Stops, nil
+	return reply.TakenOver, reply.Stops, nil
 }
 
 // RemoveEnded removes a trace from the list of open traces with the next heartbeat.
