@@ -41,9 +41,9 @@ func (d Difference) String() string {
 		most))
 }
 
-// describeModelCall describes a model call. aside says that a handler made it, outside of the conversation.
-func describeModelCall(aside bool) string {
-	if aside {
+// describeModelCall describes a model call. isSideCall says that a handler made it, outside of the conversation.
+func describeModelCall(isSideCall bool) string {
+	if isSideCall {
 		return "a model call outside of the conversation"
 	}
 	return "a model call"

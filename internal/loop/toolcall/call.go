@@ -58,7 +58,7 @@ type Call struct {
 	State     State
 
 	ID      string              // id under which the call is answered
-	Answer  Answer              // answer that came with the turn
+	Answer  Answer              // answer to this call that the turn brought
 	Pending []execution.Pending // what the call waits for: its own answer, or answers to its inner calls
 
 	JournalEntry   execution.Entry  // journal entry, filled in step by step

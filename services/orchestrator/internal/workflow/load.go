@@ -87,7 +87,7 @@ const (
 	maxRetries    = 10
 	defaultPolicy = "exponential"
 	maxBackoff    = time.Minute
-	minTimeout    = time.Second // of a turn; the same as for callers
+	minTimeout    = time.Second // shortest timeout of a turn; the same as for callers
 	maxTimeout    = 10 * time.Minute
 )
 

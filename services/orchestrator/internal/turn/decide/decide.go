@@ -109,8 +109,8 @@ const (
 	Text    RequestKind = "text"    // a message of the user
 	Answers RequestKind = "answers" // answers the pending calls of a session
 	Resume  RequestKind = "resume"  // resumes a failed turn, given its trace
-	Fork    RequestKind = "fork"    // an ended trace, in a new session
-	Orphan  RequestKind = "orphan"  // an open trace whose orchestrator was lost; the request is restored from its record
+	Fork    RequestKind = "fork"    // begins a new session with the data of an ended trace
+	Orphan  RequestKind = "orphan"  // continues an open trace whose orchestrator was lost; restored from the record of the trace
 )
 
 // KindOf returns the kind of a request. It never returns Orphan.

@@ -21,7 +21,7 @@ import (
 // orchestrator that asks for the turn takes it over.
 const (
 	Duration = 30 * time.Second
-	Interval = 10 * time.Second // between two renewals
+	Interval = 10 * time.Second // time between two renewals
 	// TakeoverGrace is how long after the end of its lease an open turn is reserved for a takeover. Only after
 	// that may another turn of the session replace it.
 	TakeoverGrace = 10 * time.Second
