@@ -44,7 +44,7 @@ in %s, seed %d: %d turns acknowledged, %d failed (three workers lost), %d event 
 %d takeovers, %d part resets, %d results replayed from the journal, %d tools in doubt, %d workers fenced
 beside them on the memory service: %d turns, %d takeovers, %d fenced writes
 `, took.Round(time.Second), seed(), counts.Turns, counts.Failed, counts.Streams, len(r.ledger.Calls()),
-		counts.Bursts, simclients.BurstSize, counts.Leaves,
+		counts.Bursts, simclients.BurstSize, counts.Disconnects,
 		seen.Takeovers, seen.Retractions, seen.ReplayedResults, seen.InDoubt, r.CountLogLines("step failed", "fenced"),
 		r.contention.Turns(), replies[contention.TakenOver], replies[contention.Fenced])
 	return text.String()
