@@ -57,9 +57,10 @@ var requiredSettings = map[DurabilityClass][]requiredSetting{
 	}}},
 }
 
-// CheckDurability returns nil if every node that takes writes is as durable as the class requires. For D0 it
-// checks the settings of D1, so that the caller can warn about what may be lost. An error that wraps ErrNotDurable names the setting to change. One that wraps ErrDurabilityUnknown
-// says what Redis does not report. Other errors say why Redis cannot be asked now (guarantees, section 0.2).
+// CheckDurability returns nil if every node that takes writes is as durable as the class requires. For D0 it checks the
+// settings of D1, so that the caller can warn about what may be lost. An error that wraps ErrNotDurable names the setting
+// to change. One that wraps ErrDurabilityUnknown says what Redis does not report. Other errors say why Redis cannot be
+// asked now (guarantees, section 0.2).
 func (c *Conn) CheckDurability(ctx context.Context, class DurabilityClass) error {
 	return c.EachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
 		info, err := node.InfoMap(ctx, "server").Result()

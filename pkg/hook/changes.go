@@ -71,9 +71,8 @@ func (c *Control) ChangesToStore() map[string]json.RawMessage {
 	return values
 }
 
-// ExpectedRevisions returns the revisions that the changed shared keys must still have when the step is stored, and a
-// function that repeats their changes on other values. Both are nil if the turn changed no shared key that it had read.
-// See event.TurnResult.
+// ExpectedRevisions returns the revisions that changed shared keys must still have at the commit, and a function that
+// repeats the changes on other values. Both are nil if no such key was changed. See event.TurnResult.
 func (c *Control) ExpectedRevisions() (
 	expected map[string]int64,
 	rebase func(values map[string]json.RawMessage, revisions map[string]int64) (state map[string]json.RawMessage, overwritten []string, _ error),

@@ -21,8 +21,7 @@ var ErrNoKey = errors.New("no such key")
 // tempPrefix begins the keys that exist only until the turn ends (AD-19).
 const tempPrefix = "temp:"
 
-// Store gives the running agent access to the MEMORY tier. Its methods return errors with the modes of package
-// memory.
+// Store gives the running agent access to the MEMORY tier. Its methods return errors with the modes of package memory.
 type Store interface {
 	// State returns the session's state by key. It also returns the revisions of the keys under app: and user: that
 	// exist (-1 for a revision that the store does not know), and the source of untrusted text in the state (empty
@@ -162,8 +161,9 @@ func merge[V any](into *map[string]V, changes map[string]V) {
 	maps.Copy(*into, changes)
 }
 
-// Get returns the JSON of a key. All sessions share keys under app:, and all sessions of the user share keys under
-// user:. Keys under temp: belong to the turn and are never stored. The error wraps ErrNoKey when the key does not exist. Other errors have the modes of memory.Store.GetState.
+// Get returns the JSON of a key. All sessions share keys under app:, and all sessions of the user share keys under user:.
+// Keys under temp: belong to the turn and are never stored. The error wraps ErrNoKey when the key does not exist, and has
+// a mode of memory.Store.GetState otherwise.
 func (m *Memory) Get(ctx context.Context, key string) (json.RawMessage, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,8 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
 
-// Info identifies a turn and the agent that executes it (AD-15). It has no name of the application: the application is
-// the mesh, or one tenant of it, and the key prefix app: names its state.
+// Info identifies a turn and its agent (AD-15). The application is the mesh, or one tenant of it, and has no name here.
 type Info struct {
 	Agent   string
 	Model   string // full name (empty for an agent without a model)
@@ -75,8 +74,7 @@ func (t *Turn) State() *ownership.AgentState { return t.state }
 // the instance started, with its own later changes.
 func (t *Turn) Config() *ownership.Config { return t.config }
 
-// Memory returns the session's state, artifacts and history (the MEMORY tier). Reads are direct; changes are
-// requests.
+// Memory returns the session's state, artifacts and history (the MEMORY tier). Reads are direct; changes are requests.
 func (t *Turn) Memory() *Memory { return t.memory }
 
 // Trace returns the read-only part of the trace that the orchestrator shares (the ORCHESTRATOR tier).
@@ -102,8 +100,7 @@ func (t *Turn) Usage() execution.Usage { return t.progress.Usage() }
 // none (guarantee S14).
 func (t *Turn) Untrusted() string { return t.conversation.UntrustedSource() }
 
-// ContextPercent returns what percentage of the model's context its last call filled (0 before the first call)
-// (CO-21).
+// ContextPercent returns what percentage of the model's context its last call filled (0 before the first call) (CO-21).
 func (t *Turn) ContextPercent() float64 {
 	limit := t.info.Context
 	if limit <= 0 {

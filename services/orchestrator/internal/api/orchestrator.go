@@ -52,7 +52,7 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 	if err != nil {
 		return err
 	}
-	if err := checkLabels(req.GetMetadata()); err != nil {
+	if err := request.CheckMetadata(req.GetMetadata()); err != nil {
 		return err
 	}
 	ask := request.Request{

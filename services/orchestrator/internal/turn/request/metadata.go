@@ -1,13 +1,13 @@
-package api
+package request
 
 import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// checkLabels limits the total size of all labels of a turn, because they are stored with the trace and sent with
+// CheckMetadata limits the total size of all labels of a turn, because they are stored with the trace and sent with
 // each step. The .proto file limits each single label.
-func checkLabels(metadata map[string]string) error {
+func CheckMetadata(metadata map[string]string) error {
 	size := 0
 	for name, value := range metadata {
 		size += len(name) + len(value)
