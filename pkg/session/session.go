@@ -31,11 +31,13 @@ const (
 	OutcomeAuthRequired  Outcome = "auth_required"
 )
 
-// InputOutcome returns the outcome of a turn whose last step asks a question or has pending calls. The outcome is
-// auth_required if a call waits for a credential, and input_required otherwise.
-func InputOutcome(r execution.Result) Outcome {
-	if pendingcall.NeedsAuth(r.Pending) {
-		return OutcomeAuthRequired
+// InputOutcome returns the outcome of a turn that ends because steps with these results ask a question or have pending
+// calls. The outcome is auth_required if a call waits for a credential, and input_required otherwise.
+func InputOutcome(results ...execution.Result) Outcome {
+	for _, r := range results {
+		if pendingcall.NeedsAuth(r.Pending) {
+			return OutcomeAuthRequired
+		}
 	}
 	return OutcomeInputRequired
 }

@@ -76,10 +76,10 @@ func (s *Session) MarkUntrusted(source string) {
 	s.UntrustedSource = conversation.MostRestrictiveSource(s.UntrustedSource, source)
 }
 
-// DropPendingCalls removes the pending calls, and the journal that was kept for their answers.
+// DropPendingCalls removes the pending calls, and the journals that were kept for their answers.
 func (s *Session) DropPendingCalls() {
 	if t := s.TurnsByID[s.WaitingTurn]; t != nil {
-		t.WaitingJournal = nil
+		t.WaitingJournals = nil
 	}
 	s.WaitingTurn = ""
 }

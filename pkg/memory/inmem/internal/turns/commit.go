@@ -82,8 +82,8 @@ func (s *Turns) checkCommit(op string, c *db.Session, t *db.Turn, commit commitP
 	switch {
 	case t.HasCommitted(step):
 		return db.NewStepCommittedError(op, t, step)
-	case t.HasUncommittedContinuedStep() && step != t.ContinuedStep:
-		return storeerror.WaitingStepFirst(op, t.ID, step, t.ContinuedStep)
+	case t.AwaitedStep(step) > 0:
+		return storeerror.WaitingStepFirst(op, t.ID, step, t.AwaitedStep(step))
 	case len(commit.Result.Pending) > 0 && step < t.RunningStep():
 		return storeerror.NotLastStep(op, t.ID, step)
 	case commit.Base != c.LastSequence:
@@ -143,7 +143,7 @@ func (s *Turns) applyCommit(c *db.Session, t *db.Turn, commit commitParts) {
 		s.closeTurn(c, t, commit.Outcome)
 	}
 	if len(result.Pending) > 0 {
-		c.WaitingTurn, t.WaitingJournal = t.ID, journal
+		c.WaitingTurn, t.WaitingJournals = t.ID, map[int][]execution.Entry{step: journal}
 	}
 }
 

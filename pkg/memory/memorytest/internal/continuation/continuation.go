@@ -19,7 +19,7 @@ import (
 
 // Tests returns the tests of this package by name.
 func Tests() fixture.Tests {
-	return fixture.Merge(waitingCallTests(), continuationTests(), continuationEdgeCaseTests(), resumeTests(), copyTests())
+	return fixture.Merge(waitingCallTests(), waitingBranchTests(), continuationTests(), continuationEdgeCaseTests(), resumeTests(), copyTests())
 }
 
 func waitingCallTests() fixture.Tests {
