@@ -177,6 +177,9 @@ func withCause(ctx context.Context, err error) error {
 // runPhases runs the turn up to its last event: the handlers before the agent, the agent, its conclusion, and the
 // handlers after it. limited has the timeout of the agent; ctx does not.
 func (t *turn) runPhases(limited, ctx context.Context) error {
+	if err := briefing.LoadFiles(limited, t.control.Turn().Memory(), t.control.Conversation.FilesToLoad()); err != nil {
+		return err
+	}
 	ended, err := t.runBeforeHandlers(limited)
 	if ended || err != nil {
 		return err

@@ -14,13 +14,13 @@ func SourceName(kind, name string) string {
 }
 
 // UntrustedSource returns the source of text in the message that neither the user nor the author of the agent
-// wrote (empty if there is none). An attached file counts as such a source, because its author is unknown. A
-// summary has the source of the messages that it replaces.
+// wrote (empty if there is none). A file that the user attached counts as such a source, because its author is unknown.
+// A summary has the source of the messages that it replaces.
 func (m Message) UntrustedSource() string {
 	switch {
 	case m.Untrusted != "":
 		return m.Untrusted
-	case len(m.Attachments) > 0:
+	case len(m.Attachments) > 0 && m.Role != RoleTool: // a tool declares itself what it returns
 		return SourceName("file", m.Attachments[0].Name)
 	case m.Role == RoleSummary:
 		return sourceFromMark(m.Text)

@@ -50,6 +50,9 @@ type (
 		Timing    float64    `json:"timing"`
 		Error     string     `json:"error,omitempty"`
 		ErrorType string     `json:"error_type,omitempty"`
+
+		Files      map[string]int  `json:"artifacts,omitempty"` // versions by name
+		Structured json.RawMessage `json:"structured,omitempty"`
 	}
 	toolProgressEntry struct {
 		Tool     string   `json:"tool_name,omitempty"`
@@ -177,7 +180,13 @@ func toEntry(payload Payload) any {
 func toolFinishedFields(p ToolFinished) toolFinishedEntry {
 	out := toolFinishedEntry{
 		Iteration: p.Iteration, callEntry: callEntry{p.Tool, p.CallID, jsonObject(p.Arguments)},
-		Status: p.Status, Result: p.Result, Timing: milliseconds(p.Duration),
+		Status: p.Status, Result: p.Result, Timing: milliseconds(p.Duration), Structured: p.Structured,
+	}
+	for _, f := range p.Attachments {
+		if out.Files == nil {
+			out.Files = map[string]int{}
+		}
+		out.Files[f.Name] = f.Version
 	}
 	if p.Status != ToolSuccess {
 		out.Error, out.ErrorType = p.Result, p.ErrorType

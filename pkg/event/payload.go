@@ -80,6 +80,9 @@ type ToolFinished struct {
 	ErrorType string // failure mode of the error, the name that it gives itself, or its Go type (empty without an error, CO-71)
 	Duration  time.Duration
 	Replayed  bool // an earlier attempt ran the tool and reported it
+
+	Attachments []conversation.Attachment // files of the result, without their content (CO-74)
+	Structured  json.RawMessage           // structured form of the result (nil for none, CO-39c)
 }
 
 // ToolProgress reports the progress of a running tool call (LP-29). It is not stored.

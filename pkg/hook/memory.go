@@ -298,7 +298,7 @@ func (m *Memory) Search(ctx context.Context, query string, limit int) ([]Found, 
 }
 
 func missingError(what string) error {
-	return failure.Newf(failure.AgentState, "hook.Memory", "there are no %s here: the agent runs without a memory service", what)
+	return failure.Newf(failure.AgentState, "hook.Memory", "there are no %s here: the agent runs without a memory service", what).Because(errors.ErrUnsupported)
 }
 
 // takeUnemitted returns the changes that no event contains yet. It returns each change once.

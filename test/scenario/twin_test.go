@@ -162,6 +162,18 @@ var twinScenarios = map[string]twinScenario{
 		replies: []scripted.Reply{looksUp("oslo"), scripted.Say("Sun."), scripted.Say("It is sunny."), looksUp("oslo"), scripted.Say("Sun."), scripted.Say("It still is.")},
 		play:    func(s twinSession) []string { return []string{s.say("Oslo?"), s.say("And now?")} },
 	},
+	// Req: CO-74
+	"pictures of a tool": {
+		config: takingPictures,
+		replies: []scripted.Reply{
+			looksUp("fog", "sun"), scripted.Say("Fog and sun."), scripted.Say("Still."), looksUp("fog"), scripted.Say("Fog."), scripted.Say("Yes."),
+		},
+		play: func(s twinSession) []string {
+			answers := []string{s.say("Look."), s.say("Sure?"), s.say("And now?")}
+			s.reopen()
+			return append(answers, s.say("Sure?"))
+		},
+	},
 	"a compaction": {
 		config:  lookupAgentConfig,
 		replies: append(manyTurns(4), scripted.Say("Yes.")),
@@ -224,6 +236,20 @@ func lookupAgentConfig(t *testing.T) agent.Config {
 	})
 	require.NoError(t, err)
 	return agent.Config{Tools: []tool.Tool{found}}
+}
+
+// takingPictures is the config of an agent with a tool that returns a picture.
+func takingPictures(t *testing.T) agent.Config {
+	t.Helper()
+	camera, err := tool.Func("lookup", "Takes a picture.", func(_ context.Context, in struct {
+		Query string `json:"query"`
+	},
+	) (tool.Result, error) {
+		picture := conversation.Attachment{Name: in.Query + ".png", Data: []byte("\x89PNG\r\n\x1a\n" + in.Query)}
+		return tool.Result{Text: "taken", Attachments: []conversation.Attachment{picture}}, nil
+	})
+	require.NoError(t, err)
+	return agent.Config{Tools: []tool.Tool{camera}}
 }
 
 // askingFirst is the config of an agent whose tool needs an approval.
@@ -305,6 +331,9 @@ func requireSameRequests(t *testing.T, here, there []llm.Request) {
 	require.Len(t, there, len(here))
 	for i := range here {
 		require.Equal(t, requestText(t, here[i]), requestText(t, there[i]), "request %d", i+1)
+		for k, m := range here[i].Messages { // the text has no bytes of files
+			require.Equal(t, m.Attachments, there[i].Messages[k].Attachments, "request %d, message %d", i+1, k+1)
+		}
 	}
 }
 

@@ -2703,7 +2703,12 @@ type ToolCallFinished struct {
 	// summary is the result in at most 240 characters.
 	Summary string `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`
 	// duration of the call.
-	Duration      *durationpb.Duration `protobuf:"bytes,5,opt,name=duration,proto3" json:"duration,omitempty"`
+	Duration *durationpb.Duration `protobuf:"bytes,5,opt,name=duration,proto3" json:"duration,omitempty"`
+	// attachments are the files of the result, which are artifacts of the session. They have no data.
+	Attachments []*Blob `protobuf:"bytes,6,rep,name=attachments,proto3" json:"attachments,omitempty"`
+	// structured is the result as JSON, in addition to its text (empty if there is none, or if it has more
+	// than 64 KiB, more than 8 levels, or a number that is not finite).
+	Structured    string `protobuf:"bytes,7,opt,name=structured,proto3" json:"structured,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2771,6 +2776,20 @@ func (x *ToolCallFinished) GetDuration() *durationpb.Duration {
 		return x.Duration
 	}
 	return nil
+}
+
+func (x *ToolCallFinished) GetAttachments() []*Blob {
+	if x != nil {
+		return x.Attachments
+	}
+	return nil
+}
+
+func (x *ToolCallFinished) GetStructured() string {
+	if x != nil {
+		return x.Structured
+	}
+	return ""
 }
 
 // ToolCallPending says that a tool call waits for an answer. It did not run, and has no start or
@@ -3955,13 +3974,17 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x0fToolCallStarted\x12!\n" +
 	"\acall_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x06callId\x12\x1c\n" +
 	"\x04tool\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04tool\x12'\n" +
-	"\targuments\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04R\targuments\"\xdd\x01\n" +
+	"\targuments\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04R\targuments\"\xc5\x02\n" +
 	"\x10ToolCallFinished\x12!\n" +
 	"\acall_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x06callId\x12\x1c\n" +
 	"\x04tool\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04tool\x12-\n" +
 	"\x06status\x18\x03 \x01(\x0e2\x15.troupe.v1.ToolStatusR\x06status\x12\"\n" +
 	"\asummary\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xf0\x01R\asummary\x125\n" +
-	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\"=\n" +
+	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12;\n" +
+	"\vattachments\x18\x06 \x03(\v2\x0f.troupe.v1.BlobB\b\xbaH\x05\x92\x01\x02\x10\bR\vattachments\x12)\n" +
+	"\n" +
+	"structured\x18\a \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04R\n" +
+	"structured\"=\n" +
 	"\x0fToolCallPending\x12*\n" +
 	"\x04call\x18\x01 \x01(\v2\x16.troupe.v1.PendingCallR\x04call\"\xfa\x01\n" +
 	"\fAgentMessage\x12\x1d\n" +
@@ -4238,35 +4261,36 @@ var file_troupe_v1_event_proto_depIdxs = []int32{
 	3,  // 47: troupe.v1.ModelCall.finish:type_name -> troupe.v1.FinishReason
 	4,  // 48: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
 	46, // 49: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
-	52, // 50: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
-	41, // 51: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
-	5,  // 52: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
-	51, // 53: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
-	53, // 54: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
-	51, // 55: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
-	46, // 56: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
-	50, // 57: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
-	52, // 58: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
-	38, // 59: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
-	48, // 60: troupe.v1.TurnResult.used:type_name -> troupe.v1.BudgetUse
-	35, // 61: troupe.v1.TurnResult.partial:type_name -> troupe.v1.PartialResult
-	37, // 62: troupe.v1.TurnResult.coordination:type_name -> troupe.v1.Coordination
-	54, // 63: troupe.v1.PartialResult.failure_mode:type_name -> troupe.v1.FailureMode
-	6,  // 64: troupe.v1.PartialResult.recovery_strategy:type_name -> troupe.v1.RecoveryStrategy
-	36, // 65: troupe.v1.PartialResult.step_results:type_name -> troupe.v1.PartialStep
-	42, // 66: troupe.v1.PartialResult.step_timestamps:type_name -> troupe.v1.PartialResult.StepTimestampsEntry
-	50, // 67: troupe.v1.PartialStep.failure:type_name -> troupe.v1.Failure
-	46, // 68: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
-	46, // 69: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
-	46, // 70: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
-	46, // 71: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
-	46, // 72: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
-	43, // 73: troupe.v1.PartialResult.StepTimestampsEntry.value:type_name -> google.protobuf.Timestamp
-	74, // [74:74] is the sub-list for method output_type
-	74, // [74:74] is the sub-list for method input_type
-	74, // [74:74] is the sub-list for extension type_name
-	74, // [74:74] is the sub-list for extension extendee
-	0,  // [0:74] is the sub-list for field type_name
+	45, // 50: troupe.v1.ToolCallFinished.attachments:type_name -> troupe.v1.Blob
+	52, // 51: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
+	41, // 52: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
+	5,  // 53: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
+	51, // 54: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
+	53, // 55: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
+	51, // 56: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
+	46, // 57: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
+	50, // 58: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
+	52, // 59: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
+	38, // 60: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
+	48, // 61: troupe.v1.TurnResult.used:type_name -> troupe.v1.BudgetUse
+	35, // 62: troupe.v1.TurnResult.partial:type_name -> troupe.v1.PartialResult
+	37, // 63: troupe.v1.TurnResult.coordination:type_name -> troupe.v1.Coordination
+	54, // 64: troupe.v1.PartialResult.failure_mode:type_name -> troupe.v1.FailureMode
+	6,  // 65: troupe.v1.PartialResult.recovery_strategy:type_name -> troupe.v1.RecoveryStrategy
+	36, // 66: troupe.v1.PartialResult.step_results:type_name -> troupe.v1.PartialStep
+	42, // 67: troupe.v1.PartialResult.step_timestamps:type_name -> troupe.v1.PartialResult.StepTimestampsEntry
+	50, // 68: troupe.v1.PartialStep.failure:type_name -> troupe.v1.Failure
+	46, // 69: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
+	46, // 70: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
+	46, // 71: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
+	46, // 72: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
+	46, // 73: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
+	43, // 74: troupe.v1.PartialResult.StepTimestampsEntry.value:type_name -> google.protobuf.Timestamp
+	75, // [75:75] is the sub-list for method output_type
+	75, // [75:75] is the sub-list for method input_type
+	75, // [75:75] is the sub-list for extension type_name
+	75, // [75:75] is the sub-list for extension extendee
+	0,  // [0:75] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_event_proto_init() }

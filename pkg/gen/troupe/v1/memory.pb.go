@@ -1957,7 +1957,8 @@ type JournalEntry struct {
 	Effect ToolEffect `protobuf:"varint,4,opt,name=effect,proto3,enum=troupe.v1.ToolEffect" json:"effect,omitempty"`
 	// tool is the name of the tool; empty for a model.
 	Tool string `protobuf:"bytes,5,opt,name=tool,proto3" json:"tool,omitempty"`
-	// reply is what the model said; only in a DONE of a model.
+	// reply is what the model said; only in a DONE of a model. In a DONE of a tool its blobs are the files
+	// of the result, and its text is opaque data of the worker.
 	Reply *Message `protobuf:"bytes,6,opt,name=reply,proto3" json:"reply,omitempty"`
 	// usage of the model call.
 	Usage *Usage `protobuf:"bytes,7,opt,name=usage,proto3" json:"usage,omitempty"`

@@ -41,7 +41,12 @@ func (h forkedHistory) rounds(steps []conversation.Rounds) []conversation.Rounds
 		if !isCopied || isOfTurn && !h.inherited[r.Step] {
 			continue
 		}
-		r.After, r.Turn = after, 0
+		r.After, r.Turn, r.Messages = after, 0, slices.Clone(r.Messages)
+		for i, m := range r.Messages {
+			if len(m.Attachments) > 0 {
+				r.Messages[i] = withoutFiles(m)
+			}
+		}
 		if isOfTurn {
 			r.Turn = 1 // the number of the first turn of the fork
 		}
