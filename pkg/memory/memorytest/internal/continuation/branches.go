@@ -83,7 +83,7 @@ func waitingBranchesEndTheTurn(t *testing.T, store memory.Store) {
 	require.Equal(t, failure.ResourceAPI, closed.Steps[4].Failure.Mode)
 	pending := append(fixture.NewPendingCalls(2), fixture.NewPendingCalls(4)...)
 	fixture.RequireEqual(t, session.Session{
-		ID: ref.Session, State: session.InputRequired, Turns: 1, Size: session.Size{Messages: 2}, Sequence: 2,
+		ID: ref.Session, State: session.InputRequired, Turns: 1, Size: session.Size{Messages: 2}, LastSequence: 2,
 		WaitingTurn: "t1", Pending: pending, LastTrace: closed.Trace,
 	}, fixture.GetSession(t, store, ref))
 	again, err := store.FailTurn(t.Context(), newSuspension(ref, closed))

@@ -97,7 +97,7 @@ func resultsThatAsk(results []execution.Result) (asking []execution.Result) {
 	return asking
 }
 
-// answer returns the result with the text of the turn: the last one, or that of the step whose calls wait. If several
+// answer returns the result with the text of the turn: the last result, or the result of the step whose calls wait. If several
 // branches wait, its text names the calls of all.
 func answer(results []execution.Result) (last execution.Result) {
 	if len(results) == 0 {
