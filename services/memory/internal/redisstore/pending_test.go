@@ -130,7 +130,7 @@ func TestStore_KeepsTheJournalOfAPendingCall(t *testing.T) {
 	}
 }
 
-// The journals of all branches whose calls wait are kept like that of one step.
+// The journals of all branches whose calls wait are kept, as the journal of a single step is.
 func TestStore_KeepsTheJournalsOfPendingBranches(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
