@@ -2,6 +2,7 @@ package a2a
 
 import (
 	"cmp"
+	"encoding/json"
 	"strings"
 	"time"
 
@@ -97,6 +98,8 @@ func translateEvent(e *troupev1.Event, at eventContext) []Item {
 		addAgentMessageItems(p.AgentMessage, add)
 	case *troupev1.Event_Thinking:
 		add("thought-stream", itemData{"topic": lowerEnumName(p.Thinking.GetTopic().String(), "TOPIC_"), "text": p.Thinking.GetText()})
+	case *troupev1.Event_Custom:
+		add("custom", itemData{"name": p.Custom.GetName(), "data": json.RawMessage(cmp.Or(p.Custom.GetData(), "null"))})
 	case *troupev1.Event_Warning:
 		working(itemData{"warning": p.Warning.GetReason(), "message": p.Warning.GetMessage()})
 	case *troupev1.Event_OwnershipViolation:

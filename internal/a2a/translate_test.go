@@ -1,6 +1,7 @@
 package a2a
 
 import (
+	"encoding/json"
 	"maps"
 	"testing"
 	"time"
@@ -223,6 +224,14 @@ func TestTranslate_ReturnsTheItemsOfEachEvent(t *testing.T) {
 				{"dataset-write", itemData{"name": "rows.CSV", "version": int32(2)}},
 				{"data-write", itemData{"keys": []string{"user:name"}}},
 			},
+		},
+		"an event of the agent's own": {
+			&troupev1.Event{Payload: &troupev1.Event_Custom{Custom: &troupev1.CustomEvent{Name: "order.placed", Data: `{"id":7}`}}},
+			items{{"custom", itemData{"name": "order.placed", "data": json.RawMessage(`{"id":7}`)}}},
+		},
+		"an event of the agent's own without data": {
+			&troupev1.Event{Payload: &troupev1.Event_Custom{Custom: &troupev1.CustomEvent{Name: "idle"}}},
+			items{{"custom", itemData{"name": "idle", "data": json.RawMessage("null")}}},
 		},
 		"a thought": {
 			&troupev1.Event{Payload: &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{Topic: troupev1.Topic_TOPIC_PLAN, Text: "First this."}}},

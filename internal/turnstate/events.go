@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/customevent"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
@@ -14,8 +15,12 @@ import (
 // loop.
 const maxViolations = 16
 
-// Numbers numbers the events of an invocation. It is safe for concurrent use.
-type Numbers struct{ last atomic.Int64 }
+// Numbers numbers the events of an invocation, and bounds those of kinds that the agent defines. It is safe for
+// concurrent use.
+type Numbers struct {
+	last   atomic.Int64
+	custom customevent.Counter
+}
 
 func (n *Numbers) next() int { return int(n.last.Add(1)) }
 
@@ -61,8 +66,13 @@ func (e *Events) SetConsumer(emit func(event.Event) error) (before func(event.Ev
 func (e *Events) Emit(p event.Payload) error { return e.Forward(event.Event{Payload: p}) }
 
 // Forward emits an event that another agent may have created, and fills in its sequence, time and author if they
-// are missing (AD-9). It fails like Emit.
+// are missing (AD-9). It fails like Emit. It rejects a custom event that is invalid or exceeds the limits of the step.
 func (e *Events) Forward(ev event.Event) error {
+	if custom, ok := ev.Payload.(event.Custom); ok && ev.Sequence == 0 && e.err == nil {
+		if err := e.numbers.custom.Admit(custom); err != nil {
+			return err // the consumer continues
+		}
+	}
 	if e.err == nil {
 		e.err = e.deliver(ev)
 	}

@@ -112,7 +112,11 @@ func TestEvent_EncodesAsTraceEntry(t *testing.T) {
 			jsonObject{"type": "tool_pending", "tool_name": "look", "arguments": jsonObject{}, "status": "waiting", "pending_id": "1-1-2", "needs": "result"},
 		},
 		"thinking": {event.Thinking{Topic: event.Plan, Text: "first"}, jsonObject{"type": "thinking", "kind": "plan", "text": "first"}},
-		"warning":  {event.Warning{Reason: "W", Message: "mind"}, jsonObject{"type": "warning", "reason": "W", "message": "mind"}},
+		"custom": {event.Custom{Name: "order.placed", Data: json.RawMessage(`{"id":7}`)}, jsonObject{
+			"type": "custom", "name": "order.placed", "data": jsonObject{"id": 7.0},
+		}},
+		"custom without data": {event.Custom{Name: "idle"}, jsonObject{"type": "custom", "name": "idle"}},
+		"warning":             {event.Warning{Reason: "W", Message: "mind"}, jsonObject{"type": "warning", "reason": "W", "message": "mind"}},
 		"ownership_violation": {
 			event.OwnershipViolation{Key: "history", Owner: ownership.Memory, Actor: "a", Operation: "ownership.set"},
 			jsonObject{"type": "ownership_violation", "key": "history", "owner": "memory", "actor": "a", "operation": "ownership.set"},
@@ -156,6 +160,7 @@ func TestEvent_KindsAreUnique(t *testing.T) {
 		event.MessageAppended{},
 		event.Message{},
 		event.Thinking{},
+		event.Custom{},
 		event.Warning{},
 		event.OwnershipViolation{},
 		event.Answer{},

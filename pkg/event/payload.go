@@ -64,9 +64,6 @@ const (
 	ToolUnknownOutcome ToolStatus = "unknown_outcome" // in doubt: the tool may run at most once, and may have run
 )
 
-// MaxSummary is the maximum length of ToolFinished.Summary in characters (CO-47).
-const MaxSummary = 240
-
 // ToolFinished reports how a tool call ended (CO-45). Each ToolStarted has exactly one ToolFinished. If an earlier
 // attempt has reported the call, there is only the ToolFinished.
 type ToolFinished struct {
@@ -144,6 +141,13 @@ const (
 	Reflection Topic = "reflection"
 	Reasoning  Topic = "reasoning" // reasoning of the model before its answer, as the provider sends it
 )
+
+// Custom is an event of a kind that the author of the agent defines (AD-37). Handlers emit it with Turn.Emit, and an agent
+// with a function may yield it.
+type Custom struct {
+	Name string          // of the kind: 1 to 64 of a-z, 0-9, '.', '_' and '-', a letter first
+	Data json.RawMessage // a JSON value of at most MaxCustomData bytes (empty for none)
+}
 
 // Warning reports a problem that a person should know about. The turn continues.
 type Warning struct {
@@ -255,6 +259,9 @@ func (Message) Kind() string { return "message" }
 
 // Kind implements Payload.
 func (Thinking) Kind() string { return "thinking" }
+
+// Kind implements Payload.
+func (Custom) Kind() string { return "custom" }
 
 // Kind implements Payload.
 func (Warning) Kind() string { return "warning" }

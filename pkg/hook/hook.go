@@ -25,9 +25,7 @@ package hook
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"runtime/debug"
 	"strings"
 
@@ -150,7 +148,7 @@ func run[F any](t *Turn, all []boundHandler[F], call func(F) error) error {
 			return nil
 		}
 		if err := t.recoverPanic(func() error { return call(h.fn) }); err != nil {
-			return h.wrapError(err)
+			return hookerror.Wrap(h.fullName(), err)
 		}
 	}
 	return nil
@@ -162,27 +160,6 @@ func (n handlerName) fullName() string {
 		return n.event + " of plugin " + n.plugin
 	}
 	return n.event
-}
-
-// wrapError adds the names of the handler and its plugin to an error, as its fact handler. A failure.Error is written for
-// the user, who reads its message as it is (CO-75). Any other error may contain secrets, so its text is left out.
-func (n handlerName) wrapError(err error) error {
-	of := n.fullName()
-	mode, message := failure.ModeOf(err), fmt.Sprintf("the handler %s failed and gave no reason; the log of the agent has the error", of)
-	own, isForUser := errors.AsType[*failure.Error](err)
-	switch {
-	case isForUser && own.Mode != failure.Unknown:
-		message = own.Message
-	case mode == failure.Unknown:
-		mode = failure.AgentLogic
-	default: // the context ended
-		message = fmt.Sprintf("the handler %s failed: %s", of, failure.PlainMessage(err))
-	}
-	named := failure.New(mode, "hook."+of, message).Because(hookerror.Error{Err: err})
-	if isForUser {
-		named.Facts = maps.Clone(own.Facts)
-	}
-	return named.With("handler", of)
 }
 
 // recoverPanic calls a handler and returns its panic as an error. It does not recover a panic in the consumer of

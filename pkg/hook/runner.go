@@ -28,7 +28,7 @@ func (r *runner) runReplyHandlers(ctx context.Context, all []boundHandler[replyF
 	for _, h := range all {
 		if err := r.t.recoverPanic(func() (err error) { text, err = h.fn(ctx, r.t); return err }); err != nil {
 			r.t.memory.revert(before)
-			return "", h.wrapError(err)
+			return "", hookerror.Wrap(h.fullName(), err)
 		}
 		if text != "" || r.t.progress.Ended() {
 			break

@@ -2,6 +2,7 @@ package hook
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -128,6 +129,20 @@ func (t *Turn) Warn(reason, message string) {
 // Think emits a thought of the agent (CO-48).
 func (t *Turn) Think(topic event.Topic, text string) {
 	_ = t.events.Emit(event.Thinking{Topic: topic, Text: text}) // as in Warn
+}
+
+// Emit emits an event of a kind of your own, with data as JSON (nil for none). It is stored, numbered and streamed as all
+// events are (AD-37). event.Custom and event.MaxCustomEvents say what a name may be, and what a step may emit. Beyond that,
+// Emit fails with agent_logic or resource_quota and emits nothing; the turn continues if the handler ignores the error.
+func (t *Turn) Emit(name string, data any) error {
+	custom := event.Custom{Name: name}
+	if data != nil {
+		var err error
+		if custom.Data, err = json.Marshal(data); err != nil {
+			return failure.Newf(failure.AgentLogic, "hook.Emit", "event %q: its data cannot be JSON", name).Because(err)
+		}
+	}
+	return t.events.Emit(custom)
 }
 
 // Stop requests that the turn stop, for a reason that the user may read. The turn stops before its next model call
