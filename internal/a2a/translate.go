@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/troupe-dev/troupe/pkg/event"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
@@ -78,7 +79,7 @@ func translateEvent(e *troupev1.Event, at eventContext) []Item {
 	case *troupev1.Event_ToolCallStarted:
 		c := p.ToolCallStarted
 		add("tool-call", itemData{"callId": c.GetCallId(), "tool": c.GetTool(), "arguments": c.GetArguments()})
-		add("tool-start", itemData{"callId": c.GetCallId(), "tool": c.GetTool()})
+		add("tool-start", itemData{"callId": c.GetCallId(), "tool": c.GetTool(), "progress": event.ToolRunning.Progress()})
 	case *troupev1.Event_ToolProgress:
 		addToolProgressItem(p.ToolProgress, add)
 	case *troupev1.Event_SubtaskStarted:
@@ -87,7 +88,8 @@ func translateEvent(e *troupev1.Event, at eventContext) []Item {
 		c := p.ToolCallFinished
 		status := lowerEnumName(c.GetStatus().String(), "TOOL_STATUS_")
 		add("tool-complete", itemData{
-			"callId": c.GetCallId(), "tool": c.GetTool(), "status": status, "summary": c.GetSummary(), "milliseconds": c.GetDuration().AsDuration().Milliseconds(),
+			"callId": c.GetCallId(), "tool": c.GetTool(), "status": status, "progress": event.ToolStatus(status).Progress(),
+			"summary": c.GetSummary(), "milliseconds": c.GetDuration().AsDuration().Milliseconds(),
 		})
 		if c.GetStatus() == troupev1.ToolStatus_TOOL_STATUS_INPUT_REQUIRED {
 			add("tool-input-required", itemData{"callId": c.GetCallId(), "tool": c.GetTool()})

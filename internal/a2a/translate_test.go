@@ -193,20 +193,20 @@ func TestTranslate_ReturnsTheItemsOfEachEvent(t *testing.T) {
 		},
 		"a tool begins": {
 			&troupev1.Event{Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: "c1", Tool: "look", Arguments: "{}"}}},
-			items{{"tool-call", itemData{"callId": "c1", "tool": "look", "arguments": "{}"}}, {"tool-start", itemData{"callId": "c1", "tool": "look"}}},
+			items{{"tool-call", itemData{"callId": "c1", "tool": "look", "arguments": "{}"}}, {"tool-start", itemData{"callId": "c1", "tool": "look", "progress": "in_progress"}}},
 		},
 		"a tool ends": {
 			&troupev1.Event{Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
 				CallId: "c1", Tool: "look", Status: troupev1.ToolStatus_TOOL_STATUS_SUCCESS, Summary: "red", Duration: durationpb.New(time.Second),
 			}}},
-			items{{"tool-complete", itemData{"callId": "c1", "tool": "look", "status": "success", "summary": "red", "milliseconds": int64(1000)}}},
+			items{{"tool-complete", itemData{"callId": "c1", "tool": "look", "status": "success", "progress": "completed", "summary": "red", "milliseconds": int64(1000)}}},
 		},
 		"a tool asks": {
 			&troupev1.Event{Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
 				CallId: "c1", Tool: "ask", Status: troupev1.ToolStatus_TOOL_STATUS_INPUT_REQUIRED,
 			}}},
 			items{
-				{"tool-complete", itemData{"callId": "c1", "tool": "ask", "status": "input_required", "summary": "", "milliseconds": int64(0)}},
+				{"tool-complete", itemData{"callId": "c1", "tool": "ask", "status": "input_required", "progress": "completed", "summary": "", "milliseconds": int64(0)}},
 				{"tool-input-required", itemData{"callId": "c1", "tool": "ask"}},
 			},
 		},

@@ -14,6 +14,19 @@ import (
 
 var namePattern = regexp.MustCompile(`^[a-z][a-z0-9._-]{0,63}$`)
 
+// New returns an event with data as JSON (nil for none). It does not check the event. Mode: agent_logic for a value without a
+// JSON form.
+func New(name string, data any) (e event.Custom, err error) {
+	e.Name = name
+	if data == nil {
+		return e, nil
+	}
+	if e.Data, err = json.Marshal(data); err != nil {
+		return e, failure.Newf(failure.AgentLogic, "event.Custom", "event %q: its data cannot be JSON", name).Because(err)
+	}
+	return e, nil
+}
+
 // Counter counts the custom events of an attempt of a step. The zero Counter is ready for use. It is safe for concurrent
 // use.
 type Counter struct {
@@ -24,7 +37,7 @@ type Counter struct {
 // Admit counts an event. It returns an error and counts nothing if the event is invalid (agent_logic), or if the attempt
 // would exceed its limits (resource_quota).
 func (c *Counter) Admit(e event.Custom) error {
-	if err := check(e); err != nil {
+	if err := Check(e); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -42,7 +55,8 @@ func (c *Counter) Admit(e event.Custom) error {
 	return nil
 }
 
-func check(e event.Custom) error {
+// Check returns an error with the mode agent_logic if an event is invalid.
+func Check(e event.Custom) error {
 	wrong := func(format string, args ...any) error {
 		return failure.Newf(failure.AgentLogic, "event.Custom", format, args...)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"sync"
 )
 
@@ -59,4 +60,12 @@ func (s *Stored) Untrusted() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.untrustedSource
+}
+
+// Collect copies changes into a map, which it creates if it is nil.
+func Collect[V any](into *map[string]V, changes map[string]V) {
+	if *into == nil {
+		*into = map[string]V{}
+	}
+	maps.Copy(*into, changes)
 }

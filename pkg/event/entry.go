@@ -25,6 +25,26 @@ type (
 		Turn   int    `json:"turn,omitempty"`
 		Prompt string `json:"prompt,omitempty"`
 	}
+	filesEntry struct {
+		Files []fileEntry `json:"files"`
+	}
+	fileEntry struct {
+		Name      string `json:"name"`
+		MediaType string `json:"media_type,omitempty"`
+		Size      int64  `json:"size"`
+		Version   int    `json:"version,omitempty"`
+	}
+	planEntry struct {
+		Tasks []taskEntry `json:"tasks"`
+	}
+	taskEntry struct {
+		Agent string `json:"agent"`
+		Text  string `json:"text"`
+	}
+	errorEntry struct {
+		Error     string `json:"error"`
+		ErrorType string `json:"error_type"`
+	}
 	textEntry struct {
 		Text   string `json:"text,omitempty"`
 		Reason string `json:"reason,omitempty"`
@@ -41,6 +61,10 @@ type (
 		Tool      string          `json:"tool_name,omitempty"`
 		CallID    string          `json:"call_id,omitempty"`
 		Arguments json.RawMessage `json:"arguments,omitempty"`
+	}
+	toolStartedEntry struct {
+		callEntry
+		Status ToolStatus `json:"status"`
 	}
 	toolFinishedEntry struct {
 		Iteration int `json:"iteration,omitempty"`
@@ -83,7 +107,7 @@ type (
 		Files map[string]int             `json:"artifact_delta,omitempty"`
 	}
 	thinkingEntry struct {
-		Text  string `json:"text,omitempty"`
+		Text  string `json:"content,omitempty"`
 		Topic Topic  `json:"kind,omitempty"`
 	}
 	customEntry struct {
@@ -102,7 +126,7 @@ type (
 	}
 	answerEntry struct {
 		Iteration int    `json:"iteration,omitempty"`
-		Text      string `json:"text,omitempty"`
+		Text      string `json:"content"`
 		Reason    string `json:"reason,omitempty"`
 	}
 	turnResultEntry struct {
@@ -137,6 +161,24 @@ func (e Event) MarshalJSON() ([]byte, error) {
 // entry returns the fields of a trace entry without its header.
 func (p UserInput) entry() any { return userInputEntry(p) }
 
+func (p FilesReceived) entry() any {
+	out := filesEntry{Files: []fileEntry{}}
+	for _, f := range p.Files {
+		out.Files = append(out.Files, fileEntry{Name: f.Name, MediaType: f.MediaType, Size: f.Size, Version: f.Version})
+	}
+	return out
+}
+
+func (p PlanMade) entry() any {
+	out := planEntry{Tasks: []taskEntry{}}
+	for _, t := range p.Tasks {
+		out.Tasks = append(out.Tasks, taskEntry(t))
+	}
+	return out
+}
+
+func (p Error) entry() any { return errorEntry{Error: p.Message, ErrorType: p.Type} }
+
 func (p TextDelta) entry() any { return textEntry{Text: p.Text} }
 
 func (p ModelCall) entry() any {
@@ -146,7 +188,9 @@ func (p ModelCall) entry() any {
 	}
 }
 
-func (p ToolStarted) entry() any { return callEntry{p.Tool, p.CallID, jsonObject(p.Arguments)} }
+func (p ToolStarted) entry() any {
+	return toolStartedEntry{callEntry{p.Tool, p.CallID, jsonObject(p.Arguments)}, ToolRunning}
+}
 
 func (p ToolProgress) entry() any {
 	return toolProgressEntry{Tool: p.Tool, CallID: p.CallID, Fraction: p.Fraction, Message: p.Message}

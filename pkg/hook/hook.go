@@ -2,15 +2,16 @@
 //
 // A turn goes through its events in this order; events in brackets happen only when there is a reason (CO-40):
 //
-//	BeforeAgent  AfterUserInput
+//	OnUserMessage  BeforeRun  BeforeAgent  AfterUserInput
 //	  ┌─▶ BeforeIteration  BeforeLLM  [OnLLMError]  AfterLLM
 //	  │     [BeforeTools  {BeforeEachTool  [OnError]  AfterEachTool}…  AfterTools]
 //	  └── AfterIteration
-//	[OnStopSignal]  AfterAgent  OnComplete
+//	[OnStopSignal]  AfterAgent  OnComplete  AfterRun
 //
-// OnAgentReady happens once, when the agent is created. Handlers of plugins run before the agent's own, each list in
-// its order (CO-4). They run one at a time, on the goroutine of the turn. A handler that fails ends the turn, and the
-// caller gets its error (CO-41, C-10). Only an error in BeforeEachTool fails no more than its tool (CO-36).
+// OnEvent runs for each event in between, and AfterRun however the run ended. OnAgentReady happens once, when the agent is
+// created. Handlers of plugins run before the agent's own, each list in its order (CO-4). They run one at a time, on the
+// goroutine of the turn. A handler that fails ends the turn, and the caller gets its error (CO-41, C-10). Only an error in
+// BeforeEachTool fails no more than its tool (CO-36).
 //
 // A turn in which a call waits for external input (Call.Wait) ends there, and no later event happens. The turn that
 // continues it begins anew and goes through all events.
@@ -30,6 +31,7 @@ import (
 	"strings"
 
 	"github.com/troupe-dev/troupe/internal/hookerror"
+	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
@@ -65,6 +67,7 @@ type (
 	callFunc     = func(context.Context, *Call) error
 	completeFunc = func(context.Context, *Completion) error
 	readyFunc    = func(Agent) error
+	eventFunc    = func(context.Context, *Turn, event.Event) (event.Payload, error)
 )
 
 // boundHandler is a handler function with the names of its event and its plugin.
@@ -76,10 +79,17 @@ type boundHandler[F any] struct {
 // Set holds all handlers of an agent by event, in the order in which they run. A Set is immutable.
 type Set struct {
 	plugins   []Plugin
+	run       runHandlers
 	turn      turnHandlers
 	iteration iterationHandlers
 	model     modelHandlers
 	tools     toolHandlers
+}
+
+type runHandlers struct {
+	onUserMessage, before []boundHandler[replyFunc]
+	onEvent               []boundHandler[eventFunc]
+	after                 []boundHandler[completeFunc]
 }
 
 type turnHandlers struct {

@@ -103,17 +103,9 @@ func (m *Memory) joinUnemitted(fork *Memory) (overwritten []string) {
 	for key := range made {
 		made[key], _ = m.changes.Value(key)
 	}
-	merge(&m.unemitted, made)
-	merge(&m.unemittedArtifacts, artifacts)
+	statechange.Collect(&m.unemitted, made)
+	statechange.Collect(&m.unemittedArtifacts, artifacts)
 	return overwritten
-}
-
-// merge copies changes into a map, which it creates if it is nil.
-func merge[V any](into *map[string]V, changes map[string]V) {
-	if *into == nil {
-		*into = map[string]V{}
-	}
-	maps.Copy(*into, changes)
 }
 
 // Get returns the JSON of a key. All sessions share keys under app:, and all sessions of the user share keys under user:.
@@ -215,7 +207,7 @@ func (m *Memory) setViolationHandler(report func(*failure.Error)) {
 // apply applies a change that has passed the ownership check. The caller holds m.mu.
 func (m *Memory) apply(key string, c statechange.Change) {
 	m.changes.Add(key, c)
-	merge(&m.unemitted, map[string]json.RawMessage{key: c.Value})
+	statechange.Collect(&m.unemitted, map[string]json.RawMessage{key: c.Value})
 }
 
 // SaveArtifact stores content at once, as the next version of an artifact. An artifact whose name begins with user:
@@ -231,7 +223,7 @@ func (m *Memory) SaveArtifact(ctx context.Context, name, mediaType string, conte
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	merge(&m.unemittedArtifacts, map[string]int{name: version})
+	statechange.Collect(&m.unemittedArtifacts, map[string]int{name: version})
 	return version, nil
 }
 

@@ -2,7 +2,6 @@ package hook
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -134,16 +133,7 @@ func (t *Turn) Think(topic event.Topic, text string) {
 // Emit emits an event of a kind of your own, with data as JSON (nil for none). It is stored, numbered and streamed as all
 // events are (AD-37). event.Custom and event.MaxCustomEvents say what a name may be, and what a step may emit. Beyond that,
 // Emit fails with agent_logic or resource_quota and emits nothing; the turn continues if the handler ignores the error.
-func (t *Turn) Emit(name string, data any) error {
-	custom := event.Custom{Name: name}
-	if data != nil {
-		var err error
-		if custom.Data, err = json.Marshal(data); err != nil {
-			return failure.Newf(failure.AgentLogic, "hook.Emit", "event %q: its data cannot be JSON", name).Because(err)
-		}
-	}
-	return t.events.Emit(custom)
-}
+func (t *Turn) Emit(name string, data any) error { return t.events.EmitCustom(name, data) }
 
 // Stop requests that the turn stop, for a reason that the user may read. The turn stops before its next model call
 // or tool call. Each remaining call of the round gets a result that says so (CO-63).
