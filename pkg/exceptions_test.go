@@ -17,7 +17,6 @@ var exceptions = []exception{
 	{"cyclomatic complexity", "services/orchestrator/internal/workflow.checker.checkChoose", 16, "one check after another, each with its own message"},
 	{"cyclomatic complexity", "services/orchestrator/internal/workflow.checker.checkPlan", 17, "one check after another, each with its own message"},
 	{"cyclomatic complexity", "services/orchestrator/internal/workflow.checker.checkStep", 19, "one check after another, each with its own message"},
-	{"cyclomatic complexity", "services/worker/internal/spec.builder.checkLimits", 17, "one check after another, each with its own message"},
 	{"fields of a struct", "pkg/agent.Config", 29, "pure configuration; each field is an independent setting of an agent"},
 	{"fields of a struct", "pkg/execution.Result", 19, "a stored record: its fields are those of the message StepResult, and each is read alone"},
 	{"fields of a struct", "pkg/execution.Step", 23, "the request of a worker as a value: its fields are those of ExecuteStepRequest, and each is read alone"},

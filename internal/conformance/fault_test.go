@@ -60,6 +60,7 @@ const (
 	watchNeverEnds               fault = "leaves a watch open after TERMINATED"
 	watchSkipsTransition         fault = "omits a transition from a watch"
 	acceptsFutureVersion         fault = "accepts any after_version"
+	ignoresStateVersion          fault = "ignores if_state_version"
 	dropsCustomEvents            fault = "sends no custom events"
 	omitsRounds                  fault = "commits no tool rounds"
 	inventsRounds                fault = "commits rounds of a step that called no tool"
@@ -152,6 +153,7 @@ var faultCases = []struct {
 		"watch/resumes-after-a-version", "watch/has-reason-and-trace",
 	}},
 	{acceptsFutureVersion, fastWatchChecks, "watch/rejects-future-versions", nil},
+	{ignoresStateVersion, "verbs/if-*", "verbs/if-state-version", nil},
 	{dropsCustomEvents, "step", "step/sends-custom-events", nil},
 	{omitsRounds, "rounds", "rounds/committed", nil},
 	{inventsRounds, "rounds", "rounds/none-without-a-call", []string{"rounds/loaded"}},
