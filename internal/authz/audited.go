@@ -17,6 +17,7 @@ func AuditKind(method string) (audit.Kind, bool) {
 var auditKinds = map[string]audit.Kind{
 	troupev1.OrchestratorService_PauseAgent_FullMethodName:      audit.Admin,
 	troupev1.OrchestratorService_ResumeAgent_FullMethodName:     audit.Admin,
+	troupev1.OrchestratorService_StartInstance_FullMethodName:   audit.Admin,
 	troupev1.OrchestratorService_DrainInstance_FullMethodName:   audit.Admin,
 	troupev1.OrchestratorService_QuarantineAgent_FullMethodName: audit.Admin,
 	troupev1.OrchestratorService_ReleaseAgent_FullMethodName:    audit.Admin,

@@ -101,6 +101,8 @@ func EventToProto(happened event.Event) *troupev1.Event {
 		out.Payload = &troupev1.Event_AgentMessage{AgentMessage: agentMessageToProto(e)}
 	case event.Thinking:
 		out.Payload = &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{Topic: topics.ToProto(e.Topic), Text: conversation.Truncate(e.Text, maxThought)}}
+	case event.Custom:
+		out.Payload = &troupev1.Event_Custom{Custom: &troupev1.CustomEvent{Name: e.Name, Data: string(e.Data)}}
 	default:
 		return nil
 	}

@@ -71,6 +71,7 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 		RetryOnFailure: a.Lifecycle().Retries > 0,
 		MaxRetries:     a.Lifecycle().Retries,
 		KeepFailed:     a.Lifecycle().KeepFailed,
+		DropState:      a.Lifecycle().DropState,
 		DrainTimeout:   cfg.Drain,
 		Start:          a.Start,
 		Leave:          func(ctx context.Context) error { return w.registrationKeeper.deregister(ctx) },

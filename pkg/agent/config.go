@@ -30,12 +30,12 @@ const (
 	DefaultTimeout  = 2 * time.Minute
 	DefaultVersion  = "dev"
 
+	// DefaultInstructions are the instructions of an agent whose Config has none (CO-3).
+	DefaultInstructions = "You are a helpful assistant. Answer briefly and truthfully. Use the tools that you have, and say so when you do not know."
+
 	MaxIterations = 1000
 	MaxCapacity   = registry.MaxCapacity
 )
-
-// DefaultInstructions are the instructions of an agent whose Config has none (CO-3).
-const DefaultInstructions = "You are a helpful assistant. Answer briefly and truthfully. Use the tools that you have, and say so when you do not know."
 
 // AddTask is the name of the tool that adds a task to the plan of a step (ADR 0023). While a step plans, its model
 // gets this tool in addition to the agent's own.

@@ -103,24 +103,3 @@ func (inv Invocation) info(a *Agent) hook.Info {
 	}
 	return info
 }
-
-// executionContext returns ctx with the execution context of the agent. Its parent is the context of the agent's
-// parent, or of the turn. Handlers, models and tools read it with execution.ContextFrom.
-func (inv Invocation) executionContext(ctx context.Context) context.Context {
-	parent, ok := execution.ContextFrom(ctx)
-	s := inv.Step
-	if !ok {
-		parent = s.Context
-	}
-	if parent.IsZero() {
-		made, err := execution.NewContext(execution.Origin{
-			TraceID: s.TraceID, RootTraceID: s.RootTraceID, UserID: s.User,
-			ConversationID: s.SessionID, SessionID: s.SessionID,
-		})
-		if err != nil { // an agent that a program runs directly may have no trace
-			return ctx
-		}
-		parent = made
-	}
-	return execution.WithContext(ctx, parent.WithUserIntent(briefing.Intent(s)))
-}

@@ -7,7 +7,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/internal/sessionlog"
-	"github.com/troupe-dev/troupe/pkg/agent/internal/briefing"
 	"github.com/troupe-dev/troupe/pkg/event"
 )
 
@@ -70,7 +69,7 @@ func (l *turnLog) writeTurn(t *turn, err error) {
 	l.isTurnWritten = true
 	done := t.lastEvent(err)
 	l.warn(l.log.WriteTurn(sessionlog.Turn{
-		Session: t.inv.Step.SessionID, Number: t.inv.Step.Turn, Input: briefing.UserPrompt(t.inv.Step), Model: l.agent.Model(),
+		Session: t.inv.Step.SessionID, Number: t.inv.Step.Turn, Input: t.control.Turn().Info().Prompt, Model: l.agent.Model(),
 		Started: t.started, Duration: time.Since(t.started), Usage: done.Result.Usage, ToolsCalled: t.control.Turn().ToolsCalled(),
 		Result: done.Result.Text, Reason: string(done.Reason), Err: err, Messages: t.control.Turn().Messages(),
 	}))

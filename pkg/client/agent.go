@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"iter"
 	"strings"
 	"time"
@@ -363,6 +364,8 @@ func payloadFromProto(e *troupev1.Event) event.Payload {
 		return event.Message{Text: p.AgentMessage.GetText()}
 	case *troupev1.Event_Thinking:
 		return event.Thinking{Topic: event.Topic(enumName(p.Thinking.GetTopic().String(), "TOPIC_")), Text: p.Thinking.GetText()}
+	case *troupev1.Event_Custom:
+		return event.Custom{Name: p.Custom.GetName(), Data: json.RawMessage(p.Custom.GetData())}
 	case *troupev1.Event_Warning:
 		return event.Warning{Reason: p.Warning.GetReason(), Message: p.Warning.GetMessage()}
 	default:

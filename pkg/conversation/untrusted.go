@@ -5,8 +5,13 @@ import (
 	"strings"
 )
 
-// MaxSource is the maximum length of the name of an untrusted source, in bytes.
-const MaxSource = 128
+// MaxSource is the maximum length of the name of an untrusted source, in bytes. PartyPrefix is the prefix of sources that
+// are parties. A party is an MCP server. It wrote the descriptions of its own tools, so its text may cause calls of these
+// tools, but not of others.
+const (
+	MaxSource   = 128
+	PartyPrefix = "MCP server "
+)
 
 // SourceName returns the name of a source of untrusted text, such as "tool http_fetch".
 func SourceName(kind, name string) string {
@@ -28,10 +33,6 @@ func (m Message) UntrustedSource() string {
 		return ""
 	}
 }
-
-// PartyPrefix is the prefix of sources that are parties. A party is an MCP server. It wrote the descriptions of
-// its own tools, so its text may cause calls of these tools, but not of others.
-const PartyPrefix = "MCP server "
 
 // MostRestrictiveSource returns the source that restricts tool calls the most. This is the first source that is
 // not a party. If all are parties, it is the first party ("" if there is none).

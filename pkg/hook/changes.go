@@ -55,7 +55,7 @@ func (c *Control) Reapply(set map[string]json.RawMessage, removed []string, base
 	defer m.mu.Unlock()
 	r := statechange.Recorded{Set: set, Removed: removed, Bases: bases}
 	m.changes.Restore(r, containsUnjournaled)
-	merge(&m.unemitted, r.Values())
+	statechange.Collect(&m.unemitted, r.Values())
 }
 
 // ChangesToStore returns all changes of state that must be stored with the step.

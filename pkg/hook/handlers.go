@@ -1,6 +1,10 @@
 package hook
 
-import "context"
+import (
+	"context"
+
+	"github.com/troupe-dev/troupe/pkg/event"
+)
 
 // newHandler returns a handler of an event.
 func newHandler[F any](event string, fn F, missing bool, list func(*Set) *[]boundHandler[F]) Handler {
@@ -8,6 +12,31 @@ func newHandler[F any](event string, fn F, missing bool, list func(*Set) *[]boun
 		all := list(s)
 		*all = append(*all, boundHandler[F]{n, fn})
 	}}
+}
+
+// OnUserMessage runs first, once a run. A run is a step of the agent; agents inside of it have none of their own. Text that
+// it returns is what the agent and the agents inside of it read instead of the user's message, and the handlers after it do
+// not run (AD-25, AD-27). The session keeps what the user said.
+func OnUserMessage(fn func(context.Context, *Turn) (string, error)) Handler {
+	return newHandler("on_user_message", fn, fn == nil, func(s *Set) *[]boundHandler[replyFunc] { return &s.run.onUserMessage })
+}
+
+// BeforeRun runs once a run, before BeforeAgent. Text that it returns ends the run, as for BeforeAgent (AD-25, AD-27).
+func BeforeRun(fn func(context.Context, *Turn) (string, error)) Handler {
+	return newHandler("before_run", fn, fn == nil, func(s *Set) *[]boundHandler[replyFunc] { return &s.run.before })
+}
+
+// AfterRun runs last, once a run, however the run ended: Completion.Err says why it failed (AD-25, AD-27). In a run that was
+// cancelled or took too long, its context has one second. An error fails a run that had not failed.
+func AfterRun(fn func(context.Context, *Completion) error) Handler {
+	return newHandler("after_run", fn, fn == nil, func(s *Set) *[]boundHandler[completeFunc] { return &s.run.after })
+}
+
+// OnEvent runs for each event of the run, those of agents inside of it included, before clients and other handlers see it. A
+// payload of the same kind that it returns replaces the texts of the event, and the handlers after it do not run for this
+// event (AD-27). An error ends the turn. It does not run for the event error, the last event, and events that it emits itself.
+func OnEvent(fn func(context.Context, *Turn, event.Event) (event.Payload, error)) Handler {
+	return newHandler("on_event", fn, fn == nil, func(s *Set) *[]boundHandler[eventFunc] { return &s.run.onEvent })
 }
 
 // BeforeAgent runs before everything else of a turn. Text that it returns is the agent's answer: neither the

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"strings"
 	"sync"
@@ -49,7 +48,7 @@ type Found struct {
 type Memory struct {
 	store  Store // nil without a memory service
 	actor  string
-	stored *storedState
+	stored *statechange.Stored
 
 	mu                 sync.Mutex
 	inherited          map[string]json.RawMessage // changes that a fork inherited
@@ -59,54 +58,10 @@ type Memory struct {
 	violated           func(*failure.Error)       // receives rejected writes (nil ignores them)
 }
 
-// storedState caches the state in the store. A turn reads it once and shares it with all forks of its memory.
-type storedState struct {
-	mu              sync.Mutex
-	values          map[string]json.RawMessage // nil until they are read
-	revisions       map[string]int64           // of keys that sessions share
-	untrustedSource string                     // source of untrusted text in the values
-}
-
-// load reads the state once per turn. No other turn can change the session's own keys in the meantime, because
-// this turn holds the session's lease.
-func (s *storedState) load(ctx context.Context, store Store) (map[string]json.RawMessage, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.values != nil || store == nil {
-		return s.values, nil
-	}
-	values, revisions, untrusted, err := store.State(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("load state: %w", err)
-	}
-	if values == nil {
-		values = map[string]json.RawMessage{}
-	}
-	s.values, s.revisions, s.untrustedSource = values, revisions, untrusted
-	return values, nil
-}
-
-// value returns the stored value of a key (nil if it does not exist, or the turn has not read the state).
-func (s *storedState) value(key string) json.RawMessage {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.values[key]
-}
-
-// revision returns the revision of a key when the turn read the state, or statechange.Unread.
-func (s *storedState) revision(key string) int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.values == nil {
-		return statechange.Unread
-	}
-	return s.revisions[key]
-}
-
 // NewMemory returns a memory backed by store for a turn of the agent named actor. A nil store has no state and no
 // artifacts.
 func NewMemory(store Store, actor string) *Memory {
-	return &Memory{store: store, actor: actor, stored: &storedState{}}
+	return &Memory{store: store, actor: actor, stored: &statechange.Stored{}}
 }
 
 // Fork returns a copy of this memory for an agent that runs concurrently with others. Later changes of the copy do
@@ -133,7 +88,7 @@ func (m *Memory) Join(fork *Memory) (overwritten []string) {
 		if value, ok := fork.inherited[key]; ok {
 			return value
 		}
-		return m.stored.value(key)
+		return m.stored.Value(key)
 	})
 }
 
@@ -148,17 +103,9 @@ func (m *Memory) joinUnemitted(fork *Memory) (overwritten []string) {
 	for key := range made {
 		made[key], _ = m.changes.Value(key)
 	}
-	merge(&m.unemitted, made)
-	merge(&m.unemittedArtifacts, artifacts)
+	statechange.Collect(&m.unemitted, made)
+	statechange.Collect(&m.unemittedArtifacts, artifacts)
 	return overwritten
-}
-
-// merge copies changes into a map, which it creates if it is nil.
-func merge[V any](into *map[string]V, changes map[string]V) {
-	if *into == nil {
-		*into = map[string]V{}
-	}
-	maps.Copy(*into, changes)
 }
 
 // Get returns the JSON of a key. All sessions share keys under app:, and all sessions of the user share keys under user:.
@@ -182,17 +129,16 @@ func (m *Memory) get(ctx context.Context, key string) (json.RawMessage, error) {
 	if value, ok := m.inherited[key]; ok || strings.HasPrefix(key, tempPrefix) {
 		return value, nil
 	}
-	stored, err := m.stored.load(ctx, m.store)
+	if m.store == nil {
+		return nil, nil
+	}
+	stored, err := m.stored.Load(ctx, m.store.State)
 	return stored[key], err
 }
 
 // Untrusted returns the source of untrusted text in the state. It is empty if there is none or if the state was
 // not read yet. The state may contain text that a concurrent turn read after this turn began (guarantee S14).
-func (m *Memory) Untrusted() string {
-	m.stored.mu.Lock()
-	defer m.stored.mu.Unlock()
-	return m.stored.untrustedSource
-}
+func (m *Memory) Untrusted() string { return m.stored.Untrusted() }
 
 // Read decodes the JSON of a key into the value that into points to. It returns the errors of Get, and an error if
 // the JSON does not fit.
@@ -228,7 +174,7 @@ func (m *Memory) requestChange(key string, value json.RawMessage) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.apply(key, statechange.Change{Value: value, Revision: m.stored.revision(key)})
+	m.apply(key, statechange.Change{Value: value, Revision: m.stored.Revision(key)})
 	return nil
 }
 
@@ -261,7 +207,7 @@ func (m *Memory) setViolationHandler(report func(*failure.Error)) {
 // apply applies a change that has passed the ownership check. The caller holds m.mu.
 func (m *Memory) apply(key string, c statechange.Change) {
 	m.changes.Add(key, c)
-	merge(&m.unemitted, map[string]json.RawMessage{key: c.Value})
+	statechange.Collect(&m.unemitted, map[string]json.RawMessage{key: c.Value})
 }
 
 // SaveArtifact stores content at once, as the next version of an artifact. An artifact whose name begins with user:
@@ -277,7 +223,7 @@ func (m *Memory) SaveArtifact(ctx context.Context, name, mediaType string, conte
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	merge(&m.unemittedArtifacts, map[string]int{name: version})
+	statechange.Collect(&m.unemittedArtifacts, map[string]int{name: version})
 	return version, nil
 }
 

@@ -43,7 +43,7 @@ type Call struct {
 	Duration time.Duration    // time of the tool alone, without handlers
 	Until    time.Time        // when the call counts as denied if it is still without an answer; set by Wait
 
-	wait waitSetting
+	wait turnstate.CallWait
 }
 
 // Answer sets the tool's result, so that the tool does not run (AD-31).
@@ -56,12 +56,13 @@ func (c *Call) Reject(reason string) { c.Status, c.Text = event.ToolError, reaso
 // of the tool. Use it, for example, if a person does not want the call.
 func (c *Call) Skip(reason string) { c.Status, c.Text = event.ToolInterrupted, reason }
 
-// Completion describes a turn that ended with an answer.
+// Completion describes a turn that ended.
 type Completion struct {
 	*Turn
 	Result   string
 	Reason   event.Reason
 	Duration time.Duration
+	Err      error // why it failed; only for AfterRun
 }
 
 // Transcript returns the messages of the turn as JSON (CO-54).

@@ -130,6 +130,11 @@ func (t *Turn) Think(topic event.Topic, text string) {
 	_ = t.events.Emit(event.Thinking{Topic: topic, Text: text}) // as in Warn
 }
 
+// Emit emits an event of a kind of your own, with data as JSON (nil for none). It is stored, numbered and streamed as all
+// events are (AD-37). event.Custom and event.MaxCustomEvents say what a name may be, and what a step may emit. Beyond that,
+// Emit fails with agent_logic or resource_quota and emits nothing; the turn continues if the handler ignores the error.
+func (t *Turn) Emit(name string, data any) error { return t.events.EmitCustom(name, data) }
+
 // Stop requests that the turn stop, for a reason that the user may read. The turn stops before its next model call
 // or tool call. Each remaining call of the round gets a result that says so (CO-63).
 func (t *Turn) Stop(reason string) { t.progress.RequestStop(reason) }

@@ -13,10 +13,6 @@ import (
 // noDescriptionText is the error text for a tool without a description.
 const noDescriptionText = "the description is empty; the model chooses tools by it"
 
-// MaxResult is the maximum size, in bytes, of a tool result that the model reads. Longer results are cut, and the
-// text says so.
-const MaxResult = 256 << 10
-
 // Func makes a tool of a Go function. In is a struct; its JSON Schema is inferred from its json tags, and a
 // `jsonschema:"…"` tag describes a field. Fields without omitempty or omitzero are required, a pointer may be
 // null, and an Enum lists its values. Unknown fields are rejected.

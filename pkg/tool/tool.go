@@ -64,8 +64,12 @@ type Starter interface {
 	Close() error
 }
 
-// MaxName is the maximum length of a tool name, in characters.
-const MaxName = 64
+// Limits of tools.
+const (
+	MaxName     = 64        // characters of a name
+	MaxResult   = 256 << 10 // bytes of a result that the model reads; a longer one is cut, and the text says so
+	MaxProgress = 10        // reports of a call each second; further ones are dropped
+)
 
 // namePattern matches the tool names that all model providers accept.
 var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)

@@ -18,12 +18,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/plugin/internal/sidecall"
 )
 
-// Name is the name of the plugin, unless its Config has another.
-const Name = "guardrails"
-
-// ReasonTripped is the reason of the warning that a check has tripped. The warning names the check but quotes
-// nothing of the text.
-const ReasonTripped = "GUARDRAIL_TRIPPED"
+// Name is the name of the plugin, unless its Config has another. ReasonTripped is the reason of the warning that a check has
+// tripped. The warning names the check but quotes nothing of the text.
+const (
+	Name          = "guardrails"
+	ReasonTripped = "GUARDRAIL_TRIPPED"
+)
 
 // Config holds the settings of the plugin. It needs at least one check.
 type Config struct {

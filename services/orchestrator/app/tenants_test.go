@@ -188,7 +188,7 @@ func callsByMethod(n targetIDs) []struct {
 // meshWideMethods lists the methods that name no object of a tenant. Agents, workflows and instances serve all
 // tenants.
 var meshWideMethods = []string{
-	"ListAgents", "ListInstances", "ListWorkflows", "GetWorkflow", "DescribeInstance", "PauseAgent", "ResumeAgent", "DrainInstance",
+	"ListAgents", "ListInstances", "ListWorkflows", "GetWorkflow", "DescribeInstance", "PauseAgent", "ResumeAgent", "DrainInstance", "StartInstance",
 	"QuarantineAgent", "ReleaseAgent",
 }
 

@@ -78,6 +78,11 @@ func Topic(t *troupev1.Thinking) string {
 	return strings.ToLower(strings.TrimPrefix(t.GetTopic().String(), "TOPIC_"))
 }
 
+// CustomEvent describes an event of a kind that its agent defines, with the beginning of its data.
+func CustomEvent(e *troupev1.CustomEvent) string {
+	return strings.TrimSpace(console.EscapeLine(e.GetName()) + " " + console.EscapeBeginning(e.GetData(), 200))
+}
+
 // Answer describes the answer to a pending call.
 func Answer(a *troupev1.CallAnswer) string {
 	text := fmt.Sprintf("%s: %s", console.EscapeLine(a.GetId()), strings.ToLower(strings.TrimPrefix(a.GetVerdict().String(), "CALL_VERDICT_")))

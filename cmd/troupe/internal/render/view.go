@@ -116,6 +116,8 @@ func (v *View) PrintEvent(e *troupev1.Event) {
 	case *troupev1.Event_Thinking:
 		v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Dim, Topic(p.Thinking)), v.Terminal.ApplyStyle(console.Dim,
 			console.EscapeAndIndent(p.Thinking.GetText(), 10)))
+	case *troupev1.Event_Custom:
+		v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Dim, "event"), CustomEvent(p.Custom))
 	case *troupev1.Event_Warning:
 		v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Red, "warning"), console.EscapeLine(p.Warning.GetMessage()))
 	case *troupev1.Event_OwnershipViolation:
