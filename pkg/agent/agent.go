@@ -171,8 +171,7 @@ func (a *Agent) Toolbox() []ToolInfo {
 				i = len(all)
 				at[name], all = i, append(all, ToolInfo{Name: name})
 			}
-			// New checked the capabilities of each agent's tools. In a flow, two tools with the same name may
-			// exceed the limit together.
+			// New checked each agent's tools. In a flow, two tools with the same name may exceed the limit together.
 			all[i].Capabilities = slices.Concat(all[i].Capabilities, a.config.ToolCapabilities[name])
 			slices.Sort(all[i].Capabilities)
 			all[i].Capabilities = slices.Compact(all[i].Capabilities)
