@@ -110,9 +110,12 @@ func TestTurn_FailsAfterTheWorkflowTimeout(t *testing.T) {
 		_, cancelled, release := rig.blockResearch()
 		t.Cleanup(release)
 		result := turnResult(runToEnd(t, rig.newRunner(t, "one"), textRequest("s1", "r1")))
-		require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, result.GetFailure().GetMode())
 		require.Contains(t, result.GetFailure().GetMessage(), fmt.Sprintf("the turn did not end within its %s", timeout))
 		if slices.Contains(rig.askedAgents(), "research") {
+			require.Equal(t, troupev1.FailureMode_FAILURE_MODE_PARTIAL_TIMEOUT, result.GetFailure().GetMode(), "the coordinator has ended")
+			require.Equal(t, "agent_timeout", result.GetFailure().GetFacts()["failure_mode"])
+			require.Contains(t, result.GetFailure().GetMessage(), "steps that are done: 1")
+			require.True(t, result.GetPartial().GetRecoverable())
 			receive(t, cancelled)
 			return
 		}

@@ -212,7 +212,7 @@ func TestRunner_FailsAnOrphanThatTimedOut(t *testing.T) {
 	second.reconciler.TakeOver(t.Context(), ref)
 	events := watchedEvents(t, second, ref, 0)
 	require.Equal(t, outcomeFailed, turnResult(events).GetOutcome())
-	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_AGENT_TIMEOUT, turnResult(events).GetFailure().GetMode())
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_PARTIAL_TIMEOUT, turnResult(events).GetFailure().GetMode(), "the coordinator has ended")
 	require.Contains(t, turnResult(events).GetFailure().GetMessage(), "within its 1m0s")
 	require.Len(t, rig.askedAgents(), ran)
 	require.Equal(t, session.Failed, rig.state(t, "s1"))

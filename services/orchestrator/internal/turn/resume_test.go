@@ -95,6 +95,7 @@ func TestTurn_ResumesAFailedTurn(t *testing.T) {
 
 // One of two branches fails with a mode that another step handled earlier. The resumed turn runs only this branch
 // again.
+// Req: OC-23, OC-27, C-22
 func TestTurn_ResumesTheFailedBranch(t *testing.T) {
 	rig := newRig(t)
 	rig.declareSteps(t, `
@@ -107,13 +108,21 @@ func TestTurn_ResumesTheFailedBranch(t *testing.T) {
 	runner := rig.newRunner(t, "one")
 	done := make(chan struct{})
 	rig.setScript("coordinator", failingStep(failure.AgentLogic))
-	rig.setScript("clarification", func(s *scriptedStep) error { defer close(done); return s.commitAnswer("I am clarification.") })
 	rig.setScript("research", func(s *scriptedStep) error { <-done; return failingStep(failure.ResourceAPI)(s) })
-	broken := runToEnd(t, runner, textRequest("s1", "r1"))
+	req := textRequest("s1", "r1")
+	broken := runToEnd(t, runner, req, func() {
+		awaitFinishedSteps(t, runner, req, 2)
+		close(done)
+	})
 	p := turnResult(broken).GetPartial()
 	require.Equal(t, []int32{2}, p.GetCompletedSteps(), "%v", turnResult(broken))
 	require.Equal(t, []int32{1, 3}, p.GetFailedSteps())
 	require.EqualValues(t, 3, p.GetFailurePoint(), "the turn survived the first")
+	why := turnResult(broken).GetFailure()
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_PARTIAL_STEP_FAILURES, why.GetMode())
+	require.Equal(t, "resource_api", why.GetFacts()["failure_mode"])
+	require.Contains(t, why.GetMessage(), "1 of the 2 steps that ran in parallel failed: ")
+	require.Equal(t, troupev1.FailureMode_FAILURE_MODE_PARTIAL_STEP_FAILURES, p.GetFailureMode())
 
 	rig.setScript("clarification", nil)
 	rig.setScript("research", failingStep(failure.ResourceAPI))

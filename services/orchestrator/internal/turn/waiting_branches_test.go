@@ -155,7 +155,7 @@ func TestTurn_ResumeAsksAgainForCallsOfBranches(t *testing.T) {
 		awaitFinishedSteps(t, runner, req, 2)
 		close(waits)
 	})
-	require.Equal(t, "down", turnResult(events).GetFailure().GetMessage())
+	require.Equal(t, "1 of the 3 steps that ran in parallel failed: down", turnResult(events).GetFailure().GetMessage())
 	require.True(t, turnResult(events).GetPartial().GetRecoverable())
 	resumed := runToEnd(t, runner, resumeRequest(events, "r2"))
 	require.Equal(t, []string{"2-1-2"}, pendingIDs(resumed), "%v", turnResult(resumed))

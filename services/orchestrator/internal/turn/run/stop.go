@@ -23,6 +23,7 @@ func (t *Turn) chooseEnding(work, _ context.Context) (state, error) {
 	if t.err != nil && isHandedOver(work) {
 		return handingOver, nil
 	}
+	t.err = t.asPartialFailure(work, t.err)
 	return closing, nil
 }
 
