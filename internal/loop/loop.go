@@ -117,10 +117,13 @@ func (l Loop) Run(ctx context.Context, in Input) iter.Seq2[event.Event, error] {
 	return l.streamRun(in, in.Journal != nil, func(r *run) error { return r.runTurn(ctx) })
 }
 
-// RunTools runs the given tool calls as one round with its handlers, without asking a model (CO-38). It yields no
+// RunTools runs the given tool calls as one round with its handlers. Only these may ask the model (CO-38). It yields no
 // Answer. Otherwise it behaves as Run does.
 func (l Loop) RunTools(ctx context.Context, in Input, calls ...conversation.ToolCall) iter.Seq2[event.Event, error] {
 	return l.streamRun(in, false, func(r *run) error {
+		if l.Model != nil {
+			r.SetAsk(r.model.SideCall) // a handler of the round may ask it
+		}
 		calls := new(modelcall.CallIDs).Assign(calls, r.turn.Messages())
 		if err := r.addReply("", calls); err != nil {
 			return err

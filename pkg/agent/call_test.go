@@ -10,6 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
@@ -51,4 +52,21 @@ func TestAgent_CallsAToolOutsideOfATurn(t *testing.T) {
 	}})
 	_, err = refuses.CallTool(t.Context(), "lookup", `{"query": "a"}`)
 	require.True(t, failure.Is(err, failure.PolicySecurity), "%v", err)
+}
+
+// A handler of the round may ask the model, as it may in a turn.
+//
+// Req: CO-38
+func TestAgent_HandlersOfACallOutsideOfATurnAskTheModel(t *testing.T) {
+	var thought string
+	a := build(t, agent.Config{Model: scripted.New(scripted.Say("Enough.")), Tools: []tool.Tool{lookup(t)}, Handlers: []hook.Handler{
+		hook.AfterTools(func(ctx context.Context, round *hook.Round) error {
+			said, err := round.Ask(ctx, llm.Request{Messages: round.Messages()})
+			thought = said.Text
+			return err
+		}),
+	}})
+	_, err := a.CallTool(t.Context(), "lookup", `{"query": "a"}`)
+	require.NoError(t, err)
+	require.Equal(t, "Enough.", thought)
 }

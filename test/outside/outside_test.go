@@ -51,6 +51,19 @@ func TestProgram_Runs(t *testing.T) {
 	goCommand(t, "test", modfile, "./store")
 }
 
+// The samples of the founding documents run, written with public packages in another module.
+func TestSamples_Run(t *testing.T) {
+	out := goCommand(t, "test", goMod(t), "-vet=off", "-count=1", "-v", "./samples")
+	for _, name := range []string{
+		"TestConnectOnion_AgentWithToolsPluginsAndEvents", "TestConnectOnion_ApprovalByAHandler",
+		"TestCugar_ManagedAgent", "TestCugar_FailedStartupReleases",
+		"TestADK_Callbacks", "TestADK_RunnerWithPlugin", "TestADK_WorkflowAgents",
+		"TestLooopy_AgentAndLoop", "TestLooopy_EndsOfATurn", "TestLangGraph_ResearchAssistant",
+	} {
+		require.Contains(t, out, "--- PASS: "+name)
+	}
+}
+
 // goMod returns the flag that selects a go.mod with the requirements of the main module, so that the program
 // compiles the same versions.
 func goMod(t *testing.T) string {
