@@ -101,3 +101,10 @@ func TestReleasedVersion_RejectsLocalBuilds(t *testing.T) {
 		}
 	}
 }
+
+// The user may replace the tool of a new agent, so its prompt does not name the tool.
+func TestAgent_PromptNamesNoTool(t *testing.T) {
+	prompt, err := templates.ReadFile("templates/yaml/prompt.md.tmpl")
+	require.NoError(t, err)
+	require.NotContains(t, string(prompt), "search_documents")
+}
