@@ -49,7 +49,7 @@ func verdictName(a *troupev1.CallAnswer) string {
 	return lowerEnumName(a.GetVerdict().String(), "CALL_VERDICT_")
 }
 
-// finishReason returns why the model stopped: stop, length, tool_calls or content_filter. If the model gave no
+// finishReason returns why the model stopped: stop, length, tool_calls, content_filter or other. If the model gave no
 // reason, the reason is derived from its tool calls.
 func finishReason(m *troupev1.ModelCall) string {
 	if said := m.GetFinish(); said != troupev1.FinishReason_FINISH_REASON_UNSPECIFIED {
@@ -118,6 +118,9 @@ func addTurnResultItems(r *troupev1.TurnResult, add func(string, itemData)) {
 		add(waits, itemData{"text": r.GetText(), "pending": pendingCallsData(r.GetPending())})
 		add("task-status", status)
 		return
+	}
+	if r.GetIncomplete() != troupev1.IncompleteReason_INCOMPLETE_REASON_UNSPECIFIED {
+		status["incomplete"] = lowerEnumName(r.GetIncomplete().String(), "INCOMPLETE_REASON_")
 	}
 	add("task-status", status)
 	add("task-complete", addUsage(r.GetUsage(), itemData{"state": stateNames[state], "agent": r.GetAgent()}))

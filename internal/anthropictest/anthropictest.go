@@ -31,53 +31,86 @@ func mustMarshal(v any) []byte {
 	return data
 }
 
+// thoughtSignature is the signature of Reply.Thoughts.
+const thoughtSignature = "dGhvdWdodA=="
+
+// thinkingBlock returns a thinking block and the deltas that complete it.
+func thinkingBlock(signature string, texts ...string) (block jsonObject, deltas []jsonObject) {
+	for _, text := range texts {
+		deltas = append(deltas, jsonObject{"type": "thinking_delta", "thinking": text})
+	}
+	deltas = append(deltas, jsonObject{"type": "signature_delta", "signature": signature})
+	return jsonObject{"type": "thinking", "thinking": "", "signature": ""}, deltas
+}
+
 // Stream implements llmtest.Wire.
 func (Wire) Stream(r llmtest.Reply) llmtest.Stream {
 	index := 0
-	var body [][]byte
-	block := func(content jsonObject, deltas ...jsonObject) {
-		body = append(body, newEvent("content_block_start", jsonObject{"index": index, "content_block": content}))
+	block := func(content jsonObject, deltas ...jsonObject) [][]byte {
+		events := [][]byte{newEvent("content_block_start", jsonObject{"index": index, "content_block": content})}
 		for _, d := range deltas {
-			body = append(body, newEvent("content_block_delta", jsonObject{"index": index, "delta": d}))
+			events = append(events, newEvent("content_block_delta", jsonObject{"index": index, "delta": d}))
 		}
-		body = append(body, newEvent("content_block_stop", jsonObject{"index": index}))
+		events = append(events, newEvent("content_block_stop", jsonObject{"index": index}))
 		index++
+		return events
+	}
+	begin, end := usageFields(r.Usage)
+	s := llmtest.Stream{
+		Begin: [][]byte{newEvent("message_start", jsonObject{"message": message([]jsonObject{}, nil, begin)}), newEvent("ping", jsonObject{})},
+		End: [][]byte{
+			newEvent("message_delta", jsonObject{"delta": jsonObject{"stop_reason": stopReason(r), "stop_sequence": nil}, "usage": end}),
+			newEvent("message_stop", jsonObject{}),
+		},
+	}
+	if len(r.Thoughts) > 0 {
+		thinking, deltas := thinkingBlock(thoughtSignature, r.Thoughts...)
+		s.Begin = append(s.Begin, block(thinking, deltas...)...)
 	}
 	if len(r.Texts) > 0 {
 		var deltas []jsonObject
 		for _, text := range r.Texts {
 			deltas = append(deltas, jsonObject{"type": "text_delta", "text": text})
 		}
-		block(jsonObject{"type": "text", "text": ""}, deltas...)
+		s.Body = append(s.Body, block(jsonObject{"type": "text", "text": ""}, deltas...)...)
 	}
 	for _, c := range r.Calls {
 		if c.Extra != "" {
-			block(jsonObject{"type": "thinking", "thinking": "", "signature": ""},
-				jsonObject{"type": "thinking_delta", "thinking": "I need "},
-				jsonObject{"type": "thinking_delta", "thinking": c.Name},
-				jsonObject{"type": "signature_delta", "signature": c.Extra})
+			thinking, deltas := thinkingBlock(c.Extra, "I need ", c.Name)
+			s.Body = append(s.Body, block(thinking, deltas...)...)
 		}
 		deltas := []jsonObject{{"type": "input_json_delta", "partial_json": ""}}
 		for _, part := range c.ArgumentParts {
 			deltas = append(deltas, jsonObject{"type": "input_json_delta", "partial_json": part})
 		}
-		block(jsonObject{"type": "tool_use", "id": c.ID, "name": c.Name, "input": jsonObject{}}, deltas...)
+		s.Body = append(s.Body, block(jsonObject{"type": "tool_use", "id": c.ID, "name": c.Name, "input": jsonObject{}}, deltas...)...)
 	}
-	begin, end := usageFields(r.Usage)
-	return llmtest.Stream{
-		Begin: [][]byte{
-			newEvent("message_start", jsonObject{"message": jsonObject{
-				"id": "msg_01", "type": "message", "role": "assistant", "model": "claude-test", "content": []any{},
-				"stop_reason": nil, "stop_sequence": nil, "usage": begin,
-			}}),
-			newEvent("ping", jsonObject{}),
-		},
-		Body: body,
-		End: [][]byte{
-			newEvent("message_delta", jsonObject{"delta": jsonObject{"stop_reason": stopReason(r), "stop_sequence": nil}, "usage": end}),
-			newEvent("message_stop", jsonObject{}),
-		},
+	return s
+}
+
+// message returns a message of the model.
+func message(content []jsonObject, stopReason any, usage jsonObject) jsonObject {
+	return jsonObject{
+		"id": "msg_01", "type": "message", "role": "assistant", "model": "claude-test", "content": content,
+		"stop_reason": stopReason, "stop_sequence": nil, "usage": usage,
 	}
+}
+
+// Unstreamed implements llmtest.Wire.
+func (Wire) Unstreamed(r llmtest.Reply) []byte {
+	var content []jsonObject
+	if len(r.Thoughts) > 0 {
+		content = append(content, jsonObject{"type": "thinking", "thinking": strings.Join(r.Thoughts, ""), "signature": thoughtSignature})
+	}
+	if len(r.Texts) > 0 {
+		content = append(content, jsonObject{"type": "text", "text": strings.Join(r.Texts, "")})
+	}
+	for _, c := range r.Calls {
+		content = append(content, jsonObject{"type": "tool_use", "id": c.ID, "name": c.Name, "input": json.RawMessage(strings.Join(c.ArgumentParts, ""))})
+	}
+	usage, end := usageFields(r.Usage)
+	usage["output_tokens"] = end["output_tokens"]
+	return mustMarshal(message(content, stopReason(r), usage))
 }
 
 // usageFields returns the usage fields of the first and of the last event of a stream.
@@ -93,6 +126,8 @@ func usageFields(u execution.Usage) (begin, end jsonObject) {
 
 func stopReason(r llmtest.Reply) string {
 	switch {
+	case r.Reason != "":
+		return r.Reason
 	case r.Filtered:
 		return "refusal"
 	case r.Truncated:
@@ -182,32 +217,35 @@ func (Wire) DecodeRequest(r *http.Request, body []byte) (llmtest.DecodedRequest,
 	for _, t := range a.Tools {
 		out.Tools = append(out.Tools, llm.ToolSpec{Name: t.Name, Description: t.Description, Schema: t.InputSchema})
 	}
-	var err error
-	out.Messages, err = a.messages()
-	return out, err
+	return out, a.addMessages(&out)
 }
 
-// messages returns the messages of the request. It returns an error if the API would refuse their order.
-func (a Request) messages() (all []conversation.Message, _ error) {
+// addMessages adds the messages of the request and their thoughts to out. It returns an error if the API would refuse
+// their order.
+func (a Request) addMessages(out *llmtest.DecodedRequest) error {
 	last := conversation.Role("")
 	for _, m := range a.Messages {
 		if m.Role == last || len(m.Content) == 0 || last == "" && m.Role != conversation.RoleUser {
-			return nil, fmt.Errorf("the API refuses a message of %s after one of %q", m.Role, last)
+			return fmt.Errorf("the API refuses a message of %s after one of %q", m.Role, last)
 		}
 		last = m.Role
 		if m.Role == conversation.RoleAssistant {
-			all = append(all, toAssistantMessage(m.Content))
+			said, thought := toAssistantMessage(m.Content)
+			if thought != "" {
+				out.Thoughts = map[int]string{len(out.Messages): thought}
+			}
+			out.Messages = append(out.Messages, said)
 			continue
 		}
 		for _, b := range m.Content {
 			message, err := toUserMessage(b)
 			if err != nil {
-				return nil, err
+				return err
 			}
-			all = append(all, message)
+			out.Messages = append(out.Messages, message)
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // toUserMessage converts a block of a user message: a text, a file or a tool result.
@@ -245,9 +283,9 @@ func toFile(b Block) (conversation.Attachment, error) {
 	return conversation.Attachment{Name: b.Title, MediaType: b.Source.MediaType, Data: b.Source.Data}, nil
 }
 
-// toAssistantMessage converts the content of an assistant message. The signature of a thought becomes the Extra of
-// the call that follows it.
-func toAssistantMessage(blocks []Block) conversation.Message {
+// toAssistantMessage converts the content of an assistant message, and returns its thought. The signature of a thought
+// that belongs to one call becomes the Extra of this call.
+func toAssistantMessage(blocks []Block) (_ conversation.Message, thought string) {
 	m := conversation.Message{Role: conversation.RoleAssistant}
 	extra := ""
 	for _, b := range blocks {
@@ -255,6 +293,10 @@ func toAssistantMessage(blocks []Block) conversation.Message {
 		case "text":
 			m.Text += b.Text
 		case "thinking":
+			if b.Signature == thoughtSignature {
+				thought = b.Thinking
+				continue
+			}
 			extra = b.Signature
 			if !strings.HasPrefix(b.Thinking, "I need ") {
 				extra = "the thought is not what it was: " + b.Thinking
@@ -264,5 +306,5 @@ func toAssistantMessage(blocks []Block) conversation.Message {
 			extra = ""
 		}
 	}
-	return m
+	return m, thought
 }

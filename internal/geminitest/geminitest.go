@@ -43,32 +43,58 @@ func partEvent(part, usage jsonObject) []byte {
 
 // Stream implements llmtest.Wire.
 func (Wire) Stream(r llmtest.Reply) llmtest.Stream {
-	begin, end := usageFields(r.Usage)
-	var body [][]byte
+	used, end := usageFields(r.Usage)
+	s := llmtest.Stream{Begin: [][]byte{partEvent(jsonObject{"text": ""}, used)}}
+	for _, thought := range r.Thoughts {
+		s.Begin = append(s.Begin, partEvent(jsonObject{"text": thought, "thought": true}, used))
+	}
 	for _, text := range r.Texts {
-		body = append(body, partEvent(jsonObject{"text": text}, begin))
+		s.Body = append(s.Body, partEvent(jsonObject{"text": text}, used))
 	}
 	for _, c := range r.Calls {
-		call := jsonObject{"name": c.Name}
-		if args := strings.Join(c.ArgumentParts, ""); args != "" {
-			call["args"] = json.RawMessage(args)
-		}
-		part := jsonObject{"functionCall": call}
-		if c.Extra != "" {
-			part["thoughtSignature"] = c.Extra
-		}
-		body = append(body, partEvent(part, begin))
+		s.Body = append(s.Body, partEvent(callPart(c), used))
 	}
-	return llmtest.Stream{
-		Begin: [][]byte{partEvent(jsonObject{"text": "I think.", "thought": true}, begin)},
-		Body:  body,
-		End: [][]byte{newEvent(jsonObject{
-			"candidates": []jsonObject{{
-				"content": jsonObject{"parts": []jsonObject{{"text": ""}}, "role": "model"}, "finishReason": finishReason(r),
-				"index": 0,
-			}},
-			"usageMetadata": end,
-		})},
+	s.End = [][]byte{newEvent(lastPiece(r, []jsonObject{{"text": ""}}, end))}
+	return s
+}
+
+// Unstreamed implements llmtest.Wire. The document has the form of generateContent.
+func (Wire) Unstreamed(r llmtest.Reply) []byte {
+	var parts []jsonObject
+	for _, thought := range r.Thoughts {
+		parts = append(parts, jsonObject{"text": thought, "thought": true})
+	}
+	for _, text := range r.Texts {
+		parts = append(parts, jsonObject{"text": text})
+	}
+	for _, c := range r.Calls {
+		parts = append(parts, callPart(c))
+	}
+	_, end := usageFields(r.Usage)
+	data, _ := json.MarshalIndent(lastPiece(r, parts, end), "", "  ") // as the API formats a document
+	return data
+}
+
+// callPart returns the part of a message that contains a call.
+func callPart(c llmtest.Call) jsonObject {
+	call := jsonObject{"name": c.Name}
+	if args := strings.Join(c.ArgumentParts, ""); args != "" {
+		call["args"] = json.RawMessage(args)
+	}
+	part := jsonObject{"functionCall": call}
+	if c.Extra != "" {
+		part["thoughtSignature"] = c.Extra
+	}
+	return part
+}
+
+// lastPiece returns the last piece of an answer.
+func lastPiece(r llmtest.Reply, parts []jsonObject, usage jsonObject) jsonObject {
+	return jsonObject{
+		"candidates": []jsonObject{{
+			"content": jsonObject{"parts": parts, "role": "model"}, "finishReason": finishReason(r), "index": 0,
+		}},
+		"usageMetadata": usage,
 	}
 }
 
@@ -85,6 +111,8 @@ func usageFields(u execution.Usage) (begin, end jsonObject) {
 
 func finishReason(r llmtest.Reply) string {
 	switch {
+	case r.Reason != "":
+		return r.Reason
 	case r.Filtered:
 		return "SAFETY"
 	case r.Truncated:

@@ -17,6 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
@@ -263,3 +264,17 @@ type startedTool struct{ tool.Tool }
 
 func (startedTool) Start(context.Context) error { return nil }
 func (startedTool) Close() error                { return nil }
+
+// Another attempt of the step knows that a recorded answer may be incomplete.
+func TestLoop_ReplayedAnswerIsStillIncomplete(t *testing.T) {
+	journal := &fakeJournal{}
+	for _, model := range []*scripted.Model{scripted.New(scripted.Reply{Deltas: []string{"So f"}, Finish: llm.FinishLength}), scripted.New()} {
+		in := newInput("hi")
+		in.Journal, in.RecordFinalReply = journal, true
+		var got eventRecorder
+		out, err := runToEnd(t.Context(), loop.Loop{Model: model}, in, got.emit)
+		require.NoError(t, err)
+		require.Equal(t, "So f", out.Text)
+		require.Equal(t, event.FinishLength, out.Incomplete)
+	}
+}

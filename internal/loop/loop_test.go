@@ -83,9 +83,26 @@ func TestLoop_ShowsTheReasoningOfTheModel(t *testing.T) {
 	}, got.events[:3])
 }
 
+// A long thought becomes several events, because an event has a limit.
+func TestLoop_SplitsALongThought(t *testing.T) {
+	long := strings.Repeat("ä ", 20<<10)
+	var got eventRecorder
+	_, err := runToEnd(t.Context(), loop.Loop{Model: scripted.New(scripted.Reply{Thought: long, Deltas: []string{"Hi."}})}, newInput("hi"), got.emit)
+	require.NoError(t, err)
+	whole, pieces := "", 0
+	for _, e := range got.events {
+		if thought, ok := e.(event.Thinking); ok {
+			require.LessOrEqual(t, len(thought.Text), 16<<10)
+			whole, pieces = whole+thought.Text, pieces+1
+		}
+	}
+	require.Equal(t, long, whole)
+	require.Equal(t, 4, pieces)
+}
+
 // An answer that may be incomplete is accompanied by a warning.
 func TestLoop_WarnsAboutAnIncompleteAnswer(t *testing.T) {
-	for finish, reason := range map[llm.Finish]string{llm.FinishLength: "ANSWER_CUT", llm.FinishRefusal: "ANSWER_FILTERED"} {
+	for finish, reason := range map[llm.Finish]string{llm.FinishLength: "ANSWER_CUT", llm.FinishRefusal: "ANSWER_FILTERED", llm.FinishOther: "ANSWER_END_UNKNOWN"} {
 		model := scripted.New(scripted.Reply{Deltas: []string{"Hel"}, Finish: finish})
 		var got eventRecorder
 		out, err := runToEnd(t.Context(), loop.Loop{Model: model}, newInput("hi"), got.emit)

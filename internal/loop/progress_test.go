@@ -94,6 +94,7 @@ func TestLoop_EmitsWhyTheModelStopped(t *testing.T) {
 	}{
 		"complete reply":         {[]scripted.Reply{scripted.Say("done")}, []event.Finish{event.FinishStop}, false},
 		"reply cut at the limit": {[]scripted.Reply{{Deltas: []string{"do"}, Finish: llm.FinishLength}}, []event.Finish{event.FinishLength}, false},
+		"reason nobody knows":    {[]scripted.Reply{{Deltas: []string{"do"}, Finish: llm.FinishOther}}, []event.Finish{event.FinishOther}, false},
 		"model refuses":          {[]scripted.Reply{{Deltas: []string{"no"}, Finish: llm.FinishRefusal}}, []event.Finish{event.FinishFilter}, false},
 		"reply with tool calls":  {[]scripted.Reply{toolCallsReply("spy"), scripted.Say("done")}, []event.Finish{event.FinishCalls, event.FinishStop}, false},
 		"content filter":         {[]scripted.Reply{scripted.Fail(refused)}, []event.Finish{event.FinishFilter}, true},

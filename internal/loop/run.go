@@ -142,7 +142,7 @@ func (r *run) runIteration(ctx context.Context) (*event.Answer, error) {
 	}
 	if len(reply.ToolCalls) == 0 {
 		r.Conversation.CloseRound()
-		return &event.Answer{Text: reply.Text, Reason: event.Natural}, stop.IgnoreErrStopped(r.Handlers.AfterIteration(ctx))
+		return &event.Answer{Text: reply.Text, Reason: event.Natural, Incomplete: reply.Incomplete}, stop.IgnoreErrStopped(r.Handlers.AfterIteration(ctx))
 	}
 	return r.runToolRound(ctx, reply.ToolCalls)
 }

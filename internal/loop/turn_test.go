@@ -159,7 +159,7 @@ func TestTurn_HooksAndEventsInOrder(t *testing.T) {
 			require.Equal(t, strings.Fields(tc.want), strings.Fields(w.text()))
 			require.Equal(t, tc.text, w.result.Result.Text)
 			require.Equal(t, name == "a tool that asks the user", w.result.Result.InputRequired)
-			require.Equal(t, strings.HasPrefix(name, "limit of iterations"), w.result.Result.MaxIterations)
+			require.Equal(t, strings.HasPrefix(name, "limit of iterations"), w.result.Result.Incomplete == string(event.MaxIterations))
 		})
 	}
 }

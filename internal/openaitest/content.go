@@ -18,43 +18,61 @@ func (c *content) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// textAndFiles returns the text and the files of the content.
-func (c content) textAndFiles() (text string, files []conversation.Attachment, err error) {
+// contentPart is one part of a content that is a list.
+type contentPart struct {
+	Type, Text string
+	Thinking   []struct{ Text string }
+	ImageURL   struct{ URL string } `json:"image_url"`
+	File       struct {
+		Filename string
+		FileData string `json:"file_data"`
+	}
+}
+
+// decode returns the message with the text and the files of the content, and the thought in it.
+func (c content) decode() (said conversation.Message, thought string, err error) {
 	if len(c) == 0 || string(c) == "null" {
-		return "", nil, nil
+		return said, "", nil
 	}
 	if c[0] == '"' {
-		return text, nil, json.Unmarshal(c, &text)
-	}
-	var parts []struct {
-		Type, Text string
-		ImageURL   struct{ URL string } `json:"image_url"`
-		File       struct {
-			Filename string
-			FileData string `json:"file_data"`
+		err := json.Unmarshal(c, &said.Text)
+		if rest, ok := strings.CutPrefix(said.Text, "<think>"); ok {
+			thought, said.Text, _ = strings.Cut(rest, "</think>\n\n")
 		}
+		return said, thought, err
 	}
+	var parts []contentPart
 	if err := json.Unmarshal(c, &parts); err != nil {
-		return "", nil, err
+		return said, "", err
 	}
 	for _, p := range parts {
 		switch p.Type {
 		case "text":
-			text += p.Text
+			said.Text += p.Text
+		case "thinking":
+			for _, t := range p.Thinking {
+				thought += t.Text
+			}
 		case "image_url", "file":
-			url := p.ImageURL.URL + p.File.FileData
-			mediaType, data, ok := strings.Cut(strings.TrimPrefix(url, "data:"), ";base64,")
-			if !ok {
-				return "", nil, fmt.Errorf("%q is no data URL", url)
-			}
-			raw, err := base64.StdEncoding.DecodeString(data)
+			file, err := p.attachment()
 			if err != nil {
-				return "", nil, err
+				return said, "", err
 			}
-			files = append(files, conversation.Attachment{Name: p.File.Filename, MediaType: mediaType, Data: raw})
+			said.Attachments = append(said.Attachments, file)
 		default:
-			return "", nil, fmt.Errorf("the API knows no part of type %q", p.Type)
+			return said, "", fmt.Errorf("the API knows no part of type %q", p.Type)
 		}
 	}
-	return text, files, nil
+	return said, thought, nil
+}
+
+// attachment returns the file in the part.
+func (p contentPart) attachment() (conversation.Attachment, error) {
+	url := p.ImageURL.URL + p.File.FileData
+	mediaType, data, ok := strings.Cut(strings.TrimPrefix(url, "data:"), ";base64,")
+	if !ok {
+		return conversation.Attachment{}, fmt.Errorf("%q is no data URL", url)
+	}
+	raw, err := base64.StdEncoding.DecodeString(data)
+	return conversation.Attachment{Name: p.File.Filename, MediaType: mediaType, Data: raw}, err
 }

@@ -135,7 +135,7 @@ func compareResults(was, now execution.Result) *Difference {
 		{"calls that wait", formatPending(was.Pending), formatPending(now.Pending)},
 		{"a question to the user", fmt.Sprint(was.InputRequired), fmt.Sprint(now.InputRequired)},
 		{"stopped", fmt.Sprint(was.Stopped), fmt.Sprint(now.Stopped)},
-		{"the limit of iterations reached", fmt.Sprint(was.MaxIterations), fmt.Sprint(now.MaxIterations)},
+		{"an incomplete answer", was.Incomplete, now.Incomplete},
 		{"tools called", strings.Join(was.ToolsCalled, ", "), strings.Join(now.ToolsCalled, ", ")},
 		{"observations", strings.Join(was.Observations, "\n"), strings.Join(now.Observations, "\n")},
 	} {

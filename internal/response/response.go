@@ -16,7 +16,7 @@ type Status string
 const (
 	Success   Status = "success"
 	Failed    Status = "error"
-	Partial   Status = "partial"   // the agent was stopped before it finished, but has a result
+	Partial   Status = "partial"   // the agent or its model was stopped before it finished, but has a result
 	Pending   Status = "pending"   // the step waits for an answer
 	Cancelled Status = "cancelled" // the caller cancelled the step
 )
@@ -62,7 +62,7 @@ func StatusOf(r execution.Result) Status {
 		return Failed
 	case r.InputRequired:
 		return Pending
-	case r.Stopped || r.MaxIterations:
+	case r.Stopped || r.Incomplete != "":
 		return Partial
 	default:
 		return Success

@@ -21,7 +21,7 @@ func TestResponse_HasAResultOrAnError(t *testing.T) {
 	}
 	for want, r := range map[Status]execution.Result{
 		Success:   {Text: "Yes."},
-		Partial:   {Text: "So far.", MaxIterations: true},
+		Partial:   {Text: "So far.", Incomplete: "max_iterations"},
 		Pending:   {Text: "Which?", InputRequired: true},
 		Failed:    fails(failure.AgentLogic),
 		Cancelled: fails(failure.UserCancelled),
@@ -32,6 +32,7 @@ func TestResponse_HasAResultOrAnError(t *testing.T) {
 		require.Equal(t, r, resp.Result)
 	}
 	require.Equal(t, Partial, StatusOf(execution.Result{Stopped: true}))
+	require.Equal(t, Partial, StatusOf(execution.Result{Text: "So f", Incomplete: "length"}))
 	require.Equal(t, []Status{"success", "error", "partial", "pending", "cancelled"}, []Status{Success, Failed, Partial, Pending, Cancelled})
 
 	why := failure.WithRun("execute", "t1", failure.New(failure.ResourceAPI, "test", "down").With("model", "m").WithRetryAfter(3*time.Second))

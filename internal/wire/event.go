@@ -27,6 +27,7 @@ var finishReasons = convert.Enum[event.Finish, troupev1.FinishReason]{
 	event.FinishLength: troupev1.FinishReason_FINISH_REASON_LENGTH,
 	event.FinishCalls:  troupev1.FinishReason_FINISH_REASON_TOOL_CALLS,
 	event.FinishFilter: troupev1.FinishReason_FINISH_REASON_CONTENT_FILTER,
+	event.FinishOther:  troupev1.FinishReason_FINISH_REASON_OTHER,
 }
 
 var topics = convert.Enum[event.Topic, troupev1.Topic]{

@@ -22,16 +22,18 @@ var journalPhases = convert.Enum[execution.Phase, troupev1.JournalPhase]{
 // EntryToProto converts a journal entry. The message is stored and sent.
 func EntryToProto(e execution.Entry) *troupev1.JournalEntry {
 	p := &troupev1.JournalEntry{
-		Number:   int32(e.Number),
-		Phase:    journalPhases.ToProto(e.Phase),
-		Digest:   e.Digest,
-		Effect:   toolEffects.ToProto(e.Effect),
-		Tool:     e.Tool,
-		Usage:    UsageToProto(e.Usage),
-		Status:   toolStatuses.ToProto(event.ToolStatus(e.Status)),
-		Text:     e.Text,
-		SideCall: e.SideCall,
-		Mode:     e.Mode,
+		Number: int32(e.Number),
+		Phase:  journalPhases.ToProto(e.Phase),
+		Digest: e.Digest,
+		Effect: toolEffects.ToProto(e.Effect),
+		Tool:   e.Tool,
+		Usage:  UsageToProto(e.Usage),
+
+		Incomplete: IncompleteToProto(e.Incomplete),
+		Status:     toolStatuses.ToProto(event.ToolStatus(e.Status)),
+		Text:       e.Text,
+		SideCall:   e.SideCall,
+		Mode:       e.Mode,
 
 		Arguments: e.Arguments, StepInput: e.StepInput,
 	}
@@ -44,16 +46,18 @@ func EntryToProto(e execution.Entry) *troupev1.JournalEntry {
 // EntryFromProto is the inverse of EntryToProto.
 func EntryFromProto(e *troupev1.JournalEntry) execution.Entry {
 	entry := execution.Entry{
-		Number:   int(e.GetNumber()),
-		Phase:    journalPhases.FromProto(e.GetPhase()),
-		Digest:   e.GetDigest(),
-		Effect:   toolEffects.FromProto(e.GetEffect()),
-		Tool:     e.GetTool(),
-		Usage:    UsageFromProto(e.GetUsage()),
-		Status:   string(toolStatuses.FromProto(e.GetStatus())),
-		Text:     e.GetText(),
-		SideCall: e.GetSideCall(),
-		Mode:     e.GetMode(),
+		Number: int(e.GetNumber()),
+		Phase:  journalPhases.FromProto(e.GetPhase()),
+		Digest: e.GetDigest(),
+		Effect: toolEffects.FromProto(e.GetEffect()),
+		Tool:   e.GetTool(),
+		Usage:  UsageFromProto(e.GetUsage()),
+
+		Incomplete: incompleteFromProto(e.GetIncomplete()),
+		Status:     string(toolStatuses.FromProto(e.GetStatus())),
+		Text:       e.GetText(),
+		SideCall:   e.GetSideCall(),
+		Mode:       e.GetMode(),
 
 		Arguments: e.GetArguments(), StepInput: e.GetStepInput(),
 	}

@@ -1,10 +1,35 @@
 package wire
 
 import (
+	"cmp"
+
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/wire/convert"
+	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
+
+// incompleteReasons maps the reasons why a text may be incomplete.
+var incompleteReasons = convert.Enum[string, troupev1.IncompleteReason]{
+	string(event.MaxIterations): troupev1.IncompleteReason_INCOMPLETE_REASON_MAX_ITERATIONS,
+	string(event.FinishLength):  troupev1.IncompleteReason_INCOMPLETE_REASON_LENGTH,
+	string(event.FinishFilter):  troupev1.IncompleteReason_INCOMPLETE_REASON_CONTENT_FILTER,
+	string(event.FinishOther):   troupev1.IncompleteReason_INCOMPLETE_REASON_OTHER,
+}
+
+// IncompleteToProto converts why the text of a result may be incomplete.
+func IncompleteToProto(reason string) troupev1.IncompleteReason {
+	return incompleteReasons.ToProto(reason)
+}
+
+// incompleteFromProto is the inverse of IncompleteToProto. A reason that only newer programs know counts as unknown.
+func incompleteFromProto(r troupev1.IncompleteReason) string {
+	if r == troupev1.IncompleteReason_INCOMPLETE_REASON_UNSPECIFIED {
+		return ""
+	}
+	return cmp.Or(incompleteReasons.FromProto(r), string(event.FinishOther))
+}
 
 // ResultToProto converts the result of a step. The message is stored and sent.
 func ResultToProto(r execution.Result) *troupev1.StepResult {
@@ -18,7 +43,7 @@ func ResultToProto(r execution.Result) *troupev1.StepResult {
 		Observations:         r.Observations,
 		ToolsCalled:          r.ToolsCalled,
 		Iterations:           int32(r.Iterations),
-		MaxIterationsReached: r.MaxIterations,
+		MaxIterationsReached: r.Incomplete == string(event.MaxIterations),
 		Usage:                UsageToProto(r.Usage),
 		Confidence:           r.Confidence,
 		Sequence:             r.Sequence,
@@ -27,6 +52,7 @@ func ResultToProto(r execution.Result) *troupev1.StepResult {
 		Tasks:                tasksToProto(r.Tasks),
 		Inherited:            r.Inherited,
 		Untrusted:            r.Untrusted,
+		Incomplete:           IncompleteToProto(r.Incomplete),
 	}
 	if r.Used != nil {
 		result.Used = UsedToProto(*r.Used)
@@ -49,7 +75,6 @@ func ResultFromProto(r *troupev1.StepResult) execution.Result {
 		Observations:  r.GetObservations(),
 		ToolsCalled:   r.GetToolsCalled(),
 		Iterations:    int(r.GetIterations()),
-		MaxIterations: r.GetMaxIterationsReached(),
 		Usage:         UsageFromProto(r.GetUsage()),
 		Confidence:    r.Confidence,
 		Sequence:      r.GetSequence(),
@@ -59,7 +84,17 @@ func ResultFromProto(r *troupev1.StepResult) execution.Result {
 		Used:          usedFromProtoOrNil(r.GetUsed()),
 		Inherited:     r.GetInherited(),
 		Untrusted:     r.GetUntrusted(),
+		Incomplete:    incompleteOf(r),
 	}
+}
+
+// incompleteOf returns why the text of a result may be incomplete. Results from before the field existed, and those of
+// workers that do not know it, have only max_iterations_reached.
+func incompleteOf(r *troupev1.StepResult) string {
+	if r.GetMaxIterationsReached() {
+		return string(event.MaxIterations)
+	}
+	return incompleteFromProto(r.GetIncomplete())
 }
 
 // The largest amounts of a Usage on the wire, be it of a call, a step or a turn. The smallest is 0.

@@ -79,8 +79,9 @@ func TestEntry_RoundTrip(t *testing.T) {
 				InputTokens: wiretest.Amount.Draw(t, "in"), OutputTokens: wiretest.Amount.Draw(t, "out"), ModelCalls: rapid.IntRange(0, maxCalls).Draw(t, "calls"),
 				CostMicros: wiretest.Amount.Draw(t, "cost"), CachedTokens: wiretest.Amount.Draw(t, "cached"), CacheWriteTokens: wiretest.Amount.Draw(t, "kept"),
 			},
-			Status: string(wiretest.OneOrNone(t, "status", slices.Sorted(maps.Keys(toolStatuses))...)),
-			Text:   wiretest.Word.Draw(t, "text"),
+			Incomplete: wiretest.OneOrNone(t, "incomplete", slices.Sorted(maps.Keys(incompleteReasons))...),
+			Status:     string(wiretest.OneOrNone(t, "status", slices.Sorted(maps.Keys(toolStatuses))...)),
+			Text:       wiretest.Word.Draw(t, "text"),
 		}
 		if rapid.Bool().Draw(t, "of a model") {
 			e.Reply = wiretest.Message.Draw(t, "reply")

@@ -18,7 +18,8 @@ type answer struct {
 	reason     event.Reason
 	pending    []execution.Pending
 	tasks      []execution.PlannedTask
-	confidence *float64 // confidence of an agent that this agent ran
+	confidence *float64     // confidence of an agent that this agent ran
+	incomplete event.Finish // why the text may be incomplete (empty means it is complete)
 }
 
 // runAgent runs the agent's function, or the loop around its model. The outcome is in t.answer.
@@ -100,7 +101,7 @@ func (t *turn) handleLoopEvent(e event.Event) error {
 			return nil // the name of a route is not part of the answer
 		}
 	case event.Answer:
-		t.answer.text, t.answer.reason, t.answer.pending = p.Text, p.Reason, p.Pending
+		t.answer.text, t.answer.reason, t.answer.pending, t.answer.incomplete = p.Text, p.Reason, p.Pending, p.Incomplete
 	case event.ToolFinished:
 		t.control.Progress.AddUsage(t.scopeRun.TakeUsage(), true)
 	}
@@ -154,7 +155,7 @@ func (t *turn) handleFunctionEvent(e event.Event) error {
 			return nil // the name of a route is not part of the answer
 		}
 	case event.Answer:
-		t.answer = answer{text: p.Text, reason: p.Reason, pending: p.Pending, tasks: p.Tasks}
+		t.answer = answer{text: p.Text, reason: p.Reason, pending: p.Pending, tasks: p.Tasks, incomplete: p.Incomplete}
 	case event.Message:
 		if p.Text != "" {
 			t.answer.text = p.Text
@@ -195,7 +196,7 @@ func (t *turn) addResult(done event.TurnResult, isOwn bool) {
 	case done.Ended:
 		t.answer.reason = event.Natural
 	}
-	t.answer.confidence = done.Result.Confidence
+	t.answer.confidence, t.answer.incomplete = done.Result.Confidence, event.Finish(done.Result.Incomplete)
 	if done.Escalate {
 		t.control.Turn().Escalate()
 	}

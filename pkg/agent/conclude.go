@@ -33,9 +33,8 @@ type output struct {
 	messages []conversation.Message
 }
 
-// isForgivable reports whether an error of the agent still leads to a result. An agent that asks the user always has a
-// question (RA-13). An error of a handler is never forgiven, nor an error of a step that another attempt has taken
-// over.
+// isForgivable reports whether an error of the agent still leads to a result. An agent that asks the user always has a question
+// (RA-13). An error of a handler is never forgiven, nor an error of a step that another attempt has taken over.
 func (t *turn) isForgivable(err error) bool {
 	if errors.Is(err, errReaderStopped) || hookerror.Is(err) || failure.IsSuperseded(err) || len(t.inv.Step.Routes) > 0 {
 		return false
@@ -94,7 +93,10 @@ func (t *turn) fillResult(cause error) {
 	reason := t.answer.reason
 	r.InputRequired = reason == event.InputRequired || asks && reason == event.MaxIterations
 	r.Stopped = reason == event.Stopped && !t.control.Progress.Ended()
-	r.MaxIterations = reason == event.MaxIterations
+	r.Incomplete = string(t.answer.incomplete)
+	if reason == event.MaxIterations {
+		r.Incomplete = string(reason)
+	}
 	r.ToolsCalled, r.Observations = t.tally.Tools, t.tally.Observations
 	if cause == nil && !r.InputRequired && !r.Stopped {
 		r.Tasks = t.answer.tasks
@@ -102,8 +104,7 @@ func (t *turn) fillResult(cause error) {
 	r.Confidence = cmp.Or(t.answer.confidence, briefing.Confidence(t.inv.Step, r.Observations))
 }
 
-// degrade turns a failure into a result. An agent that asks the user gets a question. Any other agent gets the
-// text of the step before, or else an explanation (RA-13, RA-18, RA-20).
+// degrade turns a failure into a question, or into the text of the step before, or into an explanation (RA-13, RA-18, RA-20).
 func (t *turn) degrade(cause error) error {
 	r, name := &t.output.result, t.agent.Name()
 	what := fmt.Sprintf("%s failed: %s", strings.ToUpper(name[:1])+name[1:], result.PublicReason(cause))
@@ -121,8 +122,7 @@ func (t *turn) degrade(cause error) error {
 	return t.control.Events.Emit(event.Warning{Reason: ReasonDegraded, Message: what})
 }
 
-// chooseRoute finds the route that the model's text names. A handler that answers in place of the model must
-// return exactly the name of a route. If it returns another text or ends the turn, the step fails.
+// chooseRoute finds the route that the model's text names. A handler that answers in place of the model must return exactly its name.
 func (t *turn) chooseRoute() error {
 	isBare := slices.ContainsFunc(t.inv.Step.Routes, func(route string) bool { return strings.EqualFold(route, strings.TrimSpace(t.answer.text)) })
 	if !isBare && (t.control.Progress.Ended() || t.answer.reason != event.Natural && t.answer.reason != event.MaxIterations) {
@@ -176,8 +176,7 @@ func (t *turn) concludeWaiting(ctx context.Context) error {
 	return nil
 }
 
-// addReply adds the agent's text to the messages to store. It also adds the text to the agent's own copy of the
-// conversation, unless it is there already (CO-28).
+// addReply adds the agent's text to the messages to store, and to its own copy of the conversation if it is missing there (CO-28).
 func (t *turn) addReply(text string) error {
 	t.control.Conversation.AddMessageSources() // tool results that no model has read count as observations
 	m := conversation.Assistant(t.agent.Name(), text)
@@ -188,8 +187,8 @@ func (t *turn) addReply(text string) error {
 			return err
 		}
 	}
-	if len(text) > conversation.MaxMessageBytes {
-		m.Text = conversation.Truncate(text, conversation.MaxMessageBytes)
+	m, wasCut := m.CutToLimit()
+	if wasCut {
 		if err := t.control.Events.Emit(event.Warning{Reason: ReasonTextCut, Message: fmt.Sprintf(
 			"agent %s said more than %d bytes; the rest is cut off", t.agent.Name(), conversation.MaxMessageBytes)}); err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm/scripted"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
@@ -249,16 +250,39 @@ func TestAgent_RejectsAnEmptyAnswer(t *testing.T) {
 }
 
 func TestAgent_CutsATextThatExceedsTheLimitOfAMessage(t *testing.T) {
-	a := build(t, agent.Config{Model: scripted.New(scripted.Say("a" + strings.Repeat("ä", conversation.MaxMessageBytes)))})
-	var reasons []string
-	result, messages, err := execute(t.Context(), a, questionStep("hi"), func(e event.Event) error {
-		if w, ok := e.Payload.(event.Warning); ok {
-			reasons = append(reasons, w.Reason)
-		}
-		return nil
-	})
-	require.NoError(t, err)
-	require.Len(t, result.Text, conversation.MaxMessageBytes-1)
-	require.Equal(t, result.Text, messages[0].Text)
-	require.Equal(t, []string{agent.ReasonTextCut}, reasons)
+	long := "a" + strings.Repeat("ä", conversation.MaxMessageBytes)
+	for name, c := range map[string]agent.Config{
+		"of its model":          {Model: scripted.New(scripted.Reply{Deltas: []string{long[:99], long[99:], "more"}})},
+		"of its model, at once": {Model: scripted.New(scripted.Say(long))},
+		"of a handler":          {Model: scripted.New(scripted.Say("Hi.")), Handlers: []hook.Handler{hook.AfterAgent(func(context.Context, *hook.Turn) (string, error) { return long, nil })}},
+		"of its model, with calls": {Tools: []tool.Tool{lookup(t)}, Model: scripted.New(
+			scripted.Reply{Deltas: []string{long}, ToolCalls: lookupReply("a").ToolCalls}, scripted.Say("Done."))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var reasons []string
+			streamed := 0
+			done, err := build(t, c).Execute(t.Context(), agent.Invocation{Step: questionStep("hi")}, func(e event.Event) error {
+				switch p := e.Payload.(type) {
+				case event.Warning:
+					reasons = append(reasons, p.Reason)
+				case event.TextDelta:
+					streamed += len(p.Text)
+				case event.MessageAppended:
+					if p.Message.Role == conversation.RoleAssistant && len(p.Message.ToolCalls) > 0 {
+						require.LessOrEqual(t, conversation.Size(p.Message), conversation.MaxMessageBytes, "its calls take room too")
+					}
+				}
+				return nil
+			})
+			require.NoError(t, err)
+			require.Equal(t, []string{agent.ReasonTextCut}, reasons)
+			require.LessOrEqual(t, streamed, conversation.MaxMessageBytes+len("Done."))
+			if strings.HasSuffix(name, "calls") {
+				require.Empty(t, done.Result.Incomplete, "the answer is complete")
+				return
+			}
+			require.Len(t, done.Messages[len(done.Messages)-1].Text, conversation.MaxMessageBytes-1)
+			require.Equal(t, name != "of a handler", done.Result.Incomplete == string(event.FinishLength))
+		})
+	}
 }

@@ -249,7 +249,7 @@ func (r *remoteTurn) forward(e *troupev1.Event) bool {
 	if step := e.GetStepFinished(); step != nil {
 		done := wire.ResultFromProto(step.GetResult())
 		r.result.Iterations += done.Iterations
-		r.result.MaxIterations = done.MaxIterations
+		r.result.Incomplete = done.Incomplete
 		r.result.ToolsCalled = append(r.result.ToolsCalled, done.ToolsCalled...)
 		r.result.Observations = append(r.result.Observations, done.Observations...)
 		return true
@@ -298,7 +298,7 @@ func (r *remoteTurn) yieldResult(done *troupev1.TurnResult, session string) erro
 		out.Reason, out.Result.InputRequired = event.InputRequired, true
 	case r.result.Stopped:
 		out.Reason = event.Stopped
-	case r.result.MaxIterations:
+	case r.result.Incomplete == string(event.MaxIterations):
 		out.Reason = event.MaxIterations
 	}
 	out.Result.Untrusted = conversation.SourceName("agent", r.target) // what the remote agent has read is unknown here

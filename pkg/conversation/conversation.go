@@ -75,6 +75,15 @@ func CountFitting(messages iter.Seq[Message], bytes int) int {
 	return n
 }
 
+// CutToLimit returns the message with as much of its text as MaxMessageBytes allows besides its tool calls, and reports
+// whether it was cut. Everything that an agent or its model says is cut by it, so all stores keep the same text.
+func (m Message) CutToLimit() (_ Message, wasCut bool) {
+	text := Truncate(m.Text, max(0, MaxMessageBytes-Size(m)+len(m.Text)))
+	wasCut = len(text) < len(m.Text)
+	m.Text = text
+	return m, wasCut
+}
+
 // Truncate returns the beginning of a text, at most the given number of bytes long. It does not split characters.
 func Truncate(text string, bytes int) string {
 	if len(text) <= bytes {

@@ -44,6 +44,7 @@ const (
 	FinishLength Finish = "length"         // the model reached its limit of output tokens
 	FinishCalls  Finish = "tool_calls"     // the model waits for the results of its tool calls
 	FinishFilter Finish = "content_filter" // the model declined, or a filter of the provider stopped it
+	FinishOther  Finish = "other"          // the provider gave a reason that its adapter does not know
 )
 
 // ToolStarted reports that a tool starts to run.
@@ -220,6 +221,7 @@ type Answer struct {
 	Reason     Reason
 	Iterations int
 	Pending    []execution.Pending // pending calls; only with InputRequired
+	Incomplete Finish              // FinishLength, FinishFilter or FinishOther if the model's Text may be incomplete (empty means it is complete)
 	// Tasks are the tasks that a planning step requests next (none for a model loop).
 	Tasks []execution.PlannedTask
 }

@@ -71,7 +71,6 @@ type Result struct {
 	Observations  []string       // notes for later steps, at most 4 KiB each
 	ToolsCalled   []string       // names, in the order of the calls
 	Iterations    int            // model calls with their tool rounds
-	MaxIterations bool           // the agent stopped at its limit of iterations; Text says so
 	Usage         Usage          // usage of the models
 	Confidence    *float64       // 0 to 1 (nil when the agent does not judge)
 	Sequence      int64          // sequence of the last message of the session after the commit
@@ -80,7 +79,10 @@ type Result struct {
 
 	Used      *budget.Amounts // budget used by this attempt (nil when its worker does not count)
 	Inherited bool            // an earlier turn ran the step, and this turn reuses its result
-	Untrusted string          // first untrusted source that the step has read, as in conversation.Message (empty means none)
+	// Incomplete says why Text may not be all that the agent would have said: event.MaxIterations if it stopped at its
+	// limit of iterations, and otherwise the event.Finish of the model's answer (empty means that Text is complete).
+	Incomplete string
+	Untrusted  string // first untrusted source that the step has read, as in conversation.Message (empty means none)
 }
 
 // Usage counts the calls, tokens and costs of models.

@@ -34,9 +34,10 @@ type Entry struct {
 	Tool   string // empty for a model
 	Effect Effect // effect of the tool
 
-	Reply    conversation.Message // reply of the model, or changes that a tool made besides its result
-	Usage    Usage                // usage of the model call, or of an agent that is a tool
-	SideCall bool                 // a handler made the model call outside of the conversation
+	Reply      conversation.Message // reply of the model, or changes that a tool made besides its result
+	Incomplete string               // why the reply may be incomplete, as in Result
+	Usage      Usage                // usage of the model call, or of an agent that is a tool
+	SideCall   bool                 // a handler made the model call outside of the conversation
 
 	Mode   string // failure mode of a tool or a model that failed (empty without a failure, or without a mode)
 	Status string // event.ToolStatus of the call

@@ -2,6 +2,7 @@ package hook
 
 import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/ownership"
@@ -12,8 +13,7 @@ type LLMRequest struct {
 	*Turn
 	System string
 	Tools  []llm.ToolSpec // tools that the model may call; replace the slice, do not modify it
-	// Quiet holds back the model's text until the AfterLLM handlers have run. The text is then emitted in one
-	// piece, with the changes of the handlers.
+	// Quiet holds back the model's text until the AfterLLM handlers have changed it. It is then emitted in one piece.
 	Quiet bool
 	Reply *LLMReply // set by Respond
 }
@@ -23,14 +23,14 @@ func (r *LLMRequest) Respond(text string, calls ...conversation.ToolCall) {
 	r.Reply = &LLMReply{Turn: r.Turn, Text: text, ToolCalls: calls}
 }
 
-// LLMReply is the reply of the model. After the handlers have run, the calls in ToolCalls are executed. If there
-// are none, Text is the answer.
+// LLMReply is the reply of the model. After the handlers have run, its ToolCalls are executed. Without calls, Text is the answer.
 type LLMReply struct {
 	*Turn
-	Text      string
-	ToolCalls []conversation.ToolCall
-	Usage     execution.Usage // usage of this model call
-	Replayed  bool            // the reply came from the journal of an earlier attempt
+	Text       string
+	ToolCalls  []conversation.ToolCall
+	Usage      execution.Usage // usage of this model call
+	Replayed   bool            // the reply came from the journal of an earlier attempt
+	Incomplete event.Finish    // why the reply may be incomplete, as in event.Answer (empty means it is complete)
 }
 
 // LLMFailure describes a failed call of the model.

@@ -89,6 +89,7 @@ const (
 	FinishLength  Finish = "length"     // the answer reached its length limit; text or arguments may be cut
 	FinishCalls   Finish = "tool_calls" // the model waits for the results of its calls
 	FinishRefusal Finish = "refusal"    // the model declined, as the text says
+	FinishOther   Finish = "other"      // the provider gave a reason that the adapter does not know; the answer may be incomplete
 )
 
 // hasContent reports whether the delta contains a part of the answer. A delta that only contains usage or the name

@@ -26,8 +26,8 @@ func (r Retry) withDefaults() Retry {
 }
 
 // Retried returns m with retries of temporary errors (see Kind.Retryable). It waits for the delay that the
-// provider requests, if any. It returns the last error without a retry if a part of the answer was already
-// yielded, or if ctx would end during the pause. Adapters wrap their models with Retried, so callers need no
+// provider requests, if any. It returns the last error without a retry if a text or a call was already yielded, or
+// if ctx would end during the pause. A repeated request may yield its thoughts again. Adapters wrap their models with Retried, so callers need no
 // retries of their own.
 func Retried(m Model, r Retry) Model { return retried{m, r.withDefaults()} }
 
@@ -77,14 +77,14 @@ func (r retried) waitToRetry(ctx context.Context, err error, pace *backoff.Expon
 	}
 }
 
-// relayDeltas yields the deltas of a model until it fails, and reports whether one of them had content. A request
-// whose deltas had only usage may be repeated. If the consumer stops, relayDeltas returns no error.
+// relayDeltas yields the deltas of a model until it fails, and reports whether one of them had a part of the answer. A
+// request whose deltas had only usage and thoughts may be repeated. If the consumer stops, relayDeltas returns no error.
 func relayDeltas(deltas iter.Seq2[Delta, error], yield func(Delta, error) bool) (said bool, err error) {
 	for d, err := range deltas {
 		if err != nil {
 			return said, err
 		}
-		said = said || d.hasContent()
+		said = said || d.Text != "" || len(d.ToolCalls) > 0 || d.Finish != ""
 		if !yield(d, nil) {
 			return said, nil
 		}

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/troupe-dev/troupe/internal/eventstream"
 )
 
 // Timeouts limits how long an adapter waits for its provider (CO-13). Zero values mean the defaults.
@@ -28,9 +31,11 @@ func (t Timeouts) withDefaults() Timeouts {
 	}
 }
 
-// NewHTTPClient returns an HTTP client that enforces the timeouts. Adapters use it directly or pass it to the provider's SDK. A request
-// that exceeds a timeout fails with an error that names the timeout. The client follows no redirects, because it would
-// send the key to another server. It is safe for concurrent use, and keeps connections open for later requests.
+// NewHTTPClient returns an HTTP client that enforces the timeouts. Adapters use it directly or pass it to the provider's
+// SDK. A request that exceeds a timeout fails with an error that names the timeout. The client follows no redirects,
+// because it would send the key to another server. Streams of server-sent events reach the adapter without comments, with
+// line feeds as the only line ends, and without characters that are split over two events. The client is safe for
+// concurrent use, and keeps connections open for later requests.
 func NewHTTPClient(t Timeouts) *http.Client {
 	t = t.withDefaults()
 	const (
@@ -90,6 +95,9 @@ func (t *timeoutTransport) RoundTrip(req *http.Request) (*http.Response, error) 
 	res.Body = &boundedBody{
 		ReadCloser: res.Body, cancelCause: func(err error) error { return causeOr(ctx, err) },
 		cancel: give, idleTimer: idle, totalTimer: whole, readTimeout: t.timeouts.Idle,
+	}
+	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); res.StatusCode < http.StatusBadRequest && kind != "application/json" {
+		res.Body = eventstream.New(res.Body)
 	}
 	return res, nil
 }

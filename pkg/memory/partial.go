@@ -20,7 +20,8 @@ func PartialMessage(journal []execution.Entry) (conversation.Message, bool) {
 			said.Untrusted = cmp.Or(said.Untrusted, e.Reply.Untrusted)
 		}
 	}
-	said.Text = conversation.Truncate(strings.Join(texts, "\n\n"), conversation.MaxMessageBytes)
+	said.Text = strings.Join(texts, "\n\n")
+	said, _ = said.CutToLimit()
 	return said, len(texts) > 0
 }
 

@@ -9,13 +9,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/llmreplay"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/anthropic"
 	"github.com/troupe-dev/troupe/pkg/llm/gemini"
-	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 	"github.com/troupe-dev/troupe/pkg/llm/openai"
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
@@ -62,7 +62,7 @@ var providers = map[string]struct {
 func TestSystem_ContainsNoUntrustedText(t *testing.T) {
 	for name, p := range providers {
 		t.Run(name, func(t *testing.T) {
-			server := llmtest.NewReplay(t, http.StatusBadRequest, `{}`) // the test checks only the request
+			server := llmreplay.New(t, http.StatusBadRequest, `{}`) // the test checks only the request
 			model, err := p.open(server.URL)
 			require.NoError(t, err)
 			a, err := agent.New(agent.Config{Name: "clerk", Model: model, Instructions: "Be kind. {session.history} {note?}"})

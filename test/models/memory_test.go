@@ -38,6 +38,10 @@ func TestMemory_ProvidersGetToolRoundsOfEarlierTurns(t *testing.T) {
 		"openai": {openaitest.Wire{}, "messages", func(url string) (llm.Model, error) {
 			return openai.New("openai/test-large", openai.Config{BaseURL: url, Key: secret.New("k")})
 		}},
+		// DeepSeek refuses the second round of a turn, and each later turn, without the thoughts before the call.
+		"deepseek": {openaitest.Wire{RequiresReasoning: true}, "messages", func(url string) (llm.Model, error) {
+			return openai.New("deepseek/test-large", openai.Config{BaseURL: url, Key: secret.New("k")})
+		}},
 		"anthropic": {anthropictest.Wire{}, "messages", func(url string) (llm.Model, error) {
 			return anthropic.New("anthropic/test-large", anthropic.Config{BaseURL: url, Key: secret.New("k")})
 		}},
@@ -87,7 +91,7 @@ func answerLikeASearcher(asked llmtest.DecodedRequest) llmtest.Reply {
 	case last.Role == conversation.RoleTool:
 		reply.Texts[0] = "I found three hits."
 	case strings.HasPrefix(last.Text, "Find"):
-		return llmtest.Reply{Calls: []llmtest.Call{{ID: "call_1", Name: "search", ArgumentParts: []string{"{}"}}}}
+		return llmtest.Reply{Thoughts: []string{"I must search."}, Calls: []llmtest.Call{{ID: "call_1", Name: "search", ArgumentParts: []string{"{}"}}}}
 	default:
 		found := func(m conversation.Message) bool { return m.Role == conversation.RoleTool }
 		if i := slices.IndexFunc(asked.Messages, found); i >= 0 {

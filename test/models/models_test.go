@@ -36,7 +36,13 @@ const patience = time.Minute
 // and its children connect to it.
 func startProvider(t *testing.T, answer func(llmtest.DecodedRequest) llmtest.Reply) *llmtest.Server {
 	t.Helper()
-	s := llmtest.NewServer(t, openaitest.Wire{}, answer)
+	return startServer(t, openaitest.Wire{}, answer)
+}
+
+// startServer starts a server as startProvider does, in a form of the protocol.
+func startServer(t *testing.T, wire openaitest.Wire, answer func(llmtest.DecodedRequest) llmtest.Reply) *llmtest.Server {
+	t.Helper()
+	s := llmtest.NewServer(t, wire, answer)
 	t.Setenv(openai.BaseURLVariable, s.URL+"/v1")
 	t.Setenv(openai.KeyVariable, "")
 	return s

@@ -106,7 +106,9 @@ func (c *Caller) askModel(ctx context.Context, asked *hook.LLMRequest) (*hook.LL
 		System: asked.System, Messages: turn.Messages(), Tools: asked.Tools, Choices: c.Choices,
 	}, holdText: asked.Quiet})
 	if err == nil {
-		return &hook.LLMReply{Turn: turn, Text: a.message.Text, ToolCalls: a.message.ToolCalls, Usage: a.usage, Replayed: a.replayed}, nil
+		return &hook.LLMReply{
+			Turn: turn, Text: a.message.Text, ToolCalls: a.message.ToolCalls, Usage: a.usage, Replayed: a.replayed, Incomplete: a.incomplete,
+		}, nil
 	}
 	if errors.Is(err, stop.ErrStopped) || errors.Is(err, stop.ErrConsumerGone) || ctx.Err() != nil || c.Budget.Rejection() != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -22,18 +23,22 @@ import (
 
 // modelAnswer is the outcome of one model call.
 type modelAnswer struct {
-	number   int
-	message  conversation.Message
-	model    string // model that answered
-	finish   event.Finish
-	usage    execution.Usage // usage, even if the call failed
-	duration time.Duration
-	replayed bool // whether the answer comes from the journal
+	number  int
+	message conversation.Message
+	model   string // model that answered
+	finish  event.Finish
+	wasCut  bool // whether the text exceeded the limit of a message
+	// incomplete is why the reply may be incomplete (empty means it is complete). It is known for a replayed reply too.
+	incomplete event.Finish
+	usage      execution.Usage // usage, even if the call failed
+	duration   time.Duration
+	replayed   bool // whether the answer comes from the journal
 }
 
 // finishReasons maps the finish reasons of models to the finish reasons of events.
 var finishReasons = map[llm.Finish]event.Finish{
 	llm.FinishStop: event.FinishStop, llm.FinishLength: event.FinishLength, llm.FinishCalls: event.FinishCalls, llm.FinishRefusal: event.FinishFilter,
+	llm.FinishOther: event.FinishOther,
 }
 
 // generate asks the model, unless the journal contains the reply.
@@ -73,7 +78,7 @@ func (c *Caller) replayAnswer(number int, req request) (modelAnswer, error) {
 		return modelAnswer{number: number}, err
 	}
 	c.Control.Progress.AddUsage(e.Usage, req.isSideCall)
-	a := modelAnswer{number: number, model: c.Model.Name(), usage: e.Usage, replayed: true}
+	a := modelAnswer{number: number, model: c.Model.Name(), usage: e.Usage, replayed: true, incomplete: event.Finish(e.Incomplete)}
 	if e.Mode != "" {
 		return a, failure.New(failure.Mode(e.Mode), "loop.Run", e.Text)
 	}
@@ -100,11 +105,18 @@ func (c *Caller) callModel(ctx context.Context, number int, req request) (modelA
 	span(err, attribute.String("gen_ai.response.model", a.model), attribute.Int64("gen_ai.usage.input_tokens", a.usage.InputTokens),
 		attribute.Int64("gen_ai.usage.output_tokens", a.usage.OutputTokens))
 	a.duration = time.Since(started)
+	message, wasCut := a.message.CutToLimit() // its calls take room too
+	a.message, a.wasCut = message, a.wasCut || wasCut
+	if _, ok := incompleteWarnings[a.finish]; ok {
+		a.incomplete = a.finish
+	} else if a.wasCut {
+		a.incomplete = event.FinishLength
+	}
 	return a, err
 }
 
 // readStream reads the deltas of the model into a. It emits their text and thoughts, unless the request is a side
-// call or its text is held back.
+// call or its text is held back. It drops the text that no message can hold.
 func (c *Caller) readStream(ctx context.Context, req request, a *modelAnswer) error {
 	thought := "" // collected text that has not been emitted
 	for delta, err := range c.Model.Generate(ctx, req.Request) {
@@ -115,20 +127,25 @@ func (c *Caller) readStream(ctx context.Context, req request, a *modelAnswer) er
 			return err
 		}
 		a.model, a.finish = cmp.Or(delta.Model, a.model), cmp.Or(finishReasons[delta.Finish], a.finish)
-		a.message.Text += delta.Text
+		text := ""
+		if !a.wasCut {
+			text = conversation.Truncate(delta.Text, conversation.MaxMessageBytes-len(a.message.Text))
+			a.wasCut = len(text) < len(delta.Text)
+		}
+		a.message.Text += text
 		a.message.ToolCalls = append(a.message.ToolCalls, delta.ToolCalls...)
 		a.usage = a.usage.Add(delta.Usage)
 		if req.isSideCall || req.holdText {
 			continue
 		}
 		thought += delta.Thought
-		if delta.Text == "" {
+		if text == "" {
 			continue
 		}
 		if err := c.emitThought(&thought); err != nil {
 			return err
 		}
-		if err := c.Control.Events.Emit(event.TextDelta{Text: delta.Text}); err != nil {
+		if err := c.Control.Events.Emit(event.TextDelta{Text: text}); err != nil {
 			return err
 		}
 	}
@@ -141,14 +158,22 @@ func (c *Caller) readStream(ctx context.Context, req request, a *modelAnswer) er
 	return nil
 }
 
-// emitThought emits the collected thought of the model, if there is one, and clears it.
+// maxThoughtBytes is the longest text of a thinking event.
+const maxThoughtBytes = 16 << 10
+
+// emitThought emits the collected thought of the model, if there is one, and clears it. A long thought becomes several
+// events.
 func (c *Caller) emitThought(thought *string) error {
-	if *thought == "" {
-		return nil
-	}
-	text := conversation.Truncate(*thought, conversation.MaxMessageBytes)
+	left := conversation.Truncate(*thought, conversation.MaxMessageBytes)
 	*thought = ""
-	return c.Control.Events.Emit(event.Thinking{Topic: event.Reasoning, Text: text})
+	for left != "" {
+		text := conversation.Truncate(left, maxThoughtBytes)
+		left = left[len(text):]
+		if err := c.Control.Events.Emit(event.Thinking{Topic: event.Reasoning, Text: text}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // finishFailedCall returns the error of a failed call. It emits the call if its content was filtered. It records a
@@ -167,7 +192,9 @@ func (c *Caller) finishFailedCall(ctx context.Context, a modelAnswer, req reques
 // recordAnswer writes the answer to the journal. The commit of the step stores the final reply, so that reply is
 // recorded only if the step continues or is recorded for replay.
 func (c *Caller) recordAnswer(a modelAnswer, digest string, side bool) {
-	entry := execution.Entry{Number: a.number, Phase: execution.Done, Digest: digest, Reply: a.message, Usage: a.usage, SideCall: side}
+	entry := execution.Entry{
+		Number: a.number, Phase: execution.Done, Digest: digest, Reply: a.message, Incomplete: string(a.incomplete), Usage: a.usage, SideCall: side,
+	}
 	ends := !side && len(a.message.ToolCalls) == 0 && !c.RecordFinalReply
 	entry.Late = ends && c.RecordForReplay
 	if ends && !c.RecordForReplay {
@@ -205,6 +232,10 @@ func (c *Caller) emitCall(a modelAnswer, side bool) error {
 	if warning, ok := incompleteWarnings[a.finish]; ok {
 		return c.Control.Events.Emit(warning)
 	}
+	if a.wasCut {
+		return c.Control.Events.Emit(event.Warning{Reason: "TEXT_CUT", Message: fmt.Sprintf(
+			"The model said more than the %d bytes that a message may have; the rest is cut off.", conversation.MaxMessageBytes)})
+	}
 	return nil
 }
 
@@ -216,6 +247,10 @@ var incompleteWarnings = map[event.Finish]event.Warning{
 			"Ask for less at once, or raise the model's limit of output tokens.",
 	},
 	event.FinishFilter: {Reason: "ANSWER_FILTERED", Message: "The model or a content filter of its provider declined a part of the answer."},
+	event.FinishOther: {
+		Reason:  "ANSWER_END_UNKNOWN",
+		Message: "The model's provider ended the answer for a reason that Troupe does not know, so the answer may be incomplete.",
+	},
 }
 
 // reserveBudget reserves budget for a model call: the estimated tokens of the request and one token of output. The

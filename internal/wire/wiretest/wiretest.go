@@ -13,6 +13,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/budget"
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
@@ -104,10 +105,9 @@ var (
 			Text:          Word.Draw(t, "text"),
 			NextAgent:     Word.Draw(t, "next"),
 			InputRequired: rapid.Bool().Draw(t, "input required"), Stopped: rapid.Bool().Draw(t, "stopped"),
-			Observations:  rapid.SliceOf(Word).Draw(t, "observations"),
-			ToolsCalled:   rapid.SliceOf(Word).Draw(t, "tools"),
-			Iterations:    Count.Draw(t, "iterations"),
-			MaxIterations: rapid.Bool().Draw(t, "max iterations"),
+			Observations: rapid.SliceOf(Word).Draw(t, "observations"),
+			ToolsCalled:  rapid.SliceOf(Word).Draw(t, "tools"),
+			Iterations:   Count.Draw(t, "iterations"),
 			Usage: execution.Usage{
 				InputTokens: Amount.Draw(t, "in"), OutputTokens: Amount.Draw(t, "out"), ModelCalls: rapid.IntRange(0, MaxModelCalls).Draw(t, "calls"),
 				CostMicros: Amount.Draw(t, "cost"), CachedTokens: Amount.Draw(t, "cached"), CacheWriteTokens: Amount.Draw(t, "kept"),
@@ -119,7 +119,8 @@ var (
 			Tasks: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) execution.PlannedTask {
 				return execution.PlannedTask{Agent: Word.Draw(t, "for"), Text: Word.Draw(t, "task")}
 			}), 0, 3).Draw(t, "tasks"),
-			Used: rapid.Ptr(Used, true).Draw(t, "used"),
+			Used:       rapid.Ptr(Used, true).Draw(t, "used"),
+			Incomplete: OneOrNone(t, "incomplete", string(event.MaxIterations), string(event.FinishLength), string(event.FinishFilter), string(event.FinishOther)),
 		}
 	})
 	// Used generates the used budget of an attempt.

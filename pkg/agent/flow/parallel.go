@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -148,6 +149,7 @@ func (p *parallelRun) emitEvents(cancel, stopAll func()) ([]event.TurnResult, er
 func (p *parallelRun) emitAnswer(results []event.TurnResult) {
 	var texts []string
 	var waiting []execution.Pending
+	var incomplete event.Finish
 	reasons := map[event.Reason]bool{}
 	for i, done := range results {
 		if calls := done.Result.Pending; len(calls) > 0 {
@@ -157,6 +159,7 @@ func (p *parallelRun) emitAnswer(results []event.TurnResult) {
 		if done.Result.Text != "" {
 			texts = append(texts, p.children[i].Name()+":\n"+done.Result.Text)
 		}
+		incomplete = cmp.Or(incomplete, event.Finish(done.Result.Incomplete))
 		if done.Result.InputRequired {
 			done.Reason = event.InputRequired
 		}
@@ -173,5 +176,5 @@ func (p *parallelRun) emitAnswer(results []event.TurnResult) {
 			break
 		}
 	}
-	p.yield(event.Event{Payload: event.Answer{Text: strings.Join(texts, "\n\n"), Reason: reason}}, nil)
+	p.yield(event.Event{Payload: event.Answer{Text: strings.Join(texts, "\n\n"), Reason: reason, Incomplete: incomplete}}, nil)
 }

@@ -136,8 +136,7 @@ func (t *turn) emit(e event.Event) bool {
 			t.agentResult = e
 			return true
 		case event.MessageAppended:
-			m := p.Message
-			m.Text = conversation.Truncate(m.Text, conversation.MaxMessageBytes)
+			m, _ := p.Message.CutToLimit()
 			if m.Text != "" || len(m.ToolCalls) > 0 { // an empty message is not stored
 				t.said = append(t.said, m)
 			}
@@ -282,7 +281,7 @@ func (t *turn) deliverStored(ctx context.Context, found session.Turn) {
 		done.Usage = &u
 	}
 	switch result := done.Result; {
-	case result.MaxIterations:
+	case result.Incomplete == string(event.MaxIterations):
 		done.Reason = event.MaxIterations
 	case result.InputRequired:
 		done.Reason = event.InputRequired

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"iter"
 	"os"
+	"slices"
 	"strings"
 
 	sdk "github.com/anthropics/anthropic-sdk-go"
@@ -75,7 +76,7 @@ func New(name string, c Config) (llm.Model, error) {
 		option.WithAPIKey(c.Key.Reveal()),
 		option.WithHTTPClient(llm.NewHTTPClient(c.Timeouts)),
 		option.WithMaxRetries(0),
-		option.WithMiddleware(m.checkStatus),
+		option.WithMiddleware(m.checkResponse),
 		option.WithoutOpenTelemetry(), // the mesh has its own tracing, and must not send trace ids to providers
 	)
 	return llm.Retried(llm.Priced(m, c.Table.ForBaseURL(c.BaseURL)), c.Retry), nil
@@ -114,6 +115,9 @@ func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Del
 	}
 }
 
+// stopReasons are the reasons of answers that are complete.
+var stopReasons = []sdk.StopReason{sdk.StopReasonEndTurn, sdk.StopReasonStopSequence, sdk.StopReasonToolUse, sdk.StopReasonPauseTurn}
+
 // lastDelta returns the last delta of a reply: its calls, its usage, and why it ended. For a failed reply it
 // returns only the usage, and the error.
 func (m *model) lastDelta(ctx context.Context, r *reply, broken error) (llm.Delta, error) {
@@ -125,6 +129,8 @@ func (m *model) lastDelta(ctx context.Context, r *reply, broken error) (llm.Delt
 		return end, m.source.NewError(llm.ContentFiltered, errors.New(cmp.Or(r.stopDetails, "the provider does not say why")))
 	case r.stopReason == sdk.StopReasonMaxTokens || r.stopReason == sdk.StopReasonModelContextWindowExceeded:
 		end.Finish = llm.FinishLength
+	case !slices.Contains(stopReasons, r.stopReason):
+		end.Finish = llm.FinishOther
 	case len(r.calls) > 0:
 		end.Finish = llm.FinishCalls
 	default:

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/internal/anthropictest"
+	"github.com/troupe-dev/troupe/internal/llmreplay"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -24,7 +25,7 @@ var hello = llm.Request{Messages: []conversation.Message{conversation.User("Hell
 
 // Req: CO-12
 func TestModel_ReportsCachedTokens(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
+	s := llmreplay.New(t, http.StatusOK, llmreplay.ReadRecording(t, "text.sse"))
 	said := llmtest.Ask(t.Context(), openModel(t, s, anthropic.Config{}), hello)
 	require.NoError(t, said.Err)
 	want := llmtest.Answer{
@@ -39,7 +40,7 @@ func TestModel_ReportsCachedTokens(t *testing.T) {
 
 // Req: CO-11
 func TestModel_SendsThoughtsBackWithTheCall(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "tools.sse"))
+	s := llmreplay.New(t, http.StatusOK, llmreplay.ReadRecording(t, "tools.sse"))
 	m := openModel(t, s, anthropic.Config{Thinking: true})
 	said := llmtest.Ask(t.Context(), m, hello)
 	require.NoError(t, said.Err)
@@ -58,7 +59,7 @@ func TestModel_SendsThoughtsBackWithTheCall(t *testing.T) {
 		{Role: conversation.RoleTool, ToolCallID: said.Calls[1].ID, Text: ""},
 	}}).Err
 	require.NoError(t, err)
-	require.JSONEq(t, llmtest.ReadRecording(t, "round.json"), s.Last().Body)
+	require.JSONEq(t, llmreplay.ReadRecording(t, "round.json"), s.Last().Body)
 }
 
 // The last message of a conversation that goes on ends with a breakpoint, so that the next request finds it in the
@@ -66,7 +67,7 @@ func TestModel_SendsThoughtsBackWithTheCall(t *testing.T) {
 //
 // Req: LP-45
 func TestModel_CachesAConversationThatGoesOn(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
+	s := llmreplay.New(t, http.StatusOK, llmreplay.ReadRecording(t, "text.sse"))
 	m := openModel(t, s, anthropic.Config{})
 	asks := conversation.Assistant("", "I look.")
 	asks.ToolCalls = []conversation.ToolCall{{ID: "1", Name: "look"}}
@@ -90,7 +91,7 @@ func TestModel_CachesAConversationThatGoesOn(t *testing.T) {
 }
 
 func TestModel_ConvertsAConversationToTheProviderFormat(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
+	s := llmreplay.New(t, http.StatusOK, llmreplay.ReadRecording(t, "text.sse"))
 	err := llmtest.Ask(t.Context(), openModel(t, s, anthropic.Config{MaxTokens: 100}), llm.Request{
 		System: "Be brief.",
 		Tools: []llm.ToolSpec{
@@ -116,12 +117,12 @@ func TestModel_ConvertsAConversationToTheProviderFormat(t *testing.T) {
 		},
 	}).Err
 	require.NoError(t, err)
-	require.JSONEq(t, llmtest.ReadRecording(t, "conversation.json"), s.Last().Body)
+	require.JSONEq(t, llmreplay.ReadRecording(t, "conversation.json"), s.Last().Body)
 	require.Contains(t, s.Last().Body, "12345678901234567890", "numbers stay what they are")
 }
 
 func TestModel_ChoosesARouteWithoutTools(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
+	s := llmreplay.New(t, http.StatusOK, llmreplay.ReadRecording(t, "text.sse"))
 	err := llmtest.Ask(t.Context(), openModel(t, s, anthropic.Config{}), llm.Request{
 		System:  "You route.",
 		Choices: []string{"writer", "researcher"},
@@ -132,11 +133,11 @@ func TestModel_ChoosesARouteWithoutTools(t *testing.T) {
 		},
 	}).Err
 	require.NoError(t, err)
-	require.JSONEq(t, llmtest.ReadRecording(t, "choice.json"), s.Last().Body)
+	require.JSONEq(t, llmreplay.ReadRecording(t, "choice.json"), s.Last().Body)
 }
 
 func TestModel_RefusalIsAFailureWithUsage(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "refusal.sse"))
+	s := llmreplay.New(t, http.StatusOK, llmreplay.ReadRecording(t, "refusal.sse"))
 	said := llmtest.Ask(t.Context(), openModel(t, s, anthropic.Config{}), hello)
 	require.Equal(t, llm.ContentFiltered, llm.KindOf(said.Err))
 	require.ErrorContains(t, said.Err, "against the usage policy")
@@ -181,7 +182,7 @@ func TestModel_ClassifiesProviderErrors(t *testing.T) {
 		"half":       {200, recordedHead, llm.Connection},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := llmtest.NewReplay(t, c.status, c.body)
+			s := llmreplay.New(t, c.status, c.body)
 			err := llmtest.Ask(t.Context(), openModel(t, s, anthropic.Config{}), hello).Err
 			require.Equal(t, c.kind, llm.KindOf(err), "%v", err)
 			require.NotContains(t, err.Error(), key)
@@ -198,7 +199,7 @@ data: {"type":"message_start","message":{"id":"msg_01","type":"message","role":"
 
 func TestModel_DropsLongThoughts(t *testing.T) {
 	r := anthropictest.Wire{}.Stream(llmtest.Reply{Calls: []llmtest.Call{{ID: "1", Name: "look", Extra: strings.Repeat("x", 64<<10)}}})
-	s := llmtest.NewReplay(t, http.StatusOK, string(bytes.Join(slices.Concat(r.Begin, r.Body, r.End), nil)))
+	s := llmreplay.New(t, http.StatusOK, string(bytes.Join(slices.Concat(r.Begin, r.Body, r.End), nil)))
 	said := llmtest.Ask(t.Context(), openModel(t, s, anthropic.Config{}), hello)
 	require.NoError(t, said.Err)
 	require.Empty(t, cmp.Diff([]conversation.ToolCall{{ID: "1", Name: "look", Arguments: "{}"}}, said.Calls))
@@ -206,7 +207,7 @@ func TestModel_DropsLongThoughts(t *testing.T) {
 
 // Req: CO-12
 func TestNew_UsesBuiltinPricesOnlyForTheProvidersOwnServer(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
+	s := llmreplay.New(t, http.StatusOK, llmreplay.ReadRecording(t, "text.sse"))
 	table := llm.Table{Models: map[string]llm.ModelEntry{"anthropic/claude-sonnet-5": {Price: llm.Price{Input: 2, Output: 10, Cached: 0.2, CacheWrite: 2.5}}}}
 	said := llmtest.Ask(t.Context(), openModel(t, s, anthropic.Config{Table: table}), hello)
 	require.NoError(t, said.Err)
@@ -226,7 +227,7 @@ func TestNew_MissingKeyErrorNamesTheVariable(t *testing.T) {
 
 // Req: CO-9
 func TestProvider_ReadsKeyAndAddressFromTheEnvironment(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
+	s := llmreplay.New(t, http.StatusOK, llmreplay.ReadRecording(t, "text.sse"))
 	t.Setenv(anthropic.KeyVariable, key)
 	t.Setenv(anthropic.BaseURLVariable, s.URL+"/proxy/")
 	t.Setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Other: set")

@@ -15,12 +15,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// checkStatus is a middleware that returns an error for a response with an error status. Without it the SDK would
-// read the whole body, which may be huge.
-func (m *model) checkStatus(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+// checkResponse is a middleware that returns an error for a response with an error status. Without it the SDK would
+// read the whole body, which may be huge. It turns an answer that is not streamed into a stream.
+func (m *model) checkResponse(req *http.Request, next option.MiddlewareNext) (*http.Response, error) {
 	res, err := next(req)
-	if err != nil || res.StatusCode < http.StatusBadRequest {
+	if err != nil {
 		return res, err
+	}
+	if res.StatusCode < http.StatusBadRequest {
+		return res, toEventStream(res)
 	}
 	kind, text := parseErrorBody(llm.ReadErrorBody(res))
 	return nil, m.source.NewResponseError(res.StatusCode, res.Header, kind, text)

@@ -59,7 +59,7 @@ func (r *reply) startBlock(e sdk.MessageStreamEventUnion) llm.Delta {
 	case "text":
 		return llm.Delta{Text: c.Text}
 	case "tool_use":
-		b.call = &conversation.ToolCall{ID: c.ID, Name: c.Name}
+		b.call = &conversation.ToolCall{ID: c.ID, Name: c.Name, Arguments: c.JSON.Input.Raw()}
 	case "thinking":
 		b.thought.Signature = c.Signature
 		b.text.WriteString(c.Thinking)
@@ -96,7 +96,8 @@ func (r *reply) finishBlock(index int64) {
 		b.thought.Text = b.text.String()
 		r.thoughts = append(r.thoughts, b.thought)
 	default:
-		b.call.Arguments = cmp.Or(b.text.String(), "{}") // the provider sends no text for a call without arguments
+		// The provider streams the arguments. A server that does not has them in the beginning of the block.
+		b.call.Arguments = cmp.Or(b.text.String(), b.call.Arguments, "{}")
 		b.call.Extra = encodeThoughts(r.thoughts)
 		r.thoughts = nil
 		r.calls = append(r.calls, *b.call)

@@ -1,11 +1,12 @@
 package gemini
 
 import (
-	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
+	"mime"
 	"net/http"
 
 	"github.com/troupe-dev/troupe/pkg/llm"
@@ -25,7 +26,8 @@ func (e *exchange) newContext(ctx context.Context) context.Context {
 	return context.WithValue(ctx, exchangeKey{}, e)
 }
 
-// transport adapts responses for the SDK, which fails on comments and on the web pages of proxies.
+// transport adapts responses for the SDK, which fails on the web pages of proxies and on answers that are not
+// streamed.
 type transport struct {
 	next   http.RoundTripper
 	source llm.Source
@@ -43,63 +45,63 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, errors.New("the provider rejected the request")
 	}
 	x.hasResponse = true
-	res.Body = &eventReader{Closer: res.Body, lines: bufio.NewReader(res.Body), exchange: x}
+	res.Body = &streamBody{ReadCloser: res.Body, exchange: x}
+	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind == "application/json" {
+		res.Body = &unstreamedBody{ReadCloser: res.Body}
+	}
 	return res, nil
 }
 
-// eventReader reads an event stream. It removes comments, which the SDK would treat as errors, and carriage
-// returns. It ends with io.EOF where the stream breaks.
-type eventReader struct {
-	io.Closer
-	lines     *bufio.Reader
-	exchange  *exchange
-	unread    []byte // filtered bytes that Read has not returned yet
-	err       error  // why the stream ended (nil while it is open)
-	inEvent   bool   // inside an event, which the next empty line ends
-	inLine    bool   // inside a line that is longer than the buffer of lines
-	keepsLine bool   // the current line is passed on
+// streamBody is a response body that ends with io.EOF where the connection breaks.
+type streamBody struct {
+	io.ReadCloser
+	exchange *exchange
 }
 
 // Read implements io.Reader.
-func (e *eventReader) Read(p []byte) (int, error) {
-	for len(e.unread) == 0 {
-		if e.err != nil {
-			return 0, io.EOF
-		}
-		line, err := e.lines.ReadSlice('\n')
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			e.err = err
-		}
-		if e.err != nil && !errors.Is(e.err, io.EOF) {
-			e.exchange.streamErr = e.err
-		}
-		e.unread = e.filterLine(line)
+func (b *streamBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.exchange.streamErr, err = err, io.EOF
 	}
-	n := copy(p, e.unread)
-	e.unread = e.unread[n:]
-	return n, nil
+	return n, err
 }
 
-// filterLine returns the part of a line that the SDK may read.
-func (e *eventReader) filterLine(line []byte) []byte {
-	if len(line) == 0 {
-		return nil
-	}
-	if !e.inLine {
-		empty := len(bytes.TrimRight(line, "\r\n")) == 0
-		e.keepsLine = e.inEvent || !empty
-		if line[0] == ':' {
-			e.keepsLine = false
-		} else {
-			e.inEvent = !empty
+// maxAnswerBytes limits the size of an answer that is not streamed.
+const maxAnswerBytes = 32 << 20
+
+// unstreamedBody is a response body with one JSON document, which it turns into a stream of events. A server that
+// ignores the request for server-sent events sends the whole answer as one object, or its pieces as a list.
+type unstreamedBody struct {
+	io.ReadCloser
+	events io.Reader // nil until the document was read
+}
+
+// Read implements io.Reader.
+func (b *unstreamedBody) Read(p []byte) (int, error) {
+	if b.events == nil {
+		document, err := io.ReadAll(io.LimitReader(b.ReadCloser, maxAnswerBytes))
+		if err != nil {
+			return 0, err
 		}
+		b.events = bytes.NewReader(eventsFromDocument(document))
 	}
-	e.inLine = line[len(line)-1] != '\n'
-	if !e.keepsLine {
-		return nil
+	return b.events.Read(p)
+}
+
+// eventsFromDocument returns an event for each object of a JSON document.
+func eventsFromDocument(document []byte) []byte {
+	var pieces []json.RawMessage
+	if json.Unmarshal(document, &pieces) != nil {
+		pieces = []json.RawMessage{document}
 	}
-	if !e.inLine {
-		line = append(bytes.TrimRight(line, "\r\n"), '\n')
+	var events bytes.Buffer
+	for _, piece := range pieces {
+		events.WriteString("data: ")
+		if json.Compact(&events, piece) != nil { // Compact has written nothing
+			events.Write(bytes.Join(bytes.Fields(piece), []byte(" ")))
+		}
+		events.WriteString("\n\n")
 	}
-	return line
+	return events.Bytes()
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/llmreplay"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/gemini"
@@ -34,7 +35,7 @@ func TestModel_SendsFilesOfToolResultsAsItsGenerationReadsThem(t *testing.T) {
 			{"role":"user","parts":[{"text":"[file shot.png of a result of shoot]"},{"inlineData":{"mimeType":"image/png","data":"cG5n"}},{"text":"And now?"}]}]`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
+			s := llmreplay.New(t, http.StatusOK, llmreplay.ReadRecording(t, "text.sse"))
 			m, err := gemini.New(name, gemini.Config{Key: secret.New(key), BaseURL: s.URL, Retry: llm.Retry{Limit: -1}})
 			require.NoError(t, err)
 			require.NoError(t, llmtest.Ask(t.Context(), m, req).Err)

@@ -3,14 +3,14 @@ package gemini_test
 import (
 	"testing"
 
+	"github.com/troupe-dev/troupe/internal/llmreplay"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/gemini"
-	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
 func FuzzStream(f *testing.F) {
-	llmtest.Fuzz(f, "testdata/*.sse", func(baseURL string) (llm.Model, error) {
+	llmreplay.Fuzz(f, "testdata/*.sse", func(baseURL string) (llm.Model, error) {
 		return gemini.New("gemini/gemini-2.5-flash", gemini.Config{Key: secret.New("key"), BaseURL: baseURL, Retry: llm.Retry{Limit: -1}})
 	})
 }

@@ -93,33 +93,58 @@ type model struct {
 // Name implements llm.Model.
 func (m *model) Name() string { return m.source.Model }
 
-// Generate implements llm.Model. It sends one request.
+// maxRepairs is how often Generate asks for a malformed call again.
+const maxRepairs = 2
+
+// repairNote asks for a malformed call again.
+const repairNote = "(The tool call after this was malformed, and did not run. Send it again, with valid arguments.)"
+
+// Generate implements llm.Model. It sends one request, and another one if the model fails to write a call after it has
+// said something: the text was yielded already, so llm.Retried does not repeat the request.
 func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
-		x := &exchange{}
-		r := reply{earlierCalls: countCalls(req.Messages)}
-		var broken error
-		for piece, err := range withoutPanics(m.models.GenerateContentStream(x.newContext(ctx), m.model, m.toContents(req.Messages), m.newConfig(req))) {
-			var said llm.Delta
-			if err == nil {
-				said, err = r.applyItem(piece)
-			}
-			if err != nil {
-				broken = err
-				break
-			}
-			if (said.Text != "" || said.Thought != "") && !yield(said, nil) {
+		contents, r := m.toContents(req.Messages), reply{earlierCalls: countCalls(req.Messages)}
+		for repairs := 0; ; repairs++ {
+			x := &exchange{}
+			broken, stopped := m.readReply(x.newContext(ctx), req, contents, &r, yield)
+			if stopped {
 				return
 			}
-		}
-		end, err := m.lastDelta(ctx, &r, x, broken)
-		if (err == nil || end.Usage != execution.Usage{}) && !yield(end, nil) {
+			if text := r.text.String(); r.isMalformed() && broken == nil && x.streamErr == nil && text != "" && repairs < maxRepairs {
+				contents = append(contents, genai.NewContentFromText(text, genai.RoleModel), genai.NewContentFromText(repairNote, genai.RoleUser))
+				r = reply{earlierCalls: r.earlierCalls, earlierUsage: r.usage()}
+				continue
+			}
+			end, err := m.lastDelta(ctx, &r, x, broken)
+			if (err == nil || end.Usage != execution.Usage{}) && !yield(end, nil) {
+				return
+			}
+			if err != nil {
+				yield(llm.Delta{}, err)
+			}
 			return
 		}
+	}
+}
+
+// readReply sends a request and yields the texts and thoughts of the reply. It returns the error that ended the reply,
+// and whether the consumer has stopped.
+func (m *model) readReply(
+	ctx context.Context, req llm.Request, contents []*genai.Content, r *reply, yield func(llm.Delta, error) bool,
+) (broken error, stopped bool) {
+	for piece, err := range withoutPanics(m.models.GenerateContentStream(ctx, m.model, contents, m.newConfig(req))) {
+		var said llm.Delta
+		if err == nil {
+			said, err = r.applyItem(piece)
+		}
 		if err != nil {
-			yield(llm.Delta{}, err)
+			return err, false
+		}
+		if (said.Text != "" || said.Thought != "") && !yield(said, nil) {
+			return nil, true
 		}
 	}
+	return nil, false
 }
 
 // filterReasons lists the finish reasons of answers that a content filter of the provider stopped.
@@ -132,7 +157,7 @@ var filterReasons = []genai.FinishReason{
 // lastDelta returns the last delta of a reply: its calls, its usage, and why it ended. For a failed reply it
 // returns only the usage, and the error.
 func (m *model) lastDelta(ctx context.Context, r *reply, x *exchange, broken error) (llm.Delta, error) {
-	end := llm.Delta{Usage: r.usage}
+	end := llm.Delta{Usage: r.usage()}
 	if broken != nil || x.streamErr != nil || r.finishReason == "" && r.blocked == "" {
 		return end, m.streamError(ctx, x, broken)
 	}
@@ -150,10 +175,10 @@ func (m *model) lastDelta(ctx context.Context, r *reply, x *exchange, broken err
 	case genai.FinishReasonTooManyToolCalls:
 		return end, m.source.NewError(llm.Malformed, errors.New(r.stopReason()))
 	default:
-		if r.blocked == "" && !slices.Contains(filterReasons, r.finishReason) {
-			return end, m.source.NewError(llm.Malformed, errors.New("unknown finish reason "+r.stopReason()))
+		if r.blocked != "" || slices.Contains(filterReasons, r.finishReason) {
+			return end, m.source.NewError(llm.ContentFiltered, errors.New(r.stopReason()))
 		}
-		return end, m.source.NewError(llm.ContentFiltered, errors.New(r.stopReason()))
+		end.Finish = llm.FinishOther
 	}
 	end.ToolCalls = r.calls
 	return end, nil

@@ -3,7 +3,9 @@ package gemini_test
 import (
 	"bytes"
 	"errors"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/internal/geminitest"
+	"github.com/troupe-dev/troupe/internal/llmreplay"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -25,7 +28,7 @@ var hello = llm.Request{Messages: []conversation.Message{conversation.User("Hell
 
 // Req: CO-12
 func TestModel_ReportsCachedAndThoughtTokens(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
+	s := llmreplay.New(t, http.StatusOK, llmreplay.ReadRecording(t, "text.sse"))
 	said := llmtest.Ask(t.Context(), openModel(t, s, gemini.Config{}), hello)
 	require.NoError(t, said.Err)
 	want := llmtest.Answer{
@@ -39,7 +42,7 @@ func TestModel_ReportsCachedAndThoughtTokens(t *testing.T) {
 
 // Req: CO-11
 func TestModel_SendsTheSignatureOfAThoughtBackWithTheCall(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "tools.sse"))
+	s := llmreplay.New(t, http.StatusOK, llmreplay.ReadRecording(t, "tools.sse"))
 	m := openModel(t, s, gemini.Config{})
 	said := llmtest.Ask(t.Context(), m, hello)
 	require.NoError(t, said.Err)
@@ -58,12 +61,12 @@ func TestModel_SendsTheSignatureOfAThoughtBackWithTheCall(t *testing.T) {
 	}
 	said = llmtest.Ask(t.Context(), m, llm.Request{Messages: round})
 	require.NoError(t, said.Err)
-	require.JSONEq(t, llmtest.ReadRecording(t, "round.json"), s.Last().Body)
+	require.JSONEq(t, llmreplay.ReadRecording(t, "round.json"), s.Last().Body)
 	require.Equal(t, "gemini_3", said.Calls[0].ID, "an id is given once")
 }
 
 func TestModel_ConvertsAConversationToTheProviderFormat(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
+	s := llmreplay.New(t, http.StatusOK, llmreplay.ReadRecording(t, "text.sse"))
 	err := llmtest.Ask(t.Context(), openModel(t, s, gemini.Config{MaxTokens: 100}), llm.Request{
 		System: "Be brief.",
 		Tools: []llm.ToolSpec{
@@ -89,11 +92,11 @@ func TestModel_ConvertsAConversationToTheProviderFormat(t *testing.T) {
 		},
 	}).Err
 	require.NoError(t, err)
-	require.JSONEq(t, llmtest.ReadRecording(t, "conversation.json"), s.Last().Body)
+	require.JSONEq(t, llmreplay.ReadRecording(t, "conversation.json"), s.Last().Body)
 }
 
 func TestModel_OmitsThePlaceholderSignatureForOlderModels(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
+	s := llmreplay.New(t, http.StatusOK, llmreplay.ReadRecording(t, "text.sse"))
 	m, err := gemini.New("gemini/gemini-2.5-flash", gemini.Config{Key: secret.New(key), BaseURL: s.URL})
 	require.NoError(t, err)
 	err = llmtest.Ask(t.Context(), m, llm.Request{Messages: []conversation.Message{
@@ -106,12 +109,12 @@ func TestModel_OmitsThePlaceholderSignatureForOlderModels(t *testing.T) {
 }
 
 func TestModel_RestrictsAChoiceToTheWords(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
+	s := llmreplay.New(t, http.StatusOK, llmreplay.ReadRecording(t, "text.sse"))
 	err := llmtest.Ask(t.Context(), openModel(t, s, gemini.Config{}), llm.Request{
 		System: "You route.", Choices: []string{"writer", "researcher"}, Messages: hello.Messages,
 	}).Err
 	require.NoError(t, err)
-	require.JSONEq(t, llmtest.ReadRecording(t, "choice.json"), s.Last().Body)
+	require.JSONEq(t, llmreplay.ReadRecording(t, "choice.json"), s.Last().Body)
 }
 
 // Req: CO-13
@@ -121,8 +124,8 @@ func TestModel_ClassifiesProviderErrors(t *testing.T) {
 		body   string
 		kind   llm.Kind
 	}{
-		"key":   {400, llmtest.ReadRecording(t, "key.json"), llm.Authentication},
-		"quota": {429, llmtest.ReadRecording(t, "quota.json"), llm.RateLimit},
+		"key":   {400, llmreplay.ReadRecording(t, "key.json"), llm.Authentication},
+		"quota": {429, llmreplay.ReadRecording(t, "quota.json"), llm.RateLimit},
 		"free tier": {
 			429,
 			`{"error":{"code":429,"message":"You exceeded your current quota.\n* Quota exceeded for metric: generativelanguage.googleapis.com/generate_content_free_tier_requests, limit: 0, model: gemini-3-pro","status":"RESOURCE_EXHAUSTED"}}`, llm.PaidModel,
@@ -141,11 +144,10 @@ func TestModel_ClassifiesProviderErrors(t *testing.T) {
 		"overloaded": {503, `{"error":{"code":503,"message":"The model is overloaded.","status":"UNAVAILABLE"}}`, llm.Unavailable},
 		"proxy":      {502, `<html>Bad Gateway</html>`, llm.Unavailable},
 		"under way":  {200, `data: {"error":{"code":503,"message":"The model is overloaded.","status":"UNAVAILABLE"}}` + "\n\n", llm.Unavailable},
-		"blocked":    {200, llmtest.ReadRecording(t, "blocked.sse"), llm.ContentFiltered},
+		"blocked":    {200, llmreplay.ReadRecording(t, "blocked.sse"), llm.ContentFiltered},
 		"recitation": {200, `data: {"candidates":[{"finishReason":"RECITATION","index":0}]}` + "\n\n", llm.ContentFiltered},
 		"no reason":  {200, `data: {"candidates":[{"finishReason":"OTHER","index":0}]}` + "\n\n", llm.Unavailable},
 		"bad call":   {200, `data: {"candidates":[{"finishReason":"MALFORMED_FUNCTION_CALL","finishMessage":"print(","index":0}]}` + "\n\n", llm.Unavailable},
-		"new reason": {200, `data: {"candidates":[{"finishReason":"SOMETHING_NEW","index":0}]}` + "\n\n", llm.Malformed},
 		"a web page": {200, "<html>Sign in</html>", llm.Malformed},
 		"nothing":    {200, "", llm.Connection},
 		"no JSON":    {200, "data: {\"candidates\":\n\n", llm.Malformed},
@@ -155,7 +157,7 @@ func TestModel_ClassifiesProviderErrors(t *testing.T) {
 		"half":       {200, `data: {"candidates":[{"content":{"parts":[{"text":"Hel"}],"role":"model"},"index":0}]}` + "\n\n", llm.Connection},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := llmtest.NewReplay(t, c.status, c.body)
+			s := llmreplay.New(t, c.status, c.body)
 			err := llmtest.Ask(t.Context(), openModel(t, s, gemini.Config{}), hello).Err
 			require.Equal(t, c.kind, llm.KindOf(err), "%v", err)
 			require.NotContains(t, err.Error(), key)
@@ -166,7 +168,7 @@ func TestModel_ClassifiesProviderErrors(t *testing.T) {
 
 // Req: CO-13
 func TestModel_ReturnsTheRetryDelayOfTheProvider(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusTooManyRequests, llmtest.ReadRecording(t, "quota.json"))
+	s := llmreplay.New(t, http.StatusTooManyRequests, llmreplay.ReadRecording(t, "quota.json"))
 	err := llmtest.Ask(t.Context(), openModel(t, s, gemini.Config{}), hello).Err
 	f, ok := errors.AsType[*failure.Error](err)
 	require.True(t, ok)
@@ -174,7 +176,7 @@ func TestModel_ReturnsTheRetryDelayOfTheProvider(t *testing.T) {
 }
 
 func TestModel_YieldsThoughts(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK,
+	s := llmreplay.New(t, http.StatusOK,
 		`data: {"candidates":[{"content":{"parts":[{"text":"Hm.","thought":true},{"text":"Hi"}],"role":"model"},"finishReason":"STOP","index":0}]}`+"\n\n")
 	said := llmtest.Ask(t.Context(), openModel(t, s, gemini.Config{}), hello)
 	require.NoError(t, said.Err)
@@ -183,7 +185,7 @@ func TestModel_YieldsThoughts(t *testing.T) {
 }
 
 func TestModel_ReportsUsageOfAMessageWithoutContent(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK,
+	s := llmreplay.New(t, http.StatusOK,
 		`data: {"candidates":[{"finishReason":"MAX_TOKENS","index":0}],"usageMetadata":{"promptTokenCount":7,"thoughtsTokenCount":100}}`+"\n\n")
 	said := llmtest.Ask(t.Context(), openModel(t, s, gemini.Config{}), hello)
 	require.NoError(t, said.Err)
@@ -194,15 +196,15 @@ func TestModel_ReportsUsageOfAMessageWithoutContent(t *testing.T) {
 
 func TestModel_DropsALongSignature(t *testing.T) {
 	r := geminitest.Wire{}.Stream(llmtest.Reply{Calls: []llmtest.Call{{Name: "look", Extra: strings.Repeat("abcd", 16<<10)}}})
-	s := llmtest.NewReplay(t, http.StatusOK, string(bytes.Join(slices.Concat(r.Begin, r.Body, r.End), nil)))
+	s := llmreplay.New(t, http.StatusOK, string(bytes.Join(slices.Concat(r.Begin, r.Body, r.End), nil)))
 	said := llmtest.Ask(t.Context(), openModel(t, s, gemini.Config{}), hello)
 	require.NoError(t, said.Err)
 	require.Empty(t, cmp.Diff([]conversation.ToolCall{{ID: "gemini_1", Name: "look", Arguments: "{}"}}, said.Calls))
 }
 
 func TestModel_IgnoresCommentsOfAnyLength(t *testing.T) {
-	comment := ":" + strings.Repeat(" data: {\r", 10_000) + "\n\n"
-	s := llmtest.NewReplay(t, http.StatusOK, comment+strings.ReplaceAll(llmtest.ReadRecording(t, "text.sse"), "\n\n", "\r\n"+comment+"\r\n"))
+	comment := ":" + strings.Repeat(" data: {\t", 10_000) + "\n\n"
+	s := llmreplay.New(t, http.StatusOK, comment+strings.ReplaceAll(llmreplay.ReadRecording(t, "text.sse"), "\n\n", "\r\n"+comment+"\r\n"))
 	said := llmtest.Ask(t.Context(), openModel(t, s, gemini.Config{}), hello)
 	require.NoError(t, said.Err)
 	require.Equal(t, []string{"Hello", ", wörld! <3"}, said.Texts)
@@ -219,7 +221,7 @@ func TestNew_MissingKeyErrorNamesTheVariable(t *testing.T) {
 
 // Req: CO-9
 func TestProvider_ReadsKeyAndAddressFromTheEnvironment(t *testing.T) {
-	s := llmtest.NewReplay(t, http.StatusOK, llmtest.ReadRecording(t, "text.sse"))
+	s := llmreplay.New(t, http.StatusOK, llmreplay.ReadRecording(t, "text.sse"))
 	t.Setenv(gemini.KeyVariable, "")
 	t.Setenv(gemini.OtherKeyVariable, key)
 	t.Setenv(gemini.BaseURLVariable, s.URL+"/proxy/")
@@ -234,4 +236,62 @@ func TestProvider_ReadsKeyAndAddressFromTheEnvironment(t *testing.T) {
 	require.NoError(t, said.Err)
 	require.Equal(t, "Hello, wörld! <3", said.Text())
 	require.Equal(t, "/proxy/v1beta/models/gemini-3-pro:streamGenerateContent", s.Last().Path)
+}
+
+// The model fails to write a call: at once, after a thought, and after a text. Each time it is asked again. The chunks
+// are as in https://github.com/pydantic/pydantic-ai/pull/3300 and https://github.com/coder/coder/pull/28470.
+//
+// Req: CO-13
+func TestModel_AsksForAMalformedCallAgain(t *testing.T) {
+	const thought = `data: {"candidates":[{"content":{"parts":[{"text":"Hm.","thought":true}],"role":"model"},"index":0}]}` + "\n\n"
+	const text = `data: {"candidates":[{"content":{"parts":[{"text":"I look."}],"role":"model"},"index":0}]}` + "\n\n"
+	const malformed = `data: {"candidates":[{"finishReason":"MALFORMED_FUNCTION_CALL","finishMessage":"Malformed function call: look(","index":0}],` +
+		`"usageMetadata":{"promptTokenCount":7,"candidatesTokenCount":3}}` + "\n\n"
+	call := geminitest.Wire{}.Stream(llmtest.Reply{Calls: []llmtest.Call{{Name: "look"}}, Usage: execution.Usage{InputTokens: 10, OutputTokens: 2}})
+	for name, c := range map[string]struct {
+		first    string
+		requests int
+		texts    []string
+		thought  string
+		usage    int64
+		fails    bool
+	}{
+		"at once":          {malformed, 2, nil, "", 17, false},
+		"after a thought":  {thought + malformed, 2, nil, "Hm.", 17, false},
+		"after a text":     {text + malformed, 2, []string{"I look."}, "", 17, false},
+		"always":           {malformed, 3, nil, "", 21, true},
+		"always, in texts": {text + malformed, 3, []string{"I look.", "I look.", "I look."}, "", 21, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var bodies []string
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, err := io.ReadAll(r.Body)
+				if err != nil {
+					return
+				}
+				bodies = append(bodies, string(body))
+				w.Header().Set("Content-Type", "text/event-stream")
+				answer := c.first
+				if len(bodies) > 1 && !c.fails {
+					answer = string(bytes.Join(slices.Concat(call.Begin, call.Body, call.End), nil))
+				}
+				_, _ = io.WriteString(w, answer)
+			}))
+			defer s.Close()
+			m, err := gemini.New("gemini/gemini-3-pro", gemini.Config{Key: secret.New(key), BaseURL: s.URL, Retry: llm.Retry{Pause: 1}})
+			require.NoError(t, err)
+			said := llmtest.Ask(t.Context(), m, hello)
+			require.Len(t, bodies, c.requests)
+			require.Equal(t, c.texts, said.Texts)
+			require.Equal(t, c.thought, said.Thought)
+			require.Equal(t, c.usage, said.Usage.InputTokens, "each request is paid for")
+			if c.fails {
+				require.Equal(t, llm.Unavailable, llm.KindOf(said.Err))
+				return
+			}
+			require.NoError(t, said.Err)
+			require.Len(t, said.Calls, 1)
+			require.Equal(t, len(c.texts) > 0, strings.Contains(bodies[1], "malformed"))
+		})
+	}
 }

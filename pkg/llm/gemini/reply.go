@@ -17,7 +17,9 @@ import (
 type reply struct {
 	earlierCalls int // number of tool calls in the conversation before this message
 	calls        []conversation.ToolCall
-	usage        execution.Usage
+	text         strings.Builder
+	earlierUsage execution.Usage // of requests whose calls were malformed
+	used         execution.Usage
 	finishReason genai.FinishReason
 	blocked      genai.BlockedReason // why the provider blocked the prompt (empty if it did not)
 	details      string              // the provider's explanation of why it stopped the message
@@ -26,7 +28,7 @@ type reply struct {
 // applyItem adds the next item of the stream to the reply, and returns the text and the thoughts in it.
 func (r *reply) applyItem(piece *genai.GenerateContentResponse) (llm.Delta, error) {
 	if u := piece.UsageMetadata; u != nil { // covers all pieces so far
-		r.usage = execution.Usage{
+		r.used = execution.Usage{
 			InputTokens:  int64(u.PromptTokenCount) + int64(u.ToolUsePromptTokenCount),
 			OutputTokens: int64(u.CandidatesTokenCount) + int64(u.ThoughtsTokenCount),
 			CachedTokens: int64(u.CachedContentTokenCount),
@@ -59,7 +61,18 @@ func (r *reply) applyItem(piece *genai.GenerateContentResponse) (llm.Delta, erro
 			said.Text += part.Text
 		}
 	}
+	r.text.WriteString(said.Text)
 	return said, nil
+}
+
+// usage returns the usage of the reply and of those before it.
+func (r *reply) usage() execution.Usage { return r.earlierUsage.Add(r.used) }
+
+// isMalformed reports whether the provider stopped the message because of a call that the model wrote wrong. Users
+// report it for the second half of a message: https://github.com/google-gemini/gemini-cli/pull/12965 and
+// https://github.com/vellum-ai/vellum-assistant/pull/43134.
+func (r *reply) isMalformed() bool {
+	return r.finishReason == genai.FinishReasonMalformedFunctionCall || r.finishReason == genai.FinishReasonUnexpectedToolCall
 }
 
 // addCall adds a tool call to the reply. Most calls have no id from the provider. They get an id from the number

@@ -6,9 +6,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/troupe-dev/troupe/internal/llmreplay"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/gemini"
-	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 const key = "AIza-test-0123456789"
 
 // openModel returns a model that sends each request once, to the server s.
-func openModel(t *testing.T, s *llmtest.Replay, c gemini.Config) llm.Model {
+func openModel(t *testing.T, s *llmreplay.Server, c gemini.Config) llm.Model {
 	t.Helper()
 	c.Key, c.BaseURL, c.Retry = secret.New(key), s.URL, llm.Retry{Limit: -1}
 	m, err := gemini.New("gemini/gemini-3-pro", c)

@@ -18,6 +18,7 @@ func TestModel_PassesTheSuite(t *testing.T) {
 		// The provider may send calls without ids.
 		NoCallIDs:     true,
 		NoCacheWrites: true,
+		NoThoughts:    true,
 		Open: func(name, baseURL, key string, timeouts llm.Timeouts) (llm.Model, error) {
 			return gemini.New(name, gemini.Config{Key: secret.New(key), BaseURL: baseURL, Timeouts: timeouts, Retry: llm.Retry{Limit: -1}})
 		},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/llmreplay"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/llm"
@@ -23,6 +24,9 @@ var answerTests = []suiteTest{
 	{"ReportsUsageOnce", testUsageReportedOnce},
 	{"ReportsTheFinishReason", testFinishReasons},
 	{"ReportsAContentFilter", testContentFilter},
+	{"ReportsAnUnknownFinishReason", testUnknownFinishReason},
+	{"YieldsThoughts", testThoughts},
+	{"ReadsAnAnswerThatIsNotStreamed", testUnstreamed},
 }
 
 func testTextOrder(rig *testbed) {
@@ -38,18 +42,18 @@ func testTextOrder(rig *testbed) {
 // test has received the text.
 func testTextArrivesAtOnce(rig *testbed) {
 	heard := make(chan struct{}, 1)
-	m := rig.open(llm.Timeouts{}, func(rig *testbed, w *writer, _ *http.Request) {
+	m := rig.open(llm.Timeouts{}, func(rig *testbed, w *llmreplay.Writer, _ *http.Request) {
 		s := rig.Wire.Stream(Reply{Texts: []string{"a", "b", "c"}})
-		w.sendEvents(s.Begin...)
+		w.SendEvents(s.Begin...)
 		for _, e := range s.Body {
-			w.sendEvents(e)
+			w.SendEvents(e)
 		}
 		select {
 		case <-heard:
 		case <-rig.Context().Done():
 			rig.Error("no delta was yielded before the stream ended")
 		}
-		w.sendEvents(s.End...)
+		w.SendEvents(s.End...)
 	})
 	all := rig.ask(rig.Context(), m, hello, func(d llm.Delta) bool {
 		if d.Text == "c" {
@@ -127,13 +131,11 @@ func testUsageReportedOnce(rig *testbed) {
 }
 
 func testFinishReasons(rig *testbed) {
-	m := rig.open(llm.Timeouts{},
-		respond(Reply{Texts: []string{"a"}, Truncated: true}),
-		respond(Reply{Calls: []Call{{ID: "a", Name: "look", ArgumentParts: []string{`{}`}}}}),
-		respond(Reply{Texts: []string{"a"}}),
-	)
-	for _, want := range []llm.Finish{llm.FinishLength, llm.FinishCalls, llm.FinishStop} {
-		all := rig.askHello(m)
+	for want, r := range map[llm.Finish]Reply{
+		llm.FinishLength: {Texts: []string{"a"}, Truncated: true}, llm.FinishStop: {Texts: []string{"a"}},
+		llm.FinishCalls: {Calls: []Call{{ID: "a", Name: "look", ArgumentParts: []string{`{}`}}}},
+	} {
+		all := rig.askHello(rig.open(llm.Timeouts{}, respond(r)))
 		require.NoError(rig, all.Err)
 		require.Equal(rig, want, all.Finish)
 	}
@@ -157,4 +159,67 @@ func testContentFilter(rig *testbed) {
 	rig.requireFailure(all.Err, llm.ContentFiltered)
 	require.Empty(rig, all.Calls, "calls of a stopped answer must not run")
 	require.Equal(rig, spent, all.Usage, "the tokens are paid for")
+}
+
+// testUnknownFinishReason checks that an answer with a finish reason that the adapter does not know is no plain
+// success, and is not lost either.
+func testUnknownFinishReason(rig *testbed) {
+	call := Call{ID: "a", Name: "look", ArgumentParts: []string{`{}`}}
+	for _, r := range []Reply{{Texts: []string{"I would"}, Reason: "BRAND_NEW"}, {Calls: []Call{call}, Reason: "BRAND_NEW"}} {
+		all := rig.askHello(rig.open(llm.Timeouts{}, respond(r)))
+		require.NoError(rig, all.Err)
+		require.Equal(rig, r.Texts, all.Texts)
+		require.Len(rig, all.Calls, len(r.Calls))
+		require.Equal(rig, llm.FinishOther, all.Finish)
+	}
+}
+
+func testThoughts(rig *testbed) {
+	all := rig.askHello(rig.open(llm.Timeouts{}, respond(Reply{Thoughts: []string{"I ", "see 🎭."}, Texts: []string{"It is ", "foggy."}})))
+	require.NoError(rig, all.Err)
+	require.Equal(rig, "I see 🎭.", all.Thought)
+	require.Equal(rig, "It is foggy.", all.Text(), "a thought is no part of the answer")
+	require.Equal(rig, llm.FinishStop, all.Finish)
+}
+
+// respondWithJSON responds with a JSON document.
+func respondWithJSON(document func(Wire) []byte) responder {
+	return func(rig *testbed, w *llmreplay.Writer, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		_, _ = w.Write(document(rig.Wire))
+	}
+}
+
+// testUnstreamed checks the answers of a server that ignores the request for a stream.
+func testUnstreamed(rig *testbed) {
+	whole := func(r Reply) responder {
+		return respondWithJSON(func(w Wire) []byte { return w.Unstreamed(r) })
+	}
+	call := Call{ID: "call_1", Name: "look", ArgumentParts: []string{`{"at"`, `:"grün"}`}}
+	spent := execution.Usage{InputTokens: 7, OutputTokens: 4}
+	m := rig.open(llm.Timeouts{},
+		whole(Reply{Thoughts: []string{"I see."}, Texts: []string{"It is foggy."}, Usage: spent}),
+		whole(Reply{Texts: []string{"I look."}, Calls: []Call{call}}),
+		whole(Reply{Texts: []string{"It is"}, Truncated: true}),
+		whole(Reply{Texts: []string{"I would"}, Filtered: true}),
+		respondWithJSON(func(w Wire) []byte { return w.ErrorBody(503, llm.Unavailable, "too much at once") }),
+		respondWithJSON(func(w Wire) []byte { return w.Unstreamed(twoTexts)[:20] }),
+	)
+	all := rig.askHello(m)
+	require.NoError(rig, all.Err)
+	require.Equal(rig, "I see.", all.Thought)
+	require.Equal(rig, "It is foggy.", all.Text())
+	require.Equal(rig, spent, all.Usage)
+	require.Equal(rig, llm.FinishStop, all.Finish)
+
+	all = rig.askHello(m)
+	require.NoError(rig, all.Err)
+	require.Equal(rig, "I look.", all.Text())
+	rig.requireSameCalls([]conversation.ToolCall{{ID: "call_1", Name: "look", Arguments: `{"at":"grün"}`}}, all.Calls)
+	require.Equal(rig, llm.FinishCalls, all.Finish)
+
+	require.Equal(rig, llm.FinishLength, rig.askHello(m).Finish)
+	rig.requireFailure(rig.askHello(m).Err, llm.ContentFiltered)
+	rig.requireFailure(rig.askHello(m).Err, llm.Unavailable)
+	rig.requireFailure(rig.askHello(m).Err, llm.Malformed)
 }

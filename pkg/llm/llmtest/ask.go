@@ -26,13 +26,13 @@ func (a Answer) Text() string { return strings.Join(a.Texts, "") }
 // Ask sends a request to a model and returns the whole answer.
 func Ask(ctx context.Context, m llm.Model, req llm.Request) (all Answer) {
 	for d, err := range m.Generate(ctx, req) {
-		all.add(d, err)
+		all.Add(d, err)
 	}
 	return all
 }
 
-// add adds the next delta or the error.
-func (a *Answer) add(d llm.Delta, err error) {
+// Add adds the next delta or the error.
+func (a *Answer) Add(d llm.Delta, err error) {
 	if d.Text != "" {
 		a.Texts = append(a.Texts, d.Text)
 	}

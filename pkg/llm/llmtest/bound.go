@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/llmreplay"
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
@@ -24,11 +25,8 @@ var boundTests = []suiteTest{
 }
 
 func testFirstByteTimeout(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Timeouts{Connect: shortTimeout, FirstByte: shortTimeout}, func(rig *testbed, _ *writer,
-		r *http.Request,
-	) {
-		rig.hangUntilDisconnect(r)
-	}))
+	hangs := func(rig *testbed, _ *llmreplay.Writer, r *http.Request) { rig.hangUntilDisconnect(r) }
+	all := rig.askHello(rig.open(llm.Timeouts{Connect: shortTimeout, FirstByte: shortTimeout}, hangs))
 	rig.requireFailure(all.Err, llm.Connection)
 	require.ErrorContains(rig, all.Err, "first byte")
 	rig.awaitDisconnect()
@@ -43,13 +41,13 @@ func testIdleTimeout(rig *testbed) {
 }
 
 func testReadTimeout(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Timeouts{Read: 3 * shortTimeout}, func(rig *testbed, w *writer, r *http.Request) {
+	all := rig.askHello(rig.open(llm.Timeouts{Read: 3 * shortTimeout}, func(rig *testbed, w *llmreplay.Writer, r *http.Request) {
 		s := rig.Wire.Stream(twoTexts)
-		w.sendEvents(slices.Concat(s.Begin, s.Body)...)
+		w.SendEvents(slices.Concat(s.Begin, s.Body)...)
 		ticker := time.NewTicker(shortTimeout / 10)
 		defer ticker.Stop()
 		for r.Context().Err() == nil && rig.Context().Err() == nil {
-			w.sendEvents([]byte(": keep-alive\n\n"))
+			w.SendEvents([]byte(": keep-alive\n\n"))
 			<-ticker.C
 		}
 		rig.disconnects <- struct{}{}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/llmreplay"
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
@@ -25,7 +26,7 @@ var errorResponseTests = []suiteTest{
 
 // respondWithError responds with an error status and the provider's body for the kind of error.
 func respondWithError(status int, kind llm.Kind, header ...string) responder {
-	return func(rig *testbed, w *writer, _ *http.Request) {
+	return func(rig *testbed, w *llmreplay.Writer, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		for i := 0; i < len(header); i += 2 {
 			w.Header().Set(header[i], header[i+1])
@@ -41,19 +42,9 @@ func testErrorKinds(rig *testbed) {
 		status int
 		kind   llm.Kind
 	}{
-		{400, llm.BadRequest},
-		{400, llm.ContextLength},
-		{401, llm.Authentication},
-		{402, llm.Credits},
-		{403, llm.Permission},
-		{404, llm.NotFound},
-		{422, llm.BadRequest},
-		{429, llm.RateLimit},
-		{500, llm.Unavailable},
-		{502, llm.Unavailable},
-		{503, llm.Unavailable},
-		{504, llm.Unavailable},
-		{529, llm.Unavailable},
+		{400, llm.BadRequest}, {400, llm.ContextLength}, {401, llm.Authentication}, {402, llm.Credits}, {403, llm.Permission},
+		{404, llm.NotFound}, {422, llm.BadRequest}, {429, llm.RateLimit}, {500, llm.Unavailable}, {502, llm.Unavailable},
+		{503, llm.Unavailable}, {504, llm.Unavailable}, {529, llm.Unavailable},
 	} {
 		all := rig.askHello(rig.open(llm.Timeouts{}, respondWithError(c.status, c.kind)))
 		e := rig.requireFailure(all.Err, c.kind)
@@ -67,10 +58,9 @@ func testErrorKinds(rig *testbed) {
 func testUnknownErrorBody(rig *testbed) {
 	for _, body := range []string{"", "<html><body>no</body></html>", "null", `{"unknown":["form"]}`, "{"} {
 		for status, kind := range map[int]llm.Kind{
-			401: llm.Authentication, 403: llm.Permission, 429: llm.RateLimit, 400: llm.BadRequest,
-			502: llm.Unavailable,
+			401: llm.Authentication, 403: llm.Permission, 429: llm.RateLimit, 400: llm.BadRequest, 502: llm.Unavailable,
 		} {
-			all := rig.askHello(rig.open(llm.Timeouts{}, func(_ *testbed, w *writer, _ *http.Request) {
+			all := rig.askHello(rig.open(llm.Timeouts{}, func(_ *testbed, w *llmreplay.Writer, _ *http.Request) {
 				w.WriteHeader(status)
 				_, _ = w.Write([]byte(body))
 			}))
@@ -81,7 +71,7 @@ func testUnknownErrorBody(rig *testbed) {
 
 // testHugeErrorBody checks that a huge error response fills neither the memory nor the log of the worker.
 func testHugeErrorBody(rig *testbed) {
-	all := rig.askHello(rig.open(llm.Timeouts{}, func(rig *testbed, w *writer, r *http.Request) {
+	all := rig.askHello(rig.open(llm.Timeouts{}, func(rig *testbed, w *llmreplay.Writer, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		for line := []byte(strings.Repeat("x", 1<<16)); r.Context().Err() == nil && rig.Context().Err() == nil; {
 			if _, err := w.Write(line); err != nil {
@@ -119,7 +109,7 @@ func testNoRetries(rig *testbed) {
 
 func testWebPage(rig *testbed) {
 	for _, kind := range []string{"text/html", "application/json", "text/event-stream"} {
-		all := rig.askHello(rig.open(llm.Timeouts{}, func(_ *testbed, w *writer, _ *http.Request) {
+		all := rig.askHello(rig.open(llm.Timeouts{}, func(_ *testbed, w *llmreplay.Writer, _ *http.Request) {
 			w.Header().Set("Content-Type", kind)
 			_, _ = w.Write([]byte("<html><body>Please log in</body></html>"))
 		}))

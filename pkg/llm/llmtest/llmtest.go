@@ -1,6 +1,5 @@
-// Package llmtest tests adapters of model providers with one suite. It runs over real HTTP against a server that
-// sends correct and incorrect answers in the provider's format. Other tests can use its servers: Replay sends a
-// recorded answer, and Server sends answers that a test chooses. Fuzz sends random streams.
+// Package llmtest tests adapters of model providers with one suite, over real HTTP, with correct and incorrect answers in
+// the provider's format. Other tests can use a Server, which sends answers that a test chooses.
 package llmtest
 
 import (
@@ -25,12 +24,15 @@ type Provider struct {
 	NoExtra       bool // no data is sent back with a tool call
 	NoCache       bool // the usage does not report cached tokens
 	NoCacheWrites bool // the usage does not report tokens written to a cache
+	NoThoughts    bool // requests contain no thoughts, but only their signatures
 }
 
 // Wire converts between the suite's types and the provider's format. Several goroutines may call its methods.
 type Wire interface {
 	// Stream encodes an answer as a stream in the provider's format.
 	Stream(Reply) Stream
+	// Unstreamed encodes an answer as a server sends it that ignores the request for a stream: as one JSON document.
+	Unstreamed(Reply) []byte
 	// ErrorBody returns the body of an error response with the given status and kind. It uses the provider's own
 	// code if the kind has one. text is the message for a person.
 	ErrorBody(status int, kind llm.Kind, text string) []byte
@@ -43,11 +45,13 @@ type Wire interface {
 
 // Reply is an answer that the server sends.
 type Reply struct {
+	Thoughts  []string // reasoning before the text, each piece in an event of its own
 	Texts     []string // text deltas, each in an event of its own
 	Calls     []Call   // tool calls after the text
 	Usage     execution.Usage
-	Truncated bool // the answer reached the limit of output tokens
-	Filtered  bool // a content filter stopped the answer after this text
+	Truncated bool   // the answer reached the limit of output tokens
+	Filtered  bool   // a content filter stopped the answer after this text
+	Reason    string // finish reason in the provider's words (empty means the one that follows from the other fields)
 
 	// Only a Server uses these fields. If Hold is set, the server sends the first piece and then waits until Hold
 	// is closed. If ErrorStatus is not 0, the server responds with this error status.
@@ -78,6 +82,7 @@ type DecodedRequest struct {
 	// Messages have Role, Text, ToolCalls, ToolCallID, and Attachments with media type and bytes. Each tool result
 	// is a separate message.
 	Messages []conversation.Message
+	Thoughts map[int]string // reasoning in a message, by the index of the message
 	Tools    []llm.ToolSpec
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/llmreplay"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
@@ -23,6 +24,8 @@ var requestTests = []suiteTest{
 	{"HasTheToolsWithTheirSchemas", testTools},
 	{"HasToolCallsAndResults", testToolResults},
 	{"HasTheExtraOfCalls", testExtra},
+	{"HasTheThoughtsOfCalls", testReturnedThoughts},
+	{"OmitsTheExtraOfOtherProviders", testForeignExtra},
 	{"OmitsEmptyMessages", testEmptyMessages},
 	{"HasSummariesAndNotes", testSummariesAndNotes},
 	{"NamesTheChoices", testChoices},
@@ -144,6 +147,58 @@ func testExtra(rig *testbed) {
 	require.Equal(rig, extra, asked[1].Messages[1].ToolCalls[0].Extra)
 }
 
+// testReturnedThoughts checks that the thoughts that led to a call are in the requests after it: in the next round,
+// and in the next turn, when the conversation has also calls without thoughts.
+func testReturnedThoughts(rig *testbed) {
+	if rig.NoThoughts {
+		return
+	}
+	call := func(id string) []Call {
+		return []Call{{ID: id, Name: "look", ArgumentParts: []string{`{}`}}}
+	}
+	m := rig.open(llm.Timeouts{}, respond(Reply{Thoughts: []string{"I need ", "to look."}, Calls: append(call("a"), call("b")...)}),
+		respond(Reply{Calls: call("c")}), respond(Reply{Texts: []string{"hi"}}))
+	req := llm.Request{Messages: hello.Messages, Tools: []llm.ToolSpec{{Name: "look"}}}
+	for range 2 {
+		said := rig.ask(rig.Context(), m, req, nil)
+		require.NoError(rig, said.Err)
+		req.Messages = append(req.Messages[:len(req.Messages):len(req.Messages)],
+			conversation.Message{Role: conversation.RoleAssistant, Text: "I look.", ToolCalls: said.Calls})
+		for _, c := range said.Calls {
+			req.Messages = append(req.Messages, conversation.Message{Role: conversation.RoleTool, ToolCallID: c.ID, Text: "seen"})
+		}
+	}
+	req.Messages = append(req.Messages, conversation.Assistant("helper", "It is foggy."), conversation.User("And now?"))
+	require.NoError(rig, rig.ask(rig.Context(), m, req, nil).Err)
+	asked, bodies := rig.requests()
+	require.Equal(rig, map[int]string{1: "I need to look."}, asked[1].Thoughts, "%s", bodies[1])
+	require.Equal(rig, map[int]string{1: "I need to look."}, asked[2].Thoughts, "%s", bodies[2])
+	require.Equal(rig, "I look.", asked[2].Messages[1].Text)
+}
+
+// testForeignExtra checks that the adapter does not send what another provider wants back.
+func testForeignExtra(rig *testbed) {
+	m := rig.open(llm.Timeouts{}, respond(Reply{Texts: []string{"hi"}}))
+	req := llm.Request{Messages: hello.Messages, Tools: []llm.ToolSpec{{Name: "look"}}}
+	for i, extra := range []string{
+		`anthropic:[{"text":"foreign","signature":"foreign"}]`, `gemini:{"id":"foreign","signature":"Zm9yZWlnbg=="}`, `{"foreign":true}`,
+		`openai:{"server":"another","form":"reasoning_content","text":"foreign"}`, "foreign", "anthropic:foreign", "gemini:foreign", "openai:foreign",
+	} {
+		if strings.HasPrefix(extra, rig.Name+":[") || strings.HasPrefix(extra, rig.Name+`:{"id"`) {
+			continue // its own
+		}
+		id := fmt.Sprintf("call_%d", i)
+		req.Messages = append(req.Messages,
+			conversation.Message{Role: conversation.RoleAssistant, ToolCalls: []conversation.ToolCall{{ID: id, Name: "look", Arguments: "{}", Extra: extra}}},
+			conversation.Message{Role: conversation.RoleTool, ToolCallID: id, Text: "seen"})
+	}
+	require.NoError(rig, rig.ask(rig.Context(), m, req, nil).Err)
+	asked, bodies := rig.requests()
+	require.Empty(rig, asked[0].Thoughts)
+	require.NotContains(rig, bodies[0], "foreign")
+	require.NotContains(rig, bodies[0], "Zm9yZWlnbg")
+}
+
 func testEmptyMessages(rig *testbed) {
 	m := rig.open(llm.Timeouts{}, respond(Reply{Texts: []string{"hi"}}))
 	req := llm.Request{Messages: []conversation.Message{
@@ -203,28 +258,21 @@ func testTemperature(rig *testbed) {
 // testConcurrentRequests checks that a model keeps no state between calls: many goroutines use it at once, and
 // each gets its own answer.
 func testConcurrentRequests(rig *testbed) {
-	m := rig.open(llm.Timeouts{}, func(rig *testbed, w *writer, _ *http.Request) {
+	m := rig.open(llm.Timeouts{}, func(rig *testbed, w *llmreplay.Writer, _ *http.Request) {
 		asked, _ := rig.requests() // includes this request; every answer contains the texts of all requests
 		var all []string
 		for _, a := range asked {
 			all = append(all, a.Messages[0].Text)
 		}
-		w.sendEvents(rig.Wire.Stream(Reply{Texts: all}).allEvents()...)
+		w.SendEvents(allEvents(rig.Wire.Stream(Reply{Texts: all}))...)
 	})
 	var group sync.WaitGroup
 	for n := range 16 {
 		group.Go(func() {
 			own := strings.Repeat("x", n+1) + "."
 			req := llm.Request{Messages: []conversation.Message{conversation.User(own)}}
-			text := "."
-			for d, err := range m.Generate(rig.Context(), req) {
-				if err != nil {
-					rig.Errorf("request %d: %v", n, err)
-				}
-				text = fmt.Sprint(text, d.Text)
-			}
-			if !strings.Contains(text, "."+own) {
-				rig.Errorf("request %d got the answer to another request: %q", n, text)
+			if all := Ask(rig.Context(), m, req); all.Err != nil || !strings.Contains("."+all.Text(), "."+own) {
+				rig.Errorf("request %d failed, or got the answer to another one: %q, %v", n, all.Text(), all.Err)
 			}
 		})
 	}
@@ -235,7 +283,7 @@ func testRedirect(rig *testbed) {
 	var reached atomic.Bool
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Store(true) }))
 	defer other.Close()
-	m := rig.open(llm.Timeouts{}, func(_ *testbed, w *writer, r *http.Request) {
+	m := rig.open(llm.Timeouts{}, func(_ *testbed, w *llmreplay.Writer, r *http.Request) {
 		w.Header().Set("Location", other.URL+r.URL.Path)
 		w.WriteHeader(http.StatusTemporaryRedirect)
 	})

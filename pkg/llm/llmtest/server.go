@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/troupe-dev/troupe/internal/llmreplay"
 )
 
 // Server is a fake provider whose answers a test chooses. It uses real HTTP and a provider's format. Tests of
@@ -82,15 +84,15 @@ func (s *Server) serve(t testing.TB, response http.ResponseWriter, r *http.Reque
 		_, _ = response.Write(s.wire.ErrorBody(reply.ErrorStatus, "", "refused"))
 		return
 	}
-	stream, w := s.wire.Stream(reply), &writer{response}
-	w.sendEvents(stream.Begin...)
+	stream, w := s.wire.Stream(reply), &llmreplay.Writer{ResponseWriter: response}
+	w.SendEvents(stream.Begin...)
 	for i, e := range stream.Body {
 		if i == 1 && !reply.wait(r) {
 			return
 		}
-		w.sendEvents(e)
+		w.SendEvents(e)
 	}
-	w.sendEvents(stream.End...)
+	w.SendEvents(stream.End...)
 }
 
 // wait waits until Hold is closed. It returns false if the client disconnects before.

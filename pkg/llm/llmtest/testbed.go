@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/llmreplay"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/llm"
@@ -26,7 +27,7 @@ const (
 )
 
 // responder writes the response of the server to one request.
-type responder func(rig *testbed, w *writer, r *http.Request)
+type responder func(rig *testbed, w *llmreplay.Writer, r *http.Request)
 
 // testbed runs a server in the provider's format for one test.
 type testbed struct {
@@ -67,7 +68,7 @@ func (t *testbed) serve(w http.ResponseWriter, r *http.Request) {
 		t.responders = t.responders[1:]
 	}
 	t.mu.Unlock()
-	next(t, &writer{ResponseWriter: w}, r)
+	next(t, &llmreplay.Writer{ResponseWriter: w}, r)
 }
 
 // requests returns the decoded requests and their bodies so far.
@@ -113,7 +114,7 @@ func (t *testbed) ask(ctx context.Context, m llm.Model, req llm.Request, heard f
 		if d.Finish != "" {
 			require.Empty(t, all.Finish, "an answer ends once")
 		}
-		all.add(d, err)
+		all.Add(d, err)
 		if heard != nil && err == nil && !heard(d) {
 			break
 		}
@@ -161,28 +162,6 @@ func (t *testbed) requireFailure(err error, kind llm.Kind) llm.Error {
 	return *e
 }
 
-// writer writes a response in several pieces.
-type writer struct{ http.ResponseWriter }
-
-// sendEvents sends each event at once. At the beginning of a response it sends the header of an event stream.
-func (w *writer) sendEvents(events ...[]byte) {
-	w.Header().Set("Content-Type", "text/event-stream")
-	for _, e := range events {
-		_, _ = w.Write(e)
-		w.flush()
-	}
-	w.flush()
-}
-
-// closeConnection closes the connection in the middle of a response.
-func (w *writer) closeConnection() {
-	if conn, _, err := http.NewResponseController(w.ResponseWriter).Hijack(); err == nil {
-		_ = conn.Close()
-	}
-}
-
-func (w *writer) flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
-
 // hangUntilDisconnect waits until the client disconnects or the test ends.
 func (t *testbed) hangUntilDisconnect(r *http.Request) {
 	select {
@@ -193,9 +172,11 @@ func (t *testbed) hangUntilDisconnect(r *http.Request) {
 }
 
 // allEvents returns all events of a stream in one list.
-func (s Stream) allEvents() [][]byte { return slices.Concat(s.Begin, s.Body, s.End) }
+func allEvents(s Stream) [][]byte { return slices.Concat(s.Begin, s.Body, s.End) }
 
 // respond returns a responder that sends a whole stream.
 func respond(r Reply) responder {
-	return func(rig *testbed, w *writer, _ *http.Request) { w.sendEvents(rig.Wire.Stream(r).allEvents()...) }
+	return func(rig *testbed, w *llmreplay.Writer, _ *http.Request) {
+		w.SendEvents(allEvents(rig.Wire.Stream(r))...)
+	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/llmreplay"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/llm/llmtest"
@@ -34,7 +35,7 @@ func TestModel_SendsFilesOfToolResultsAfterTheRound(t *testing.T) {
 	)
 	for name, want := range map[string]string{"openai/gpt-5": results + files, "mistral/pixtral-large": results + bridge + files} {
 		t.Run(name, func(t *testing.T) {
-			s := llmtest.NewReplay(t, http.StatusOK, eventStream("\n", deltaEvent(`"content":"Hi"`), finishEvent("stop")))
+			s := llmreplay.New(t, http.StatusOK, eventStream("\n", deltaEvent(`"content":"Hi"`), finishEvent("stop")))
 			require.NoError(t, llmtest.Ask(t.Context(), openModel(t, name, s.URL), req).Err)
 			var sent struct{ Messages []json.RawMessage }
 			require.NoError(t, json.Unmarshal([]byte(s.Last().Body), &sent))

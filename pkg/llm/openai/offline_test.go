@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/llmreplay"
 	"github.com/troupe-dev/troupe/internal/openaitest"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
@@ -38,7 +39,7 @@ func ask(t *testing.T, m llm.Model) llmtest.Answer {
 // serveAnswer starts a server that sends the same answer to all requests, and returns its URL.
 func serveAnswer(t *testing.T, status int, answer string) string {
 	t.Helper()
-	return llmtest.NewReplay(t, status, answer).URL
+	return llmreplay.New(t, status, answer).URL
 }
 
 func openModel(t *testing.T, name, baseURL string) llm.Model {
@@ -71,10 +72,10 @@ func TestModel_ReadsTheStreamsOfAllServers(t *testing.T) {
 		"openrouter_text.txt": {Texts: []string{"Hi"}, Finish: llm.FinishStop, Usage: execution.Usage{InputTokens: 14, OutputTokens: 2, CostMicros: 42}},
 		"gemini_extra.txt": {Calls: []conversation.ToolCall{{
 			ID: "function-call-1", Name: "look", Arguments: "{}",
-			Extra: `{"google":{"thought_signature":"c2ln"}}`,
+			Extra: `openai:{"server":"test","extra_content":{"google":{"thought_signature":"c2ln"}}}`,
 		}}, Finish: llm.FinishCalls, Usage: execution.Usage{InputTokens: 40, OutputTokens: 12}},
 	} {
-		require.Empty(t, cmp.Diff(want, ask(t, openModel(t, "test/large", serveAnswer(t, http.StatusOK, llmtest.ReadRecording(t, file))))), file)
+		require.Empty(t, cmp.Diff(want, ask(t, openModel(t, "test/large", serveAnswer(t, http.StatusOK, llmreplay.ReadRecording(t, file))))), file)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -112,6 +113,14 @@ func New(name string, c Config) (llm.Model, error) {
 }
 
 func (s server) open(name string, c Config) (llm.Model, error) {
+	m, err := s.newModel(name, c)
+	if err != nil {
+		return nil, err
+	}
+	return llm.Retried(llm.Priced(m, c.Table.ForBaseURL(c.BaseURL)), c.Retry), nil
+}
+
+func (s server) newModel(name string, c Config) (*model, error) {
 	bare := strings.TrimPrefix(name, s.prefix+"/")
 	m := &model{
 		source:      llm.Source{Provider: s.prefix, Model: s.prefix + "/" + bare, KeyVariable: s.keyVariable, Key: c.Key},
@@ -128,10 +137,10 @@ func (s server) open(name string, c Config) (llm.Model, error) {
 			"model %s: %q is no base URL; want one such as http://localhost:11434/v1", m.source.Model, c.BaseURL)
 	}
 	m.url, m.client = base.JoinPath("chat", "completions").String(), llm.NewHTTPClient(c.Timeouts)
-	table := c.Table.ForBaseURL(c.BaseURL)
-	known, _ := table.Find(m.source.Model)
+	known, _ := c.Table.ForBaseURL(c.BaseURL).Find(m.source.Model)
 	m.fixedTemperature = known.FixedTemperature
-	return llm.Retried(llm.Priced(m, table), c.Retry), nil
+	m.rejectsReasoning = slices.Contains(strictHosts, base.Hostname())
+	return m, nil
 }
 
 // model is a model of the provider. It is safe for concurrent use.
@@ -143,6 +152,13 @@ type model struct {
 	plainStream      bool
 	strictOrder      bool
 	fixedTemperature bool // the provider rejects a temperature for this model
+	rejectsReasoning bool // see strictHosts
+}
+
+// strictHosts are the servers that send reasoning, but reject requests that contain it.
+var strictHosts = []string{
+	"api.groq.com",    // https://github.com/karthink/gptel/issues/774
+	"api.cerebras.ai", // https://github.com/NousResearch/hermes-agent/issues/45655
 }
 
 // Name implements llm.Model.

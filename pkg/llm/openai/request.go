@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -31,12 +32,20 @@ type message struct {
 	Content    any               `json:"content,omitempty"`
 	ToolCalls  []toolCall        `json:"tool_calls,omitempty"`
 	ToolCallID string            `json:"tool_call_id,omitempty"`
+
+	// The reasoning that led to the message, in the field in which the server sent it. DeepSeek and Moonshot reject a
+	// message without reasoning_content, also if it is empty.
+	ReasoningContent *string `json:"reasoning_content,omitempty"`
+	Reasoning        string  `json:"reasoning,omitempty"`
+	ReasoningDetails details `json:"reasoning_details,omitempty"`
 }
 
-// part is one part of a message that has files.
+// part is one part of a message that has files or thoughts.
 type part struct {
 	Type     string    `json:"type"`
 	Text     string    `json:"text,omitempty"`
+	Thinking []part    `json:"thinking,omitempty"`
+	Closed   bool      `json:"closed,omitempty"` // the thought is complete
 	ImageURL *imageURL `json:"image_url,omitempty"`
 	File     *file     `json:"file,omitempty"`
 }
@@ -134,13 +143,14 @@ func (m *model) toMessages(req llm.Request) []message {
 			}
 		case said.Text == "" && len(said.ToolCalls) == 0 && len(said.Attachments) == 0:
 		case said.Role == conversation.RoleAssistant:
-			all = append(all, toAssistantMessage(said))
+			all = append(all, m.toAssistantMessage(said))
 		case said.ReaderRole() == conversation.RoleSystem:
 			all = append(all, message{Role: conversation.RoleSystem, Content: said.Text})
 		default: // includes summaries, because many servers accept a system message only as the first message
 			all = append(all, m.toUserMessage(said))
 		}
 	}
+	addMissingReasoning(all)
 	if m.strictOrder {
 		return bridgeResults(all)
 	}
@@ -159,19 +169,59 @@ func bridgeResults(all []message) []message {
 	return out
 }
 
-func toAssistantMessage(said conversation.Message) message {
+func (m *model) toAssistantMessage(said conversation.Message) message {
 	out := message{Role: conversation.RoleAssistant}
 	if said.Text != "" {
 		out.Content = said.Text
 	}
 	for _, c := range said.ToolCalls {
-		call := toolCall{ID: c.ID, Type: "function", Function: functionCall{Name: c.Name, Arguments: c.Arguments}}
-		if json.Valid([]byte(c.Extra)) { // otherwise it comes from a provider with another format
-			call.Extra = json.RawMessage(c.Extra)
-		}
-		out.ToolCalls = append(out.ToolCalls, call)
+		out.ToolCalls = append(out.ToolCalls, toolCall{
+			ID: c.ID, Type: "function", Function: functionCall{Name: c.Name, Arguments: c.Arguments},
+			Extra: decodeExtra(c.Extra, m.source.Provider).Content,
+		})
 	}
+	m.addReasoning(&out, said)
 	return out
+}
+
+// addReasoning adds the reasoning that led to a message, in the form in which the server sent it.
+func (m *model) addReasoning(out *message, said conversation.Message) {
+	if len(said.ToolCalls) == 0 {
+		return
+	}
+	e := decodeExtra(said.ToolCalls[0].Extra, m.source.Provider)
+	switch {
+	case e.Form == formTag:
+		out.Content = thinkStart + e.Text + thinkEnd + "\n\n" + said.Text
+	case e.Form == formParts:
+		parts := []part{{Type: "thinking", Thinking: []part{{Type: "text", Text: e.Text}}, Closed: true}}
+		if said.Text != "" {
+			parts = append(parts, part{Type: "text", Text: said.Text})
+		}
+		out.Content = parts
+	case m.rejectsReasoning:
+	case len(e.Details) > 0:
+		out.ReasoningDetails = e.Details
+	case e.Form == formReasoningContent:
+		out.ReasoningContent = &e.Text
+	case e.Form == formReasoning:
+		out.Reasoning = e.Text
+	}
+}
+
+// addMissingReasoning adds an empty reasoning_content to the other messages of the assistant if one of them has it:
+// to later ones, and to earlier ones with calls. Their model did not think, or it was the model of another server.
+func addMissingReasoning(all []message) {
+	first := slices.IndexFunc(all, func(m message) bool { return m.ReasoningContent != nil })
+	if first < 0 {
+		return
+	}
+	for i := range all {
+		m := &all[i]
+		if m.Role == conversation.RoleAssistant && m.ReasoningContent == nil && (i > first || len(m.ToolCalls) > 0) {
+			m.ReasoningContent = new(string)
+		}
+	}
 }
 
 func toTools(specs []llm.ToolSpec) []tool {

@@ -44,7 +44,16 @@ func askServer(t *testing.T, contentType, body string) llmtest.Answer {
 	return ask(t, openModel(t, "test/large", s.URL))
 }
 
-// The adapter reads the documented formats of other servers, and those that users have reported.
+// The adapter reads the documented formats of other servers, and those that users have reported:
+//
+//   - reasoning_content: https://api-docs.deepseek.com/guides/thinking_mode
+//   - reasoning: https://openrouter.ai/docs/use-cases/reasoning-tokens, https://docs.ollama.com/api/openai-compatibility
+//   - both at once: https://github.com/braintrustdata/braintrust-sdk-javascript/issues/1883
+//   - content lists: https://github.com/agentjido/req_llm/issues/742
+//   - <think> over several chunks: https://github.com/LibreChat-AI/agents/pull/40
+//   - arguments as an object: https://github.com/ggml-org/llama.cpp/issues/20198
+//   - function_call: https://github.com/can1357/oh-my-pi/pull/1692
+//   - split characters: https://github.com/openclaw/openclaw/pull/115536
 func TestModel_ReadsTheFormatsOfOtherServers(t *testing.T) {
 	pay := func(id string) []conversation.ToolCall {
 		return []conversation.ToolCall{{ID: id, Name: "pay", Arguments: `{"amount":100}`}}
@@ -107,7 +116,8 @@ func TestModel_ReadsTheFormatsOfOtherServers(t *testing.T) {
 		"a character in two chunks": {
 			[]string{
 				deltaEvent(`"content":"A \ud83c"`), deltaEvent(`"content":"\udfad \\ud83c"`),
-				deltaEvent(`"tool_calls":[{"index":0,"id":"a","function":{"name":"say","arguments":"{\"mask\":\"\ud83c"}}]`), deltaEvent(`"tool_calls":[{"index":0,"function":{"arguments":"\udfad\"}"}}]`), finishEvent("tool_calls"),
+				deltaEvent(`"tool_calls":[{"index":0,"id":"a","function":{"name":"say","arguments":"{\"mask\":\"\ud83c"}}]`),
+				deltaEvent(`"tool_calls":[{"index":0,"function":{"arguments":"\udfad\"}"}}]`), finishEvent("tool_calls"),
 			},
 			llmtest.Answer{
 				Texts: []string{"A ", `🎭 \ud83c`}, Calls: []conversation.ToolCall{{ID: "a", Name: "say", Arguments: `{"mask":"🎭"}`}},
@@ -118,13 +128,16 @@ func TestModel_ReadsTheFormatsOfOtherServers(t *testing.T) {
 		for _, lineEnd := range []string{"\n", "\r\n", "\r"} {
 			got := askServer(t, "text/event-stream", eventStream(lineEnd, test.events...))
 			require.NoError(t, got.Err, name)
+			for i := range got.Calls {
+				got.Calls[i].Extra = "" // see TestModel_SendsReasoningBack
+			}
 			require.Empty(t, cmp.Diff(test.want, got, cmpopts.EquateEmpty()), "%s, with line ends %q", name, lineEnd)
 		}
 	}
 }
 
 // The adapter reads an answer that is one JSON object. Some servers send one although the request asks for a
-// stream.
+// stream, and some of them say that it is a stream: https://github.com/decolua/9router/issues/3492.
 func TestModel_ReadsAnAnswerThatIsNotStreamed(t *testing.T) {
 	got := askServer(t, "application/json; charset=utf-8", `{"object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant",`+
 		`"content":"Hi","reasoning_content":"Hm.","tool_calls":[{"id":"a","type":"function","function":{"name":"pay","arguments":"{\"amount\":100}"}}]},`+
@@ -132,10 +145,19 @@ func TestModel_ReadsAnAnswerThatIsNotStreamed(t *testing.T) {
 	require.NoError(t, got.Err)
 	require.Equal(t, "Hm.", got.Thought)
 	require.Equal(t, "Hi", got.Text())
-	require.Equal(t, []conversation.ToolCall{{ID: "a", Name: "pay", Arguments: `{"amount":100}`}}, got.Calls)
+	require.Len(t, got.Calls, 1)
+	require.Equal(t, `{"amount":100}`, got.Calls[0].Arguments)
 	require.Equal(t, llm.FinishCalls, got.Finish)
 	require.EqualValues(t, 9, got.Usage.InputTokens)
 	require.EqualValues(t, 4, got.Usage.CachedTokens)
+
+	const whole = `{"object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"OK"},"finish_reason":"stop"}]}`
+	for _, body := range []string{"\n " + whole + "\n\ndata: [DONE]\n\n", "data: " + whole + "\n\ndata: [DONE]\n\n"} {
+		got := askServer(t, "text/event-stream", body)
+		require.NoError(t, got.Err, body)
+		require.Equal(t, "OK", got.Text(), body)
+		require.Equal(t, llm.FinishStop, got.Finish, body)
+	}
 
 	for body, want := range map[string]llm.Kind{
 		`{"error":{"message":"too much at once","code":429}}`: llm.RateLimit,
@@ -148,17 +170,52 @@ func TestModel_ReadsAnAnswerThatIsNotStreamed(t *testing.T) {
 	}
 }
 
-// An answer that the server stopped is an error, for all finish reasons that servers use for it.
+// An answer that the server stopped is an error, for all finish reasons that servers use for it. Their references are
+// beside failureReasons.
 func TestModel_FailsWhenTheServerStoppedTheAnswer(t *testing.T) {
 	for reason, want := range map[string]llm.Kind{
 		"content_filter": llm.ContentFiltered, "sensitive": llm.ContentFiltered,
-		"error": llm.Unavailable, "abort": llm.Unavailable, "insufficient_system_resource": llm.Unavailable,
+		"error": llm.Unavailable, "abort": llm.Unavailable, "insufficient_system_resource": llm.Unavailable, "network_error": llm.Unavailable,
+		// A malformed call of a model of Google, in its OpenAI format and behind OpenRouter.
+		"function_call_filter: MALFORMED_FUNCTION_CALL":         llm.Unavailable,
+		`stop","native_finish_reason":"MALFORMED_FUNCTION_CALL`: llm.Unavailable,
+		`error","native_finish_reason":"UNEXPECTED_TOOL_CALL`:   llm.Unavailable,
 	} {
 		got := askServer(t, "text/event-stream", eventStream("\n", deltaEvent(`"content":"Hi"`), finishEvent(reason)))
 		var refused *llm.Error
 		require.ErrorAs(t, got.Err, &refused, reason)
 		require.Equal(t, want, refused.Kind, reason)
-		require.ErrorContains(t, got.Err, reason)
+		require.ErrorContains(t, got.Err, strings.Split(reason, `"`)[0])
 		require.Equal(t, "Hi", got.Text(), reason)
+	}
+}
+
+// The servers have more reasons for a complete or cut answer than OpenAI. Their references are beside finishReasons.
+func TestModel_KnowsTheFinishReasonsOfOtherServers(t *testing.T) {
+	for reason, want := range map[string]llm.Finish{
+		"stop": llm.FinishStop, "STOP": llm.FinishStop, "eos": llm.FinishStop, "eos_token": llm.FinishStop, "stop_sequence": llm.FinishStop,
+		"length": llm.FinishLength, "model_length": llm.FinishLength, "model_context_window_exceeded": llm.FinishLength,
+		"brand_new": llm.FinishOther,
+	} {
+		got := askServer(t, "text/event-stream", eventStream("\n", deltaEvent(`"content":"Hi"`), finishEvent(reason)))
+		require.NoError(t, got.Err, reason)
+		require.Equal(t, want, got.Finish, reason)
+	}
+}
+
+// An error within a stream fails the call. vLLM sends it without a field error, as reported in
+// https://github.com/block/goose/pull/8031. OpenRouter sends it together with a choice:
+// https://openrouter.ai/docs/api/reference/streaming#handling-errors-during-streaming.
+func TestModel_FailsAtAnErrorWithinTheStream(t *testing.T) {
+	for event, want := range map[string]llm.Kind{
+		`{"object":"error","message":"too much at once","type":"InternalServerError","code":500}`: llm.Unavailable,
+		`{"object":"error","message":"too much at once","type":"BadRequestError","code":400}`:     llm.BadRequest,
+		`{"id":"gen-1","object":"chat.completion.chunk","error":{"code":"server_error","message":"too much at once"},` +
+			`"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}]}`: llm.Unavailable,
+	} {
+		got := askServer(t, "text/event-stream", eventStream("\n", deltaEvent(`"content":"Hi"`), event))
+		require.Equal(t, want, llm.KindOf(got.Err), event)
+		require.ErrorContains(t, got.Err, "too much at once", event)
+		require.Equal(t, "Hi", got.Text(), event)
 	}
 }

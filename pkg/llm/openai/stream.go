@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -8,7 +9,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"mime"
 	"net/http"
 	"strings"
 
@@ -21,19 +21,22 @@ import (
 
 // reply holds the answer of the model while it arrives.
 type reply struct {
-	calls      []*call
-	usage      usage
-	finish     string
-	hasRefusal bool // the model declined in a refusal text
-	text       surrogateJoiner
-	thought    surrogateJoiner
-	think      thinkSplitter
+	server       string // provider that answers
+	calls        []*call
+	usage        usage
+	finish       string
+	nativeFinish string
+	hasRefusal   bool // the model declined in a refusal text
+	hasMessage   bool // a choice had the whole message
+	think        thinkSplitter
+
+	reasoning extra // the thoughts so far
+	thoughts  strings.Builder
 }
 
 // call is a tool call whose arguments are still arriving.
 type call struct {
 	callPiece
-	joiner    surrogateJoiner
 	arguments strings.Builder
 }
 
@@ -44,19 +47,28 @@ const maxEventBytes = 32 << 20
 const endOfStream = "[DONE]"
 
 // readResponse yields the answer in a response. If the server ignores the request for a stream, the response is
-// one JSON object.
+// one JSON object. Its content type says so on most servers, but not on all
+// (https://github.com/decolua/9router/issues/3492).
 func (m *model) readResponse(ctx context.Context, res *http.Response, yield func(llm.Delta, error) bool) {
-	if kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); kind == "application/json" {
-		m.readUnstreamed(ctx, res.Body, yield)
+	body := bufio.NewReader(res.Body)
+	for {
+		first, err := body.Peek(1)
+		if err != nil || !bytes.ContainsAny(first, " \t\r\n") {
+			break
+		}
+		_, _ = body.Discard(1)
+	}
+	if first, _ := body.Peek(1); string(first) == "{" {
+		m.readUnstreamed(ctx, body, yield)
 		return
 	}
-	m.readStream(ctx, res.Body, yield)
+	m.readStream(ctx, body, yield)
 }
 
 // readStream yields a streamed answer. The answer is complete after a finish reason or after the last event of the
 // stream, because some servers send only one of the two.
 func (m *model) readStream(ctx context.Context, body io.Reader, yield func(llm.Delta, error) bool) {
-	var r reply
+	r := reply{server: m.source.Provider}
 	done := false
 	err := errors.New("the stream ended before the answer did")
 	for event, readErr := range sse.Read(body, &sse.ReadConfig{MaxEventSize: maxEventBytes}) {
@@ -70,73 +82,44 @@ func (m *model) readStream(ctx context.Context, body io.Reader, yield func(llm.D
 		if done = strings.HasPrefix(event.Data, endOfStream); done {
 			break
 		}
-		data := []byte(event.Data)
-		var c chunk
-		if err := json.Unmarshal(data, &c); err != nil {
-			r.yieldLast(m.source.NewError(llm.Malformed, err), yield)
-			return
-		}
-		if isPresent(c.Error) {
-			r.yieldLast(m.streamError(data), yield)
-			return
-		}
-		if d := r.addChunk(c); d != (textDelta{}) && !yield(llm.Delta{Text: d.text, Thought: d.thought}, nil) {
+		if !m.readChunk(&r, []byte(event.Data), yield) {
 			return
 		}
 	}
 	m.finish(ctx, &r, done, err, yield)
 }
 
-// readUnstreamed yields an answer that is not streamed.
+// readChunk yields the text of a chunk. It returns false if the answer has ended, or the consumer has stopped.
+func (m *model) readChunk(r *reply, data []byte, yield func(llm.Delta, error) bool) bool {
+	var c chunk
+	if err := json.Unmarshal(data, &c); err != nil {
+		r.yieldLast(m.source.NewError(llm.Malformed, err), yield)
+		return false
+	}
+	if c.isError() {
+		r.yieldLast(m.streamError(data), yield)
+		return false
+	}
+	d := r.addChunk(c)
+	return d == (textDelta{}) || yield(llm.Delta{Text: d.text, Thought: d.thought}, nil)
+}
+
+// readUnstreamed yields an answer that is not streamed. It ignores what follows the JSON object.
 func (m *model) readUnstreamed(ctx context.Context, body io.Reader, yield func(llm.Delta, error) bool) {
-	var r reply
-	data, err := io.ReadAll(io.LimitReader(body, maxEventBytes))
+	r := reply{server: m.source.Provider}
+	var document json.RawMessage
+	err := json.NewDecoder(io.LimitReader(body, maxEventBytes)).Decode(&document)
+	if _, invalid := errors.AsType[*json.SyntaxError](err); invalid || errors.Is(err, io.ErrUnexpectedEOF) {
+		r.yieldLast(m.source.NewError(llm.Malformed, err), yield)
+		return
+	}
 	if err != nil {
 		r.yieldLast(m.source.NewConnectionError(ctx, err), yield)
 		return
 	}
-	var whole completion
-	if err := json.Unmarshal(data, &whole); err != nil {
-		r.yieldLast(m.source.NewError(llm.Malformed, err), yield)
-		return
+	if m.readChunk(&r, document, yield) {
+		m.finish(ctx, &r, r.hasMessage, errors.New("the answer has no choices"), yield)
 	}
-	if isPresent(whole.Error) {
-		r.yieldLast(m.streamError(data), yield)
-		return
-	}
-	c := chunk{Usage: whole.Usage}
-	for _, choice := range whole.Choices {
-		c.Choices = append(c.Choices, struct {
-			Delta        output `json:"delta"`
-			FinishReason string `json:"finish_reason"`
-		}{choice.Message, choice.FinishReason})
-	}
-	if d := r.addChunk(c); d != (textDelta{}) && !yield(llm.Delta{Text: d.text, Thought: d.thought}, nil) {
-		return
-	}
-	m.finish(ctx, &r, len(c.Choices) > 0, errors.New("the answer has no choices"), yield)
-}
-
-// finish yields the end of a reply. It yields an error if the answer is incomplete, or if the server stopped it.
-func (m *model) finish(ctx context.Context, r *reply, done bool, err error, yield func(llm.Delta, error) bool) {
-	if thought, answer := r.think.flush(); thought+answer != "" && !yield(llm.Delta{Text: answer, Thought: thought}, nil) {
-		return
-	}
-	switch r.finish {
-	case "":
-		if !done {
-			err = m.source.NewConnectionError(ctx, err)
-			break
-		}
-		err = nil
-	case "content_filter", "sensitive":
-		err = m.source.NewError(llm.ContentFiltered, errors.New("finish_reason is "+r.finish))
-	case "error", "abort", "insufficient_system_resource":
-		err = m.source.NewError(llm.Unavailable, errors.New("finish_reason is "+r.finish))
-	default:
-		err = nil
-	}
-	r.yieldLast(err, yield)
 }
 
 // isPresent reports whether a JSON field has a value.
@@ -151,27 +134,47 @@ func (r *reply) addChunk(c chunk) (d textDelta) {
 		r.usage = *c.Usage // covers the whole request so far, if it comes more than once
 	}
 	for _, choice := range c.Choices {
-		o := choice.Delta
-		d.thought += r.thought.decode(o.reasoningText())
-		for _, raw := range o.Content.thoughts {
-			d.thought += r.thought.decode(raw)
+		switch {
+		case choice.Delta != nil:
+			r.addOutput(*choice.Delta, &d)
+		case choice.Message != nil:
+			r.hasMessage = true
+			r.addOutput(*choice.Message, &d)
 		}
-		for _, raw := range o.Content.texts() {
-			thought, answer := r.think.add(r.text.decode(raw))
-			d.thought, d.text = d.thought+thought, d.text+answer
-		}
-		refusal := r.text.decode(o.Refusal)
-		d.text += refusal
-		r.hasRefusal = r.hasRefusal || refusal != ""
-		for _, p := range o.ToolCalls {
-			r.addCallPiece(p)
-		}
-		if o.FunctionCall != nil {
-			r.addCallPiece(callPiece{Function: *o.FunctionCall})
-		}
-		r.finish = cmp.Or(choice.FinishReason, r.finish)
+		r.finish = cmp.Or(choice.FinishReason.text, r.finish)
+		r.nativeFinish = cmp.Or(choice.NativeFinishReason.text, r.nativeFinish)
 	}
 	return d
+}
+
+// addOutput adds a part of the message, and its text to d.
+func (r *reply) addOutput(o output, d *textDelta) {
+	thought, form := o.reasoning()
+	r.noteThought(thought, form)
+	r.reasoning.Details = r.reasoning.Details.add(o.ReasoningDetails)
+	d.thought += thought
+	for _, text := range o.Content.texts {
+		thought, answer := r.think.add(text)
+		r.noteThought(thought, formTag)
+		d.thought, d.text = d.thought+thought, d.text+answer
+	}
+	d.text += o.Refusal.text
+	r.hasRefusal = r.hasRefusal || o.Refusal.text != ""
+	for _, p := range o.ToolCalls {
+		r.addCallPiece(p)
+	}
+	if o.FunctionCall != nil {
+		r.addCallPiece(callPiece{Function: *o.FunctionCall})
+	}
+}
+
+// noteThought keeps a thought for the next request.
+func (r *reply) noteThought(thought string, form reasoningForm) {
+	if form == "" || form == formTag && thought == "" {
+		return
+	}
+	r.reasoning.Form = form
+	r.thoughts.WriteString(thought)
 }
 
 // addCallPiece appends a piece to its call. It begins a new call if no call has the index of the piece. It also
@@ -189,7 +192,7 @@ func (r *reply) addCallPiece(p callPiece) {
 	}
 	c.ID = cmp.Or(c.ID, p.ID)
 	c.Function.Name = cmp.Or(c.Function.Name, p.Function.Name)
-	c.arguments.WriteString(argumentsText(&c.joiner, p.Function.Arguments))
+	c.arguments.WriteString(string(p.Function.Arguments))
 	if len(p.Extra) > 0 {
 		c.Extra = p.Extra
 	}
@@ -200,12 +203,7 @@ func (r *reply) addCallPiece(p callPiece) {
 func (r *reply) yieldLast(err error, yield func(llm.Delta, error) bool) {
 	d := llm.Delta{Usage: r.totalUsage()}
 	if err == nil {
-		d.Finish = r.finishReason()
-		for _, c := range r.calls {
-			d.ToolCalls = append(d.ToolCalls, conversation.ToolCall{
-				ID: c.ID, Name: c.Function.Name, Arguments: cmp.Or(c.arguments.String(), "{}"), Extra: string(c.Extra),
-			})
-		}
+		d.Finish, d.ToolCalls = r.finishReason(), r.toolCalls()
 	}
 	if (err == nil || d.Usage != execution.Usage{}) && !yield(d, nil) {
 		return
@@ -215,16 +213,20 @@ func (r *reply) yieldLast(err error, yield func(llm.Delta, error) bool) {
 	}
 }
 
-func (r *reply) finishReason() llm.Finish {
-	switch {
-	case r.finish == "length":
-		return llm.FinishLength
-	case len(r.calls) > 0:
-		return llm.FinishCalls
-	case r.hasRefusal:
-		return llm.FinishRefusal
+// toolCalls returns the calls. The first one gets the thoughts that led to them.
+func (r *reply) toolCalls() (calls []conversation.ToolCall) {
+	r.reasoning.Text = r.thoughts.String()
+	for i, c := range r.calls {
+		var e extra
+		if i == 0 {
+			e = r.reasoning
+		}
+		e.Server, e.Content = r.server, c.Extra
+		calls = append(calls, conversation.ToolCall{
+			ID: c.ID, Name: c.Function.Name, Arguments: cmp.Or(c.arguments.String(), "{}"), Extra: e.encode(),
+		})
 	}
-	return llm.FinishStop
+	return calls
 }
 
 func (r *reply) totalUsage() execution.Usage {

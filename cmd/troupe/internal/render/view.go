@@ -183,6 +183,23 @@ func (v *View) printResult(r *troupev1.TurnResult) {
 		how = slices.Insert(how, 1, fmt.Sprintf("confidence %.2f", r.GetConfidence()))
 	}
 	v.printLine("\n%s", v.Terminal.ApplyStyle(console.Dim, strings.Join(how, ", ")))
+	if r.GetIncomplete() != troupev1.IncompleteReason_INCOMPLETE_REASON_UNSPECIFIED {
+		v.printLine("%s: %s", v.Terminal.ApplyStyle(console.Red, "The answer may be incomplete"), IncompleteReason(r.GetIncomplete()))
+	}
+}
+
+// IncompleteReason returns why an answer may be incomplete, in words.
+func IncompleteReason(r troupev1.IncompleteReason) string {
+	switch r {
+	case troupev1.IncompleteReason_INCOMPLETE_REASON_MAX_ITERATIONS:
+		return "the agent reached its limit of iterations"
+	case troupev1.IncompleteReason_INCOMPLETE_REASON_LENGTH:
+		return "the model reached its limit of output tokens"
+	case troupev1.IncompleteReason_INCOMPLETE_REASON_CONTENT_FILTER:
+		return "the model declined, or a filter stopped it"
+	default:
+		return "the model's provider stopped it for an unknown reason"
+	}
 }
 
 // printNextSteps prints the commands that answer the question or the pending calls of the turn.

@@ -10,6 +10,19 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
+func TestView_SaysThatAnAnswerMayBeIncomplete(t *testing.T) {
+	said := map[string]bool{}
+	for n := range troupev1.IncompleteReason_name {
+		var out strings.Builder
+		v := &View{Terminal: console.Terminal{Out: &out}}
+		v.PrintEvent(&troupev1.Event{Payload: &troupev1.Event_TurnResult{TurnResult: &troupev1.TurnResult{Text: "So f", Incomplete: troupev1.IncompleteReason(n)}}})
+		_, why, found := strings.Cut(out.String(), "The answer may be incomplete: ")
+		require.Equal(t, n != 0, found)
+		said[why] = true
+	}
+	require.Len(t, said, len(troupev1.IncompleteReason_name))
+}
+
 func TestView_PrintsToolProgressAndParent(t *testing.T) {
 	var out strings.Builder
 	v := &View{Terminal: console.Terminal{Out: &out}}

@@ -266,6 +266,8 @@ const (
 	FinishReason_FINISH_REASON_TOOL_CALLS FinishReason = 3
 	// It declined, or a filter of its provider stopped it. A call that a filter stopped fails.
 	FinishReason_FINISH_REASON_CONTENT_FILTER FinishReason = 4
+	// Its provider gave a reason that the worker does not know: the answer may be incomplete.
+	FinishReason_FINISH_REASON_OTHER FinishReason = 5
 )
 
 // Enum value maps for FinishReason.
@@ -276,6 +278,7 @@ var (
 		2: "FINISH_REASON_LENGTH",
 		3: "FINISH_REASON_TOOL_CALLS",
 		4: "FINISH_REASON_CONTENT_FILTER",
+		5: "FINISH_REASON_OTHER",
 	}
 	FinishReason_value = map[string]int32{
 		"FINISH_REASON_UNSPECIFIED":    0,
@@ -283,6 +286,7 @@ var (
 		"FINISH_REASON_LENGTH":         2,
 		"FINISH_REASON_TOOL_CALLS":     3,
 		"FINISH_REASON_CONTENT_FILTER": 4,
+		"FINISH_REASON_OTHER":          5,
 	}
 )
 
@@ -3153,7 +3157,10 @@ type TurnResult struct {
 	Partial *PartialResult `protobuf:"bytes,31,opt,name=partial,proto3" json:"partial,omitempty"`
 	// coordination is the final coordination state of the turn (absent on traces from before the
 	// field existed).
-	Coordination  *Coordination `protobuf:"bytes,32,opt,name=coordination,proto3" json:"coordination,omitempty"`
+	Coordination *Coordination `protobuf:"bytes,32,opt,name=coordination,proto3" json:"coordination,omitempty"`
+	// incomplete says why text may be incomplete, as the result of the last step says. A turn with it
+	// is completed, but is no plain success.
+	Incomplete    IncompleteReason `protobuf:"varint,33,opt,name=incomplete,proto3,enum=troupe.v1.IncompleteReason" json:"incomplete,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3270,6 +3277,13 @@ func (x *TurnResult) GetCoordination() *Coordination {
 		return x.Coordination
 	}
 	return nil
+}
+
+func (x *TurnResult) GetIncomplete() IncompleteReason {
+	if x != nil {
+		return x.Incomplete
+	}
+	return IncompleteReason_INCOMPLETE_REASON_UNSPECIFIED
 }
 
 // PartialResult is what a turn had when it failed.
@@ -4093,7 +4107,7 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x06agents\x18\x02 \x03(\tR\x06agents\x12&\n" +
 	"\x05usage\x18\x03 \x01(\v2\x10.troupe.v1.UsageR\x05usage\x12!\n" +
 	"\ftrace_length\x18\x04 \x01(\x05R\vtraceLength\x12\x16\n" +
-	"\x06output\x18\x05 \x01(\tR\x06output\"\xa8\x04\n" +
+	"\x06output\x18\x05 \x01(\tR\x06output\"\xe5\x04\n" +
 	"\n" +
 	"TurnResult\x120\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x16.troupe.v1.TurnOutcomeR\aoutcome\x12\x12\n" +
@@ -4109,7 +4123,10 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\ametrics\x18\x14 \x01(\v2\x16.troupe.v1.TurnMetricsR\ametrics\x12(\n" +
 	"\x04used\x18\x1e \x01(\v2\x14.troupe.v1.BudgetUseR\x04used\x122\n" +
 	"\apartial\x18\x1f \x01(\v2\x18.troupe.v1.PartialResultR\apartial\x12;\n" +
-	"\fcoordination\x18  \x01(\v2\x17.troupe.v1.CoordinationR\fcoordinationB\r\n" +
+	"\fcoordination\x18  \x01(\v2\x17.troupe.v1.CoordinationR\fcoordination\x12;\n" +
+	"\n" +
+	"incomplete\x18! \x01(\x0e2\x1b.troupe.v1.IncompleteReasonR\n" +
+	"incompleteB\r\n" +
 	"\v_confidence\"\xcb\x05\n" +
 	"\rPartialResult\x12'\n" +
 	"\x0fcompleted_steps\x18\x01 \x03(\x05R\x0ecompletedSteps\x12!\n" +
@@ -4196,13 +4213,14 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x1eDECISION_TYPE_WORKER_SELECTION\x10\x02\x12 \n" +
 	"\x1cDECISION_TYPE_TOOL_SELECTION\x10\x03\x12$\n" +
 	" DECISION_TYPE_SUBGRAPH_SELECTION\x10\x04\x12\x1a\n" +
-	"\x16DECISION_TYPE_FALLBACK\x10\x05*\x9f\x01\n" +
+	"\x16DECISION_TYPE_FALLBACK\x10\x05*\xb8\x01\n" +
 	"\fFinishReason\x12\x1d\n" +
 	"\x19FINISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12FINISH_REASON_STOP\x10\x01\x12\x18\n" +
 	"\x14FINISH_REASON_LENGTH\x10\x02\x12\x1c\n" +
 	"\x18FINISH_REASON_TOOL_CALLS\x10\x03\x12 \n" +
-	"\x1cFINISH_REASON_CONTENT_FILTER\x10\x04*\xd2\x01\n" +
+	"\x1cFINISH_REASON_CONTENT_FILTER\x10\x04\x12\x17\n" +
+	"\x13FINISH_REASON_OTHER\x10\x05*\xd2\x01\n" +
 	"\n" +
 	"ToolStatus\x12\x1b\n" +
 	"\x17TOOL_STATUS_UNSPECIFIED\x10\x00\x12\x17\n" +
@@ -4298,7 +4316,8 @@ var file_troupe_v1_event_proto_goTypes = []any{
 	(*Usage)(nil),                 // 52: troupe.v1.Usage
 	(*PendingCall)(nil),           // 53: troupe.v1.PendingCall
 	(TurnOutcome)(0),              // 54: troupe.v1.TurnOutcome
-	(FailureMode)(0),              // 55: troupe.v1.FailureMode
+	(IncompleteReason)(0),         // 55: troupe.v1.IncompleteReason
+	(FailureMode)(0),              // 56: troupe.v1.FailureMode
 }
 var file_troupe_v1_event_proto_depIdxs = []int32{
 	44, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
@@ -4366,22 +4385,23 @@ var file_troupe_v1_event_proto_depIdxs = []int32{
 	49, // 62: troupe.v1.TurnResult.used:type_name -> troupe.v1.BudgetUse
 	35, // 63: troupe.v1.TurnResult.partial:type_name -> troupe.v1.PartialResult
 	37, // 64: troupe.v1.TurnResult.coordination:type_name -> troupe.v1.Coordination
-	55, // 65: troupe.v1.PartialResult.failure_mode:type_name -> troupe.v1.FailureMode
-	6,  // 66: troupe.v1.PartialResult.recovery_strategy:type_name -> troupe.v1.RecoveryStrategy
-	36, // 67: troupe.v1.PartialResult.step_results:type_name -> troupe.v1.PartialStep
-	43, // 68: troupe.v1.PartialResult.step_timestamps:type_name -> troupe.v1.PartialResult.StepTimestampsEntry
-	51, // 69: troupe.v1.PartialStep.failure:type_name -> troupe.v1.Failure
-	47, // 70: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
-	47, // 71: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
-	47, // 72: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
-	47, // 73: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
-	47, // 74: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
-	44, // 75: troupe.v1.PartialResult.StepTimestampsEntry.value:type_name -> google.protobuf.Timestamp
-	76, // [76:76] is the sub-list for method output_type
-	76, // [76:76] is the sub-list for method input_type
-	76, // [76:76] is the sub-list for extension type_name
-	76, // [76:76] is the sub-list for extension extendee
-	0,  // [0:76] is the sub-list for field type_name
+	55, // 65: troupe.v1.TurnResult.incomplete:type_name -> troupe.v1.IncompleteReason
+	56, // 66: troupe.v1.PartialResult.failure_mode:type_name -> troupe.v1.FailureMode
+	6,  // 67: troupe.v1.PartialResult.recovery_strategy:type_name -> troupe.v1.RecoveryStrategy
+	36, // 68: troupe.v1.PartialResult.step_results:type_name -> troupe.v1.PartialStep
+	43, // 69: troupe.v1.PartialResult.step_timestamps:type_name -> troupe.v1.PartialResult.StepTimestampsEntry
+	51, // 70: troupe.v1.PartialStep.failure:type_name -> troupe.v1.Failure
+	47, // 71: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
+	47, // 72: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
+	47, // 73: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
+	47, // 74: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
+	47, // 75: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
+	44, // 76: troupe.v1.PartialResult.StepTimestampsEntry.value:type_name -> google.protobuf.Timestamp
+	77, // [77:77] is the sub-list for method output_type
+	77, // [77:77] is the sub-list for method input_type
+	77, // [77:77] is the sub-list for extension type_name
+	77, // [77:77] is the sub-list for extension extendee
+	0,  // [0:77] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_event_proto_init() }

@@ -1976,7 +1976,9 @@ type JournalEntry struct {
 	// instead of repeating them, and holds no secret.
 	StepInput []byte `protobuf:"bytes,12,opt,name=step_input,json=stepInput,proto3" json:"step_input,omitempty"`
 	// arguments with which the tool was called; only in a step that is recorded.
-	Arguments     string `protobuf:"bytes,13,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	Arguments string `protobuf:"bytes,13,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	// incomplete says why a reply may be incomplete; only in a DONE of a model.
+	Incomplete    IncompleteReason `protobuf:"varint,14,opt,name=incomplete,proto3,enum=troupe.v1.IncompleteReason" json:"incomplete,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2100,6 +2102,13 @@ func (x *JournalEntry) GetArguments() string {
 		return x.Arguments
 	}
 	return ""
+}
+
+func (x *JournalEntry) GetIncomplete() IncompleteReason {
+	if x != nil {
+		return x.Incomplete
+	}
+	return IncompleteReason_INCOMPLETE_REASON_UNSPECIFIED
 }
 
 // LoadRoundsRequest names an agent and the part of its history to read.
@@ -4970,7 +4979,7 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
 	"\aturn_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x06turnId\x12\x1d\n" +
 	"\x05epoch\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\x05epoch\"\x15\n" +
-	"\x13ReleaseTurnResponse\"\x93\x04\n" +
+	"\x13ReleaseTurnResponse\"\xd0\x04\n" +
 	"\fJournalEntry\x12#\n" +
 	"\x06number\x18\x01 \x01(\x05B\v\xbaH\b\x1a\x06\x18\xa0\x8d\x06(\x00R\x06number\x129\n" +
 	"\x05phase\x18\x02 \x01(\x0e2\x17.troupe.v1.JournalPhaseB\n" +
@@ -4987,7 +4996,10 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\x04mode\x18\v \x01(\tB\a\xbaH\x04r\x02(@R\x04mode\x12(\n" +
 	"\n" +
 	"step_input\x18\f \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@R\tstepInput\x12'\n" +
-	"\targuments\x18\r \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\targuments\"\x8e\x01\n" +
+	"\targuments\x18\r \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\targuments\x12;\n" +
+	"\n" +
+	"incomplete\x18\x0e \x01(\x0e2\x1b.troupe.v1.IncompleteReasonR\n" +
+	"incomplete\"\x8e\x01\n" +
 	"\x11LoadRoundsRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x12\x1f\n" +
@@ -5375,8 +5387,9 @@ var file_troupe_v1_memory_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),                 // 88: google.protobuf.Duration
 	(*Usage)(nil),                               // 89: troupe.v1.Usage
 	(ToolStatus)(0),                             // 90: troupe.v1.ToolStatus
-	(*ErasureReceipt)(nil),                      // 91: troupe.v1.ErasureReceipt
-	(ConfigProtocol)(0),                         // 92: troupe.v1.ConfigProtocol
+	(IncompleteReason)(0),                       // 91: troupe.v1.IncompleteReason
+	(*ErasureReceipt)(nil),                      // 92: troupe.v1.ErasureReceipt
+	(ConfigProtocol)(0),                         // 93: troupe.v1.ConfigProtocol
 }
 var file_troupe_v1_memory_proto_depIdxs = []int32{
 	0,   // 0: troupe.v1.Session.state:type_name -> troupe.v1.SessionState
@@ -5423,94 +5436,95 @@ var file_troupe_v1_memory_proto_depIdxs = []int32{
 	87,  // 41: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
 	89,  // 42: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
 	90,  // 43: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
-	28,  // 44: troupe.v1.LoadRoundsResponse.steps:type_name -> troupe.v1.StepRounds
-	87,  // 45: troupe.v1.StepRounds.messages:type_name -> troupe.v1.Message
-	25,  // 46: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
-	25,  // 47: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
-	6,   // 48: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
-	4,   // 49: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
-	74,  // 50: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
-	6,   // 51: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
-	5,   // 52: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
-	39,  // 53: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
-	91,  // 54: troupe.v1.MemoryServiceDeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	87,  // 55: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
-	45,  // 56: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
-	75,  // 57: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	76,  // 58: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	77,  // 59: troupe.v1.MemoryServiceGetStateResponse.keys:type_name -> troupe.v1.MemoryServiceGetStateResponse.KeysEntry
-	78,  // 60: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
-	81,  // 61: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
-	53,  // 62: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
-	51,  // 63: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
-	51,  // 64: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	51,  // 65: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	51,  // 66: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
-	25,  // 67: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
-	79,  // 68: troupe.v1.Config.values:type_name -> troupe.v1.Config.ValuesEntry
-	92,  // 69: troupe.v1.Config.protocol:type_name -> troupe.v1.ConfigProtocol
-	63,  // 70: troupe.v1.GetConfigResponse.config:type_name -> troupe.v1.Config
-	92,  // 71: troupe.v1.PutConfigRequest.protocol:type_name -> troupe.v1.ConfigProtocol
-	80,  // 72: troupe.v1.PutConfigRequest.delta:type_name -> troupe.v1.PutConfigRequest.DeltaEntry
-	63,  // 73: troupe.v1.PutConfigResponse.config:type_name -> troupe.v1.Config
-	91,  // 74: troupe.v1.MemoryServiceEraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	8,   // 75: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
-	21,  // 76: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
-	23,  // 77: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
-	29,  // 78: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
-	31,  // 79: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
-	26,  // 80: troupe.v1.MemoryService.LoadRounds:input_type -> troupe.v1.LoadRoundsRequest
-	61,  // 81: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
-	12,  // 82: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
-	15,  // 83: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
-	17,  // 84: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
-	19,  // 85: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
-	33,  // 86: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
-	35,  // 87: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
-	37,  // 88: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
-	40,  // 89: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
-	42,  // 90: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
-	44,  // 91: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
-	47,  // 92: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
-	49,  // 93: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
-	52,  // 94: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
-	55,  // 95: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
-	57,  // 96: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
-	59,  // 97: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
-	64,  // 98: troupe.v1.MemoryService.GetConfig:input_type -> troupe.v1.GetConfigRequest
-	66,  // 99: troupe.v1.MemoryService.PutConfig:input_type -> troupe.v1.PutConfigRequest
-	68,  // 100: troupe.v1.MemoryService.EraseUser:input_type -> troupe.v1.MemoryServiceEraseUserRequest
-	11,  // 101: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
-	22,  // 102: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
-	24,  // 103: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
-	30,  // 104: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
-	32,  // 105: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
-	27,  // 106: troupe.v1.MemoryService.LoadRounds:output_type -> troupe.v1.LoadRoundsResponse
-	62,  // 107: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
-	14,  // 108: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
-	16,  // 109: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
-	18,  // 110: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
-	20,  // 111: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
-	34,  // 112: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
-	36,  // 113: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
-	38,  // 114: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
-	41,  // 115: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
-	43,  // 116: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
-	46,  // 117: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
-	48,  // 118: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
-	50,  // 119: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
-	54,  // 120: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
-	56,  // 121: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
-	58,  // 122: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
-	60,  // 123: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
-	65,  // 124: troupe.v1.MemoryService.GetConfig:output_type -> troupe.v1.GetConfigResponse
-	67,  // 125: troupe.v1.MemoryService.PutConfig:output_type -> troupe.v1.PutConfigResponse
-	69,  // 126: troupe.v1.MemoryService.EraseUser:output_type -> troupe.v1.MemoryServiceEraseUserResponse
-	101, // [101:127] is the sub-list for method output_type
-	75,  // [75:101] is the sub-list for method input_type
-	75,  // [75:75] is the sub-list for extension type_name
-	75,  // [75:75] is the sub-list for extension extendee
-	0,   // [0:75] is the sub-list for field type_name
+	91,  // 44: troupe.v1.JournalEntry.incomplete:type_name -> troupe.v1.IncompleteReason
+	28,  // 45: troupe.v1.LoadRoundsResponse.steps:type_name -> troupe.v1.StepRounds
+	87,  // 46: troupe.v1.StepRounds.messages:type_name -> troupe.v1.Message
+	25,  // 47: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
+	25,  // 48: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
+	6,   // 49: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
+	4,   // 50: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
+	74,  // 51: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
+	6,   // 52: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
+	5,   // 53: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
+	39,  // 54: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
+	92,  // 55: troupe.v1.MemoryServiceDeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	87,  // 56: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
+	45,  // 57: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
+	75,  // 58: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	76,  // 59: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	77,  // 60: troupe.v1.MemoryServiceGetStateResponse.keys:type_name -> troupe.v1.MemoryServiceGetStateResponse.KeysEntry
+	78,  // 61: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
+	81,  // 62: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
+	53,  // 63: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
+	51,  // 64: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
+	51,  // 65: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	51,  // 66: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	51,  // 67: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
+	25,  // 68: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
+	79,  // 69: troupe.v1.Config.values:type_name -> troupe.v1.Config.ValuesEntry
+	93,  // 70: troupe.v1.Config.protocol:type_name -> troupe.v1.ConfigProtocol
+	63,  // 71: troupe.v1.GetConfigResponse.config:type_name -> troupe.v1.Config
+	93,  // 72: troupe.v1.PutConfigRequest.protocol:type_name -> troupe.v1.ConfigProtocol
+	80,  // 73: troupe.v1.PutConfigRequest.delta:type_name -> troupe.v1.PutConfigRequest.DeltaEntry
+	63,  // 74: troupe.v1.PutConfigResponse.config:type_name -> troupe.v1.Config
+	92,  // 75: troupe.v1.MemoryServiceEraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	8,   // 76: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
+	21,  // 77: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
+	23,  // 78: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
+	29,  // 79: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
+	31,  // 80: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
+	26,  // 81: troupe.v1.MemoryService.LoadRounds:input_type -> troupe.v1.LoadRoundsRequest
+	61,  // 82: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
+	12,  // 83: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
+	15,  // 84: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
+	17,  // 85: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
+	19,  // 86: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
+	33,  // 87: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
+	35,  // 88: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
+	37,  // 89: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
+	40,  // 90: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
+	42,  // 91: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
+	44,  // 92: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
+	47,  // 93: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
+	49,  // 94: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
+	52,  // 95: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
+	55,  // 96: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
+	57,  // 97: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
+	59,  // 98: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
+	64,  // 99: troupe.v1.MemoryService.GetConfig:input_type -> troupe.v1.GetConfigRequest
+	66,  // 100: troupe.v1.MemoryService.PutConfig:input_type -> troupe.v1.PutConfigRequest
+	68,  // 101: troupe.v1.MemoryService.EraseUser:input_type -> troupe.v1.MemoryServiceEraseUserRequest
+	11,  // 102: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
+	22,  // 103: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
+	24,  // 104: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
+	30,  // 105: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
+	32,  // 106: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
+	27,  // 107: troupe.v1.MemoryService.LoadRounds:output_type -> troupe.v1.LoadRoundsResponse
+	62,  // 108: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
+	14,  // 109: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
+	16,  // 110: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
+	18,  // 111: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
+	20,  // 112: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
+	34,  // 113: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
+	36,  // 114: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
+	38,  // 115: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
+	41,  // 116: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
+	43,  // 117: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
+	46,  // 118: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
+	48,  // 119: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
+	50,  // 120: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
+	54,  // 121: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
+	56,  // 122: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
+	58,  // 123: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
+	60,  // 124: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
+	65,  // 125: troupe.v1.MemoryService.GetConfig:output_type -> troupe.v1.GetConfigResponse
+	67,  // 126: troupe.v1.MemoryService.PutConfig:output_type -> troupe.v1.PutConfigResponse
+	69,  // 127: troupe.v1.MemoryService.EraseUser:output_type -> troupe.v1.MemoryServiceEraseUserResponse
+	102, // [102:128] is the sub-list for method output_type
+	76,  // [76:102] is the sub-list for method input_type
+	76,  // [76:76] is the sub-list for extension type_name
+	76,  // [76:76] is the sub-list for extension extendee
+	0,   // [0:76] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_memory_proto_init() }

@@ -149,6 +149,68 @@ func (TurnOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_troupe_v1_types_proto_rawDescGZIP(), []int{1}
 }
 
+// IncompleteReason says why a text may not be all that the agent would have said. Treat an unknown value
+// as OTHER.
+type IncompleteReason int32
+
+const (
+	// The text is complete.
+	IncompleteReason_INCOMPLETE_REASON_UNSPECIFIED IncompleteReason = 0
+	// The agent reached its limit of iterations.
+	IncompleteReason_INCOMPLETE_REASON_MAX_ITERATIONS IncompleteReason = 1
+	// The model reached its limit of output tokens.
+	IncompleteReason_INCOMPLETE_REASON_LENGTH IncompleteReason = 2
+	// The model declined, or a filter of its provider stopped it.
+	IncompleteReason_INCOMPLETE_REASON_CONTENT_FILTER IncompleteReason = 3
+	// The provider gave a reason that the worker does not know.
+	IncompleteReason_INCOMPLETE_REASON_OTHER IncompleteReason = 4
+)
+
+// Enum value maps for IncompleteReason.
+var (
+	IncompleteReason_name = map[int32]string{
+		0: "INCOMPLETE_REASON_UNSPECIFIED",
+		1: "INCOMPLETE_REASON_MAX_ITERATIONS",
+		2: "INCOMPLETE_REASON_LENGTH",
+		3: "INCOMPLETE_REASON_CONTENT_FILTER",
+		4: "INCOMPLETE_REASON_OTHER",
+	}
+	IncompleteReason_value = map[string]int32{
+		"INCOMPLETE_REASON_UNSPECIFIED":    0,
+		"INCOMPLETE_REASON_MAX_ITERATIONS": 1,
+		"INCOMPLETE_REASON_LENGTH":         2,
+		"INCOMPLETE_REASON_CONTENT_FILTER": 3,
+		"INCOMPLETE_REASON_OTHER":          4,
+	}
+)
+
+func (x IncompleteReason) Enum() *IncompleteReason {
+	p := new(IncompleteReason)
+	*p = x
+	return p
+}
+
+func (x IncompleteReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (IncompleteReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_troupe_v1_types_proto_enumTypes[2].Descriptor()
+}
+
+func (IncompleteReason) Type() protoreflect.EnumType {
+	return &file_troupe_v1_types_proto_enumTypes[2]
+}
+
+func (x IncompleteReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use IncompleteReason.Descriptor instead.
+func (IncompleteReason) EnumDescriptor() ([]byte, []int) {
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{2}
+}
+
 // BudgetPolicy says what happens to a call that would exceed a budget.
 type BudgetPolicy int32
 
@@ -186,11 +248,11 @@ func (x BudgetPolicy) String() string {
 }
 
 func (BudgetPolicy) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_types_proto_enumTypes[2].Descriptor()
+	return file_troupe_v1_types_proto_enumTypes[3].Descriptor()
 }
 
 func (BudgetPolicy) Type() protoreflect.EnumType {
-	return &file_troupe_v1_types_proto_enumTypes[2]
+	return &file_troupe_v1_types_proto_enumTypes[3]
 }
 
 func (x BudgetPolicy) Number() protoreflect.EnumNumber {
@@ -199,7 +261,7 @@ func (x BudgetPolicy) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BudgetPolicy.Descriptor instead.
 func (BudgetPolicy) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_types_proto_rawDescGZIP(), []int{2}
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{3}
 }
 
 // CallNeed is what a pending call waits for.
@@ -243,11 +305,11 @@ func (x CallNeed) String() string {
 }
 
 func (CallNeed) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_types_proto_enumTypes[3].Descriptor()
+	return file_troupe_v1_types_proto_enumTypes[4].Descriptor()
 }
 
 func (CallNeed) Type() protoreflect.EnumType {
-	return &file_troupe_v1_types_proto_enumTypes[3]
+	return &file_troupe_v1_types_proto_enumTypes[4]
 }
 
 func (x CallNeed) Number() protoreflect.EnumNumber {
@@ -256,7 +318,7 @@ func (x CallNeed) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CallNeed.Descriptor instead.
 func (CallNeed) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_types_proto_rawDescGZIP(), []int{3}
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
 // CallVerdict is the answer to a pending call.
@@ -308,11 +370,11 @@ func (x CallVerdict) String() string {
 }
 
 func (CallVerdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_types_proto_enumTypes[4].Descriptor()
+	return file_troupe_v1_types_proto_enumTypes[5].Descriptor()
 }
 
 func (CallVerdict) Type() protoreflect.EnumType {
-	return &file_troupe_v1_types_proto_enumTypes[4]
+	return &file_troupe_v1_types_proto_enumTypes[5]
 }
 
 func (x CallVerdict) Number() protoreflect.EnumNumber {
@@ -321,7 +383,7 @@ func (x CallVerdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CallVerdict.Descriptor instead.
 func (CallVerdict) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_types_proto_rawDescGZIP(), []int{4}
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{5}
 }
 
 // ConfigProtocol says what happens to a change of a configuration that has changed meanwhile. MERGE
@@ -363,11 +425,11 @@ func (x ConfigProtocol) String() string {
 }
 
 func (ConfigProtocol) Descriptor() protoreflect.EnumDescriptor {
-	return file_troupe_v1_types_proto_enumTypes[5].Descriptor()
+	return file_troupe_v1_types_proto_enumTypes[6].Descriptor()
 }
 
 func (ConfigProtocol) Type() protoreflect.EnumType {
-	return &file_troupe_v1_types_proto_enumTypes[5]
+	return &file_troupe_v1_types_proto_enumTypes[6]
 }
 
 func (x ConfigProtocol) Number() protoreflect.EnumNumber {
@@ -376,7 +438,7 @@ func (x ConfigProtocol) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ConfigProtocol.Descriptor instead.
 func (ConfigProtocol) EnumDescriptor() ([]byte, []int) {
-	return file_troupe_v1_types_proto_rawDescGZIP(), []int{5}
+	return file_troupe_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
 // ToolCall is a model's request to run a tool.
@@ -812,7 +874,9 @@ type StepResult struct {
 	Inherited bool `protobuf:"varint,32,opt,name=inherited,proto3" json:"inherited,omitempty"`
 	// untrusted is as in Message, for everything that the step has read: it may be in its text, its
 	// observations and its tasks (S14).
-	Untrusted     string `protobuf:"bytes,33,opt,name=untrusted,proto3" json:"untrusted,omitempty"`
+	Untrusted string `protobuf:"bytes,33,opt,name=untrusted,proto3" json:"untrusted,omitempty"`
+	// incomplete says why text may be incomplete (unset by workers that do not know the field).
+	Incomplete    IncompleteReason `protobuf:"varint,34,opt,name=incomplete,proto3,enum=troupe.v1.IncompleteReason" json:"incomplete,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -978,6 +1042,13 @@ func (x *StepResult) GetUntrusted() string {
 		return x.Untrusted
 	}
 	return ""
+}
+
+func (x *StepResult) GetIncomplete() IncompleteReason {
+	if x != nil {
+		return x.Incomplete
+	}
+	return IncompleteReason_INCOMPLETE_REASON_UNSPECIFIED
 }
 
 // PlannedTask is a piece of work that a planner requests from an agent. The orchestrator checks it
@@ -1773,7 +1844,7 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"modelCalls\x126\n" +
 	"\x0ecost_micro_usd\x18\x04 \x01(\x03B\x10\xbaH\r\"\v\x18\xff\xff\xff\xff\xff\xff\xff\x0f(\x00R\fcostMicroUsd\x125\n" +
 	"\rcached_tokens\x18\x05 \x01(\x03B\x10\xbaH\r\"\v\x18\xff\xff\xff\xff\xff\xff\xff\x0f(\x00R\fcachedTokens\x12>\n" +
-	"\x12cache_write_tokens\x18\x06 \x01(\x03B\x10\xbaH\r\"\v\x18\xff\xff\xff\xff\xff\xff\xff\x0f(\x00R\x10cacheWriteTokens\"\xcc\x06\n" +
+	"\x12cache_write_tokens\x18\x06 \x01(\x03B\x10\xbaH\r\"\v\x18\xff\xff\xff\xff\xff\xff\xff\x0f(\x00R\x10cacheWriteTokens\"\x89\a\n" +
 	"\n" +
 	"StepResult\x12\x1d\n" +
 	"\x04step\x18\x01 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x01R\x04step\x12\x1f\n" +
@@ -1800,7 +1871,10 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\x05tasks\x18\x1e \x03(\v2\x16.troupe.v1.PlannedTaskB\b\xbaH\x05\x92\x01\x02\x10\x10R\x05tasks\x12(\n" +
 	"\x04used\x18\x1f \x01(\v2\x14.troupe.v1.BudgetUseR\x04used\x12\x1c\n" +
 	"\tinherited\x18  \x01(\bR\tinherited\x12&\n" +
-	"\tuntrusted\x18! \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tuntrustedB\r\n" +
+	"\tuntrusted\x18! \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tuntrusted\x12;\n" +
+	"\n" +
+	"incomplete\x18\" \x01(\x0e2\x1b.troupe.v1.IncompleteReasonR\n" +
+	"incompleteB\r\n" +
 	"\v_confidence\"N\n" +
 	"\vPlannedTask\x12\x1f\n" +
 	"\x05agent\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x05agent\x12\x1e\n" +
@@ -1895,7 +1969,13 @@ const file_troupe_v1_types_proto_rawDesc = "" +
 	"\x13TURN_OUTCOME_FAILED\x10\x02\x12\x1a\n" +
 	"\x16TURN_OUTCOME_CANCELLED\x10\x03\x12\x1f\n" +
 	"\x1bTURN_OUTCOME_INPUT_REQUIRED\x10\x04\x12\x1e\n" +
-	"\x1aTURN_OUTCOME_AUTH_REQUIRED\x10\x05*^\n" +
+	"\x1aTURN_OUTCOME_AUTH_REQUIRED\x10\x05*\xbc\x01\n" +
+	"\x10IncompleteReason\x12!\n" +
+	"\x1dINCOMPLETE_REASON_UNSPECIFIED\x10\x00\x12$\n" +
+	" INCOMPLETE_REASON_MAX_ITERATIONS\x10\x01\x12\x1c\n" +
+	"\x18INCOMPLETE_REASON_LENGTH\x10\x02\x12$\n" +
+	" INCOMPLETE_REASON_CONTENT_FILTER\x10\x03\x12\x1b\n" +
+	"\x17INCOMPLETE_REASON_OTHER\x10\x04*^\n" +
 	"\fBudgetPolicy\x12\x1d\n" +
 	"\x19BUDGET_POLICY_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13BUDGET_POLICY_BLOCK\x10\x01\x12\x16\n" +
@@ -1932,54 +2012,56 @@ func file_troupe_v1_types_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_types_proto_rawDescData
 }
 
-var file_troupe_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_troupe_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
 var file_troupe_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_troupe_v1_types_proto_goTypes = []any{
 	(Role)(0),                     // 0: troupe.v1.Role
 	(TurnOutcome)(0),              // 1: troupe.v1.TurnOutcome
-	(BudgetPolicy)(0),             // 2: troupe.v1.BudgetPolicy
-	(CallNeed)(0),                 // 3: troupe.v1.CallNeed
-	(CallVerdict)(0),              // 4: troupe.v1.CallVerdict
-	(ConfigProtocol)(0),           // 5: troupe.v1.ConfigProtocol
-	(*ToolCall)(nil),              // 6: troupe.v1.ToolCall
-	(*Part)(nil),                  // 7: troupe.v1.Part
-	(*Message)(nil),               // 8: troupe.v1.Message
-	(*Usage)(nil),                 // 9: troupe.v1.Usage
-	(*StepResult)(nil),            // 10: troupe.v1.StepResult
-	(*PlannedTask)(nil),           // 11: troupe.v1.PlannedTask
-	(*Budget)(nil),                // 12: troupe.v1.Budget
-	(*BudgetUse)(nil),             // 13: troupe.v1.BudgetUse
-	(*PendingCall)(nil),           // 14: troupe.v1.PendingCall
-	(*PendingAuth)(nil),           // 15: troupe.v1.PendingAuth
-	(*CallAnswer)(nil),            // 16: troupe.v1.CallAnswer
-	(*Blob)(nil),                  // 17: troupe.v1.Blob
-	(*ArtifactRef)(nil),           // 18: troupe.v1.ArtifactRef
-	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
-	(*Failure)(nil),               // 20: troupe.v1.Failure
+	(IncompleteReason)(0),         // 2: troupe.v1.IncompleteReason
+	(BudgetPolicy)(0),             // 3: troupe.v1.BudgetPolicy
+	(CallNeed)(0),                 // 4: troupe.v1.CallNeed
+	(CallVerdict)(0),              // 5: troupe.v1.CallVerdict
+	(ConfigProtocol)(0),           // 6: troupe.v1.ConfigProtocol
+	(*ToolCall)(nil),              // 7: troupe.v1.ToolCall
+	(*Part)(nil),                  // 8: troupe.v1.Part
+	(*Message)(nil),               // 9: troupe.v1.Message
+	(*Usage)(nil),                 // 10: troupe.v1.Usage
+	(*StepResult)(nil),            // 11: troupe.v1.StepResult
+	(*PlannedTask)(nil),           // 12: troupe.v1.PlannedTask
+	(*Budget)(nil),                // 13: troupe.v1.Budget
+	(*BudgetUse)(nil),             // 14: troupe.v1.BudgetUse
+	(*PendingCall)(nil),           // 15: troupe.v1.PendingCall
+	(*PendingAuth)(nil),           // 16: troupe.v1.PendingAuth
+	(*CallAnswer)(nil),            // 17: troupe.v1.CallAnswer
+	(*Blob)(nil),                  // 18: troupe.v1.Blob
+	(*ArtifactRef)(nil),           // 19: troupe.v1.ArtifactRef
+	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
+	(*Failure)(nil),               // 21: troupe.v1.Failure
 }
 var file_troupe_v1_types_proto_depIdxs = []int32{
-	17, // 0: troupe.v1.Part.blob:type_name -> troupe.v1.Blob
+	18, // 0: troupe.v1.Part.blob:type_name -> troupe.v1.Blob
 	0,  // 1: troupe.v1.Message.role:type_name -> troupe.v1.Role
-	7,  // 2: troupe.v1.Message.parts:type_name -> troupe.v1.Part
-	19, // 3: troupe.v1.Message.time:type_name -> google.protobuf.Timestamp
-	6,  // 4: troupe.v1.Message.tool_calls:type_name -> troupe.v1.ToolCall
-	9,  // 5: troupe.v1.StepResult.usage:type_name -> troupe.v1.Usage
-	20, // 6: troupe.v1.StepResult.failure:type_name -> troupe.v1.Failure
-	14, // 7: troupe.v1.StepResult.pending:type_name -> troupe.v1.PendingCall
-	11, // 8: troupe.v1.StepResult.tasks:type_name -> troupe.v1.PlannedTask
-	13, // 9: troupe.v1.StepResult.used:type_name -> troupe.v1.BudgetUse
-	2,  // 10: troupe.v1.Budget.policy:type_name -> troupe.v1.BudgetPolicy
-	3,  // 11: troupe.v1.PendingCall.needs:type_name -> troupe.v1.CallNeed
-	19, // 12: troupe.v1.PendingCall.until:type_name -> google.protobuf.Timestamp
-	15, // 13: troupe.v1.PendingCall.auth:type_name -> troupe.v1.PendingAuth
-	19, // 14: troupe.v1.PendingAuth.expires:type_name -> google.protobuf.Timestamp
-	4,  // 15: troupe.v1.CallAnswer.verdict:type_name -> troupe.v1.CallVerdict
-	18, // 16: troupe.v1.Blob.artifact:type_name -> troupe.v1.ArtifactRef
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	8,  // 2: troupe.v1.Message.parts:type_name -> troupe.v1.Part
+	20, // 3: troupe.v1.Message.time:type_name -> google.protobuf.Timestamp
+	7,  // 4: troupe.v1.Message.tool_calls:type_name -> troupe.v1.ToolCall
+	10, // 5: troupe.v1.StepResult.usage:type_name -> troupe.v1.Usage
+	21, // 6: troupe.v1.StepResult.failure:type_name -> troupe.v1.Failure
+	15, // 7: troupe.v1.StepResult.pending:type_name -> troupe.v1.PendingCall
+	12, // 8: troupe.v1.StepResult.tasks:type_name -> troupe.v1.PlannedTask
+	14, // 9: troupe.v1.StepResult.used:type_name -> troupe.v1.BudgetUse
+	2,  // 10: troupe.v1.StepResult.incomplete:type_name -> troupe.v1.IncompleteReason
+	3,  // 11: troupe.v1.Budget.policy:type_name -> troupe.v1.BudgetPolicy
+	4,  // 12: troupe.v1.PendingCall.needs:type_name -> troupe.v1.CallNeed
+	20, // 13: troupe.v1.PendingCall.until:type_name -> google.protobuf.Timestamp
+	16, // 14: troupe.v1.PendingCall.auth:type_name -> troupe.v1.PendingAuth
+	20, // 15: troupe.v1.PendingAuth.expires:type_name -> google.protobuf.Timestamp
+	5,  // 16: troupe.v1.CallAnswer.verdict:type_name -> troupe.v1.CallVerdict
+	19, // 17: troupe.v1.Blob.artifact:type_name -> troupe.v1.ArtifactRef
+	18, // [18:18] is the sub-list for method output_type
+	18, // [18:18] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_types_proto_init() }
@@ -1999,7 +2081,7 @@ func file_troupe_v1_types_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_types_proto_rawDesc), len(file_troupe_v1_types_proto_rawDesc)),
-			NumEnums:      6,
+			NumEnums:      7,
 			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,

@@ -33,6 +33,20 @@ func writeDocs(t *testing.T) string {
 	return folder
 }
 
+// A copy of an agent may have other tools, so no prompt names one.
+func TestAssistant_PromptsNameNoTool(t *testing.T) {
+	prompts, err := fs.Glob(researchassistant.FS, "prompts/*.md")
+	require.NoError(t, err)
+	require.NotEmpty(t, prompts)
+	for _, name := range prompts {
+		prompt, err := fs.ReadFile(researchassistant.FS, name)
+		require.NoError(t, err)
+		for _, tool := range (builtin.Catalog{}).Names() {
+			require.NotContains(t, string(prompt), tool, name)
+		}
+	}
+}
+
 // scriptedFolder returns the folder of the assistant, with every model replaced by a scripted one.
 func scriptedFolder(t *testing.T) fs.FS {
 	t.Helper()
@@ -213,7 +227,7 @@ func TestAssistant_ResearchEndsAfterTenIterations(t *testing.T) {
 	research, _ := a.run("research")
 	require.Len(t, a.model.Requests(), 10)
 	require.Equal(t, 10, research.Iterations)
-	require.True(t, research.MaxIterations)
+	require.Equal(t, "max_iterations", research.Incomplete)
 }
 
 // Req: RA-25

@@ -228,9 +228,13 @@ func (a *traceAttempt) addModelCall(e *troupev1.Event, p *troupev1.ModelCall) {
 	})
 }
 
-// finishNote names the length limit or content filter that cut the model's answer short (empty if none did).
+// finishNote names what may have cut the model's answer short: a length limit, a content filter, or a reason that the
+// worker does not know (empty if nothing did).
 func finishNote(f troupev1.FinishReason) string {
-	if f == troupev1.FinishReason_FINISH_REASON_LENGTH || f == troupev1.FinishReason_FINISH_REASON_CONTENT_FILTER {
+	switch f {
+	case troupev1.FinishReason_FINISH_REASON_OTHER:
+		return ", ended for an unknown reason"
+	case troupev1.FinishReason_FINISH_REASON_LENGTH, troupev1.FinishReason_FINISH_REASON_CONTENT_FILTER:
 		return ", ended by " + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(f.String(), "FINISH_REASON_")), "_", " ")
 	}
 	return ""

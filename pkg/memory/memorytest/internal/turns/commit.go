@@ -44,7 +44,7 @@ func commitStoresMessagesAndResult(t *testing.T, store memory.Store) {
 	first.Result = execution.Result{
 		Step: 1, Agent: "research", Text: "looking", NextAgent: "synthesis",
 		Observations: []string{"Used tool: search"}, ToolsCalled: []string{"search", "search"},
-		Iterations: 3, MaxIterations: true, Usage: execution.Usage{InputTokens: 10, OutputTokens: 20, ModelCalls: 3},
+		Iterations: 3, Incomplete: "length", Usage: execution.Usage{InputTokens: 10, OutputTokens: 20, ModelCalls: 3},
 		Confidence: &sure,
 	}
 	require.EqualValues(t, 2, fixture.CommitStep(t, store, first))

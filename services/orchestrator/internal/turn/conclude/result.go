@@ -66,6 +66,7 @@ func turnResult(closed session.Turn) *troupev1.TurnResult {
 	case session.OutcomeCompleted, session.OutcomeInputRequired, session.OutcomeAuthRequired:
 		last := answer(closed.Steps)
 		result.Text, result.Agent, result.Confidence = last.Text, last.Agent, last.Confidence
+		result.Incomplete = wire.IncompleteToProto(last.Incomplete)
 		result.Pending = wire.PendingToProto(pendingCalls(closed))
 	default:
 		if closed.Failure != nil {

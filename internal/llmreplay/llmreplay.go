@@ -1,4 +1,6 @@
-package llmtest
+// Package llmreplay tests adapters of model providers with recorded answers, and with answers that no real provider should
+// send.
+package llmreplay
 
 import (
 	"io"
@@ -13,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Replay is a fake provider that sends the same bytes in answer to every request, and records the requests. Use it
-// for recorded answers, and for answers that no real provider should send. It is safe for concurrent use.
-type Replay struct {
+// Server is a fake provider that sends the same bytes in answer to every request, and records the requests. It is safe
+// for concurrent use.
+type Server struct {
 	URL string
 
 	mu       sync.Mutex
@@ -29,11 +31,11 @@ type Request struct {
 	Body   string
 }
 
-// NewReplay starts a server that sends answer until the test ends. The content type is an event stream, or JSON if
+// New starts a server that sends answer until the test ends. The content type is an event stream, or JSON if
 // the status is an error.
-func NewReplay(t testing.TB, status int, answer string) *Replay {
+func New(t testing.TB, status int, answer string) *Server {
 	t.Helper()
-	r := &Replay{}
+	r := &Server{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, err := io.ReadAll(req.Body)
 		if err != nil {
@@ -55,14 +57,14 @@ func NewReplay(t testing.TB, status int, answer string) *Replay {
 }
 
 // Requests returns the requests so far, in order.
-func (r *Replay) Requests() []Request {
+func (r *Server) Requests() []Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.requests)
 }
 
 // Last returns the last request. It panics if there is none.
-func (r *Replay) Last() Request {
+func (r *Server) Last() Request {
 	all := r.Requests()
 	return all[len(all)-1]
 }

@@ -1,4 +1,4 @@
-package llmtest
+package llmreplay
 
 import (
 	"net/http"
