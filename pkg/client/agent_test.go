@@ -208,7 +208,7 @@ func TestAgent_ForwardsEventsAndResultOfRemoteAgent(t *testing.T) {
 			"research team.research {Target:research Session:theirs Request:sub-1 Trace:" + traceID + " Turn:t-1 CallID:}",
 			"finder team.research.finder {CallID:0 Tool:search Message:half Fraction:<nil>}",
 			"finder team.research.finder {CallID:1 Tool:search Arguments:{}}",
-			"finder team.research.finder {CallID:1 Tool:search Arguments: Iteration:0 Status:success Result: Summary:found ErrorType: Duration:1s Replayed:false}",
+			"finder team.research.finder {CallID:1 Tool:search Arguments: Iteration:0 Status:success Result: Summary:found ErrorType: Duration:1s Replayed:false Attachments:[] Structured:[]}",
 			"research team.research {Topic:plan Text:hm}",
 			fmt.Sprintf("research team.research {Name:found Data:%v}", []byte("[1]")),
 			"research team.research {Text:I fou}",
