@@ -65,7 +65,7 @@ func TestSelectChecks_MatchesIDsAreasAndPatterns(t *testing.T) {
 		return len(checks)
 	}
 	require.Equal(t, len(Checks()), count())
-	require.Equal(t, 42, count("verbs"))
+	require.Equal(t, 43, count("verbs"))
 	require.Equal(t, 7, count("verbs/pause-*"))
 	require.Equal(t, 1, count("startup/retries"))
 	require.Equal(t, 7, count("verbs/pause-in-busy", "verbs/pause-*"))
