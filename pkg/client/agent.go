@@ -220,7 +220,7 @@ func (r *remoteTurn) newRequest(ctx context.Context, inv agent.Invocation) *trou
 	if inv.Step.TraceID != "" {
 		req.Parent = &troupev1.Parent{
 			TraceId: inv.Step.TraceID, TurnId: conversation.Truncate(inv.Step.TurnID, maxTurnID), Step: int32(inv.Step.Number), Call: int32(inv.Call()),
-			RootTraceId: cmp.Or(inv.Step.RootTraceID, inv.Step.TraceID), Untrusted: inv.Untrusted(),
+			RootTraceId: cmp.Or(inv.Step.RootTraceID, inv.Step.TraceID), Untrusted: inv.Untrusted(), Ancestors: inv.Step.Ancestors,
 		}
 		if inv.Step.Budget != nil {
 			req.Parent.Depth = int32(inv.Step.Budget.Depth()) + 1

@@ -129,6 +129,9 @@ type ExecuteStepRequest struct {
 	// step and epoch, until a minute after the turn must end and at most 15 minutes (guarantee S6;
 	// empty if the mesh has no identities).
 	Credential string `protobuf:"bytes,50,opt,name=credential,proto3" json:"credential,omitempty"`
+	// ancestors are the targets of the turns that led to this step, and its own agent. Each turn that
+	// the step requests names them in its parent, so that no turn requests one of its ancestors.
+	Ancestors []string `protobuf:"bytes,52,rep,name=ancestors,proto3" json:"ancestors,omitempty"`
 	// max_iterations is how often the step may ask its model, instead of the limit of the agent
 	// (contract CO-6; 0 leaves that).
 	MaxIterations int32 `protobuf:"varint,51,opt,name=max_iterations,json=maxIterations,proto3" json:"max_iterations,omitempty"`
@@ -416,6 +419,13 @@ func (x *ExecuteStepRequest) GetCredential() string {
 		return x.Credential
 	}
 	return ""
+}
+
+func (x *ExecuteStepRequest) GetAncestors() []string {
+	if x != nil {
+		return x.Ancestors
+	}
+	return nil
 }
 
 func (x *ExecuteStepRequest) GetMaxIterations() int32 {
@@ -839,7 +849,7 @@ var File_troupe_v1_agent_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x16troupe/v1/replay.proto\x1a\x15troupe/v1/types.proto\"\xb5\x0e\n" +
+	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x16troupe/v1/replay.proto\x1a\x15troupe/v1/types.proto\"\xe3\x0e\n" +
 	"\x12ExecuteStepRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12;\n" +
 	"\n" +
@@ -886,7 +896,8 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\x06tenant\x181 \x01(\tB \xbaH\x1d\xd8\x01\x01r\x182\x16^[A-Za-z0-9_.-]{1,64}$R\x06tenant\x12+\n" +
 	"\n" +
 	"credential\x182 \x01(\tB\v\xbaH\x05r\x03(\x80@\x80\x01\x01R\n" +
-	"credential\x121\n" +
+	"credential\x12,\n" +
+	"\tancestors\x184 \x03(\tB\x0e\xbaH\v\x92\x01\b\x10 \"\x04r\x02(@R\tancestors\x121\n" +
 	"\x0emax_iterations\x183 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\rmaxIterations\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +

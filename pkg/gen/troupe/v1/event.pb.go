@@ -1233,7 +1233,11 @@ type Parent struct {
 	// turn belongs to that run (contract OC-10; empty means trace_id).
 	RootTraceId string `protobuf:"bytes,11,opt,name=root_trace_id,json=rootTraceId,proto3" json:"root_trace_id,omitempty"`
 	// untrusted is as in Message, for everything that the asking step has read (S14).
-	Untrusted     string `protobuf:"bytes,12,opt,name=untrusted,proto3" json:"untrusted,omitempty"`
+	Untrusted string `protobuf:"bytes,12,opt,name=untrusted,proto3" json:"untrusted,omitempty"`
+	// ancestors are the targets of the turns that led to the requested one, the first turn of the run
+	// first, as ExecuteStepRequest.ancestors has them. A request for one of them fails with
+	// POLICY_BUDGET and admits nothing: it would begin a loop.
+	Ancestors     []string `protobuf:"bytes,13,rep,name=ancestors,proto3" json:"ancestors,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1315,6 +1319,13 @@ func (x *Parent) GetUntrusted() string {
 		return x.Untrusted
 	}
 	return ""
+}
+
+func (x *Parent) GetAncestors() []string {
+	if x != nil {
+		return x.Ancestors
+	}
+	return nil
 }
 
 // Plan is the part of the work that is known before it starts.
@@ -3923,7 +3934,7 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x04From\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12\x1d\n" +
 	"\x04step\x18\x02 \x01(\x05B\t\xbaH\x06\x1a\x04\x182(\x00R\x04step\x12\x12\n" +
-	"\x04fork\x18\x03 \x01(\bR\x04fork\"\x9b\x02\n" +
+	"\x04fork\x18\x03 \x01(\bR\x04fork\"\xc9\x02\n" +
 	"\x06Parent\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12 \n" +
 	"\aturn_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02(@R\x06turnId\x12\x1b\n" +
@@ -3932,7 +3943,8 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x05depth\x18\n" +
 	" \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x05depth\x12<\n" +
 	"\rroot_trace_id\x18\v \x01(\tB\x18\xbaH\x15\xd8\x01\x01r\x102\x0e^[0-9a-f]{32}$R\vrootTraceId\x12&\n" +
-	"\tuntrusted\x18\f \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tuntrusted\"\xa5\x02\n" +
+	"\tuntrusted\x18\f \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tuntrusted\x12,\n" +
+	"\tancestors\x18\r \x03(\tB\x0e\xbaH\v\x92\x01\b\x10 \"\x04r\x02(@R\tancestors\"\xa5\x02\n" +
 	"\x04Plan\x12\x1a\n" +
 	"\bworkflow\x18\x01 \x01(\tR\bworkflow\x12\x14\n" +
 	"\x05entry\x18\x02 \x01(\tR\x05entry\x12\x14\n" +

@@ -255,3 +255,37 @@ func TestRequest_FingerprintIgnoresTheBudget(t *testing.T) {
 	same.Budget, same.Labels.Budget = &less, &request.Allowance{Limits: less}
 	require.Equal(t, req.Fingerprint(), same.Fingerprint())
 }
+
+// Steps know the targets that led to them. A request for one of these is refused before admission, so that agents cannot ask
+// each other in a circle, however much depth is left.
+// Req: OC-29
+func TestTurn_RefusesATargetThatLedToTheRequest(t *testing.T) {
+	rig := newRig(t)
+	runner := rig.newRunner(t, "one")
+	req := childRequest(1, budget.Unbounded())
+	req.Target, req.Parent.Ancestors = "research", []string{"desk", "tax"}
+	runToEnd(t, runner, req)
+	require.Equal(t, []string{"desk", "tax", "research"}, rig.receivedSteps()[0].GetAncestors())
+	req = childRequest(2, budget.Unbounded())
+	req.Session, req.Parent.Ancestors = "s2", []string{"desk", "research-assistant", "research"}
+	runs := 0
+	for _, err := range runner.Orchestrate(t.Context(), req) {
+		require.Equal(t, failure.PolicyBudget, failure.ModeOf(err))
+		require.ErrorContains(t, err, "desk > research-assistant > research > research-assistant")
+		runs++
+	}
+	require.Equal(t, 1, runs)
+	require.False(t, rig.isTurnStored(t, req))
+	require.Len(t, rig.receivedSteps(), 1)
+
+	// A turn that answers stays where it was.
+	rig.makeResearchWait(approvalCall())
+	req.Session, req.Parent.Ancestors = "s3", []string{"desk"}
+	runToEnd(t, runner, req)
+	answers := answerRequest("r2", approvalAnswer("1-2-2"))
+	answers.Session = "s3"
+	runToEnd(t, runner, answers)
+	again := rig.receivedSteps()[3]
+	require.Equal(t, "research", again.GetAgent())
+	require.Equal(t, []string{"desk", "research-assistant", "research"}, again.GetAncestors())
+}

@@ -61,9 +61,13 @@ func withInheritedLabels(req request.Request, decided decide.Admission) (request
 	if err != nil {
 		return req, err
 	}
+	req.Ancestors = req.Parent.GetAncestors()
 	req.Labels = req.WithDefaultsFrom(decided.Labels)
 	req.Labels.Budget = allowed.NilIfDefault(decided.Flow.Budget)
-	return req, nil
+	if decided.Case == decide.NewTurn {
+		err = req.CheckAncestry(decided.Target)
+	}
+	return req, err
 }
 
 // beginTurn asks the memory service for the turn. If an earlier attempt to begin it is in doubt, it uses the trace

@@ -37,7 +37,7 @@ func (t *Turn) StepRequest(work context.Context, a Attempt) (*troupev1.ExecuteSt
 		Auth: wire.AuthToProto(t.Request.Auth), UserId: t.Request.User,
 		OriginTurnId: t.Turn.OriginTurnID, Profile: t.Request.Profile, Metadata: t.Request.Metadata, RequestId: t.Request.RequestID,
 		RootTraceId: t.Events.RootTrace(), Budget: t.attemptBudget(a), Recorded: t.KeepsJournals,
-		MaxIterations: t.Request.MaxIterations,
+		MaxIterations: t.Request.MaxIterations, Ancestors: t.Request.WithAncestor(cmp.Or(t.Flow.Name, step.Agent)).WithAncestor(step.Agent).Ancestors,
 	}
 	req.Answers = wire.AnswersToProto(t.answersFor(a.Origin.Number))
 	for _, number := range a.Task.PriorSteps {

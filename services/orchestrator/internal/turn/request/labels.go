@@ -32,6 +32,10 @@ type Labels struct {
 	// Budget is the allowance of the turn (nil means that it follows from the workflow). Callers cannot set it.
 	Budget *Allowance `json:"budget,omitempty"`
 
+	// Ancestors are the targets of the turns that led to this one, the first of the run first. Callers set it with the
+	// parent.
+	Ancestors []string `json:"ancestors,omitempty"`
+
 	// Root is the root trace of the run (empty means the turn's own trace). Callers cannot set it. It is stored
 	// with the record of the trace.
 	Root string `json:"-"`
@@ -60,6 +64,9 @@ func (l Labels) WithDefaultsFrom(others Labels) Labels {
 	}
 	if len(l.Choices) == 0 {
 		l.Choices = others.Choices
+	}
+	if len(l.Ancestors) == 0 {
+		l.Ancestors = others.Ancestors
 	}
 	l.Root = cmp.Or(others.Root, l.Root)
 	return l
