@@ -49,6 +49,7 @@ var table = map[string][]identity.Role{
 
 	troupev1.SessionService_GetSession_FullMethodName:      users,
 	troupev1.SessionService_ListMessages_FullMethodName:    users,
+	troupev1.SessionService_ListRounds_FullMethodName:      users,
 	troupev1.SessionService_ListSessions_FullMethodName:    users,
 	troupev1.SessionService_GetSessionState_FullMethodName: users,
 	troupev1.SessionService_ListArtifacts_FullMethodName:   users,

@@ -119,6 +119,9 @@ func (a *Agent) Name() string { return a.config.Name }
 // Description returns one line about the agent.
 func (a *Agent) Description() string { return a.config.Description }
 
+// Instructions returns the system prompt as its author wrote it, with its placeholders.
+func (a *Agent) Instructions() string { return a.instructions.Text() }
+
 // Capabilities returns the words for what instances of this agent can do and other agents cannot.
 func (a *Agent) Capabilities() []string { return slices.Clone(a.config.Capabilities) }
 

@@ -5,12 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/openaitest"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/agent/local"
@@ -24,6 +28,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/memory/inmem"
 	"github.com/troupe-dev/troupe/pkg/tool"
+	"github.com/troupe-dev/troupe/test/gobuild"
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
@@ -37,6 +42,7 @@ type twinSession interface {
 	clear()                 // removes the messages
 	pause()                 // pauses the session
 	reopen()                // another process with the same agent takes over
+	export() string         // the history of the agent as messages of the Chat Completions API
 }
 
 // twinScenario is a story that both runtimes play with the same agent and the same replies of its model.
@@ -278,9 +284,10 @@ func (s twinScenario) newAgent(t *testing.T, name string, model llm.Model) (*age
 	return flow.Sequence(agent.Config{Name: name, Description: "Answers."}, finder, writer)
 }
 
-// In a program and in a mesh, an agent with the same history is asked the same, byte for byte.
+// In a program and in a mesh, an agent with the same history is asked the same, byte for byte. Its history is exported the
+// same, and a Chat Completions server accepts it.
 //
-// Req: LP-45
+// Req: LP-45, CO-69
 func TestTwin_SameRequestsInBothRuntimes(t *testing.T) {
 	t.Parallel()
 	m := rig.StartInProcess(t, rig.Config{})
@@ -290,10 +297,15 @@ func TestTwin_SameRequestsInBothRuntimes(t *testing.T) {
 		name := fmt.Sprintf("twin-%d", number)
 		t.Run(title, func(t *testing.T) {
 			inProgram := scripted.New(scenario.replies...)
-			here := scenario.play(openTwinInProgram(t, func() (*agent.Agent, error) { return scenario.newAgent(t, name, inProgram) }))
+			program := openTwinInProgram(t, func() (*agent.Agent, error) { return scenario.newAgent(t, name, inProgram) })
+			here := scenario.play(program)
 			inMesh := scripted.New(scenario.replies...)
-			there := scenario.play(openTwinInMesh(t, m, name, func() (*agent.Agent, error) { return scenario.newAgent(t, name, inMesh) }))
+			mesh := openTwinInMesh(t, m, name, func() (*agent.Agent, error) { return scenario.newAgent(t, name, inMesh) })
+			there := scenario.play(mesh)
 			require.Equal(t, here, there)
+			exported := program.export()
+			require.Equal(t, exported, mesh.export())
+			require.NoError(t, openaitest.CheckMessages([]byte(exported)), exported)
 			require.Len(t, inProgram.Requests(), len(scenario.replies), "the whole script is played")
 			requireSameRequests(t, inProgram.Requests(), inMesh.Requests())
 		})
@@ -383,6 +395,12 @@ func (s *twinInProgram) reopen() {
 	require.NoError(s.t, err)
 }
 
+func (s *twinInProgram) export() string {
+	var out strings.Builder
+	require.NoError(s.t, s.session.ExportOpenAI(s.t.Context(), &out))
+	return out.String()
+}
+
 // twinInMesh is a session in a mesh.
 type twinInMesh struct {
 	t        *testing.T
@@ -451,6 +469,19 @@ func (s *twinInMesh) reopen() {
 		Instance: string(s.worker()), Agent: s.agent, DrainTimeout: time.Second, NewAgent: s.newAgent,
 	})
 	s.mesh.Await("the agent of the scenario is ready", func() bool { return s.mesh.IsReady(s.worker()) })
+}
+
+// export runs the command that a user runs.
+func (s *twinInMesh) export() string {
+	folder, err := gobuild.Build("", "github.com/troupe-dev/troupe/cmd/troupe")
+	require.NoError(s.t, err)
+	command := exec.CommandContext(s.t.Context(), filepath.Join(folder, "troupe"),
+		"get", "session", s.id, "-o", "openai", "--agent", s.agent, "--addr", s.mesh.Address(rig.Orchestrator))
+	var problems strings.Builder
+	command.Stderr = &problems
+	out, err := command.Output()
+	require.NoError(s.t, err, problems.String())
+	return string(out)
 }
 
 // worker returns the worker that runs now.

@@ -71,7 +71,7 @@ func (t *turn) beginUnsaved(ctx context.Context, b *openTurn, in Input) error {
 		return err
 	}
 	recent := s.recent.forTurn(b.record)
-	b.step.History, b.step.Rounds = recent.messages, recent.rounds
+	b.step.History, b.step.Rounds = recent.Messages, recent.Rounds
 	b.store = &bufferedStore{s: s, turn: b.record}
 	return nil
 }

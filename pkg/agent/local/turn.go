@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/internal/errortype"
-	"github.com/troupe-dev/troupe/internal/toolrounds"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/local/internal/storage"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -198,7 +197,8 @@ func (t *turn) finish(ctx context.Context, err error) {
 func (ot *openTurn) conclude(done event.TurnResult, said []conversation.Message, err error) {
 	t := ot.record
 	if err == nil {
-		t.Messages, t.Rounds, t.Result, t.Outcome = done.Messages, toolrounds.Latest(done.Rounds), done.Result, session.OutcomeCompleted
+		t.Messages, t.Result, t.Outcome = done.Messages, done.Result, session.OutcomeCompleted
+		t.SetRounds(done.Rounds)
 		t.State, t.Expected, t.Rebase = done.State, done.Expected, done.Rebase
 		if done.Result.InputRequired {
 			t.Outcome = session.InputOutcome(done.Result)

@@ -2100,7 +2100,10 @@ type LoadRoundsRequest struct {
 	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
 	// from is the sequence of the first message of the session whose rounds to read: earlier ones are
 	// left out (0 means all).
-	From          int64 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`
+	From int64 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`
+	// before is a step whose earlier steps to read: the first one of the page that was read before. Its
+	// messages are ignored (unset means the latest steps).
+	Before        *StepRounds `protobuf:"bytes,4,opt,name=before,proto3" json:"before,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2156,10 +2159,18 @@ func (x *LoadRoundsRequest) GetFrom() int64 {
 	return 0
 }
 
+func (x *LoadRoundsRequest) GetBefore() *StepRounds {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
 // LoadRoundsResponse has the rounds, oldest first.
 type LoadRoundsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// steps that committed rounds, in the order of the session.
+	// steps that committed rounds, in the order of the session. These are the latest that have at most
+	// 3 MiB together (empty means that there are none before).
 	Steps         []*StepRounds `protobuf:"bytes,1,rep,name=steps,proto3" json:"steps,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2205,7 +2216,8 @@ func (x *LoadRoundsResponse) GetSteps() []*StepRounds {
 // StepRounds are the messages that one step of an agent added to what its model saw.
 type StepRounds struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// turn is the number of the turn in the session, from 1.
+	// turn is the number of the turn in the session, from 1 (0 in a fork means a turn of the forked
+	// session).
 	Turn int32 `protobuf:"varint,1,opt,name=turn,proto3" json:"turn,omitempty"`
 	// step is the number of the step within the turn, from 1.
 	Step int32 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
@@ -4976,12 +4988,13 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\x04mode\x18\v \x01(\tB\a\xbaH\x04r\x02(@R\x04mode\x12(\n" +
 	"\n" +
 	"step_input\x18\f \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@R\tstepInput\x12'\n" +
-	"\targuments\x18\r \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\targuments\"\x8e\x01\n" +
+	"\targuments\x18\r \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\targuments\"\xbd\x01\n" +
 	"\x11LoadRoundsRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x12\x1f\n" +
 	"\x05agent\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x05agent\x12\x1b\n" +
-	"\x04from\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x04from\"A\n" +
+	"\x04from\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x04from\x12-\n" +
+	"\x06before\x18\x04 \x01(\v2\x15.troupe.v1.StepRoundsR\x06before\"A\n" +
 	"\x12LoadRoundsResponse\x12+\n" +
 	"\x05steps\x18\x01 \x03(\v2\x15.troupe.v1.StepRoundsR\x05steps\"z\n" +
 	"\n" +
@@ -5411,94 +5424,95 @@ var file_troupe_v1_memory_proto_depIdxs = []int32{
 	87,  // 40: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
 	89,  // 41: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
 	90,  // 42: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
-	28,  // 43: troupe.v1.LoadRoundsResponse.steps:type_name -> troupe.v1.StepRounds
-	87,  // 44: troupe.v1.StepRounds.messages:type_name -> troupe.v1.Message
-	25,  // 45: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
-	25,  // 46: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
-	6,   // 47: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
-	4,   // 48: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
-	74,  // 49: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
-	6,   // 50: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
-	5,   // 51: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
-	39,  // 52: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
-	91,  // 53: troupe.v1.MemoryServiceDeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	87,  // 54: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
-	45,  // 55: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
-	75,  // 56: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	76,  // 57: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	77,  // 58: troupe.v1.MemoryServiceGetStateResponse.keys:type_name -> troupe.v1.MemoryServiceGetStateResponse.KeysEntry
-	78,  // 59: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
-	81,  // 60: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
-	53,  // 61: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
-	51,  // 62: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
-	51,  // 63: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	51,  // 64: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	51,  // 65: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
-	25,  // 66: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
-	79,  // 67: troupe.v1.Config.values:type_name -> troupe.v1.Config.ValuesEntry
-	92,  // 68: troupe.v1.Config.protocol:type_name -> troupe.v1.ConfigProtocol
-	63,  // 69: troupe.v1.GetConfigResponse.config:type_name -> troupe.v1.Config
-	92,  // 70: troupe.v1.PutConfigRequest.protocol:type_name -> troupe.v1.ConfigProtocol
-	80,  // 71: troupe.v1.PutConfigRequest.delta:type_name -> troupe.v1.PutConfigRequest.DeltaEntry
-	63,  // 72: troupe.v1.PutConfigResponse.config:type_name -> troupe.v1.Config
-	91,  // 73: troupe.v1.MemoryServiceEraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	8,   // 74: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
-	21,  // 75: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
-	23,  // 76: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
-	29,  // 77: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
-	31,  // 78: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
-	26,  // 79: troupe.v1.MemoryService.LoadRounds:input_type -> troupe.v1.LoadRoundsRequest
-	61,  // 80: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
-	12,  // 81: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
-	15,  // 82: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
-	17,  // 83: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
-	19,  // 84: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
-	33,  // 85: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
-	35,  // 86: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
-	37,  // 87: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
-	40,  // 88: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
-	42,  // 89: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
-	44,  // 90: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
-	47,  // 91: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
-	49,  // 92: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
-	52,  // 93: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
-	55,  // 94: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
-	57,  // 95: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
-	59,  // 96: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
-	64,  // 97: troupe.v1.MemoryService.GetConfig:input_type -> troupe.v1.GetConfigRequest
-	66,  // 98: troupe.v1.MemoryService.PutConfig:input_type -> troupe.v1.PutConfigRequest
-	68,  // 99: troupe.v1.MemoryService.EraseUser:input_type -> troupe.v1.MemoryServiceEraseUserRequest
-	11,  // 100: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
-	22,  // 101: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
-	24,  // 102: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
-	30,  // 103: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
-	32,  // 104: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
-	27,  // 105: troupe.v1.MemoryService.LoadRounds:output_type -> troupe.v1.LoadRoundsResponse
-	62,  // 106: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
-	14,  // 107: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
-	16,  // 108: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
-	18,  // 109: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
-	20,  // 110: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
-	34,  // 111: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
-	36,  // 112: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
-	38,  // 113: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
-	41,  // 114: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
-	43,  // 115: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
-	46,  // 116: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
-	48,  // 117: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
-	50,  // 118: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
-	54,  // 119: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
-	56,  // 120: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
-	58,  // 121: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
-	60,  // 122: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
-	65,  // 123: troupe.v1.MemoryService.GetConfig:output_type -> troupe.v1.GetConfigResponse
-	67,  // 124: troupe.v1.MemoryService.PutConfig:output_type -> troupe.v1.PutConfigResponse
-	69,  // 125: troupe.v1.MemoryService.EraseUser:output_type -> troupe.v1.MemoryServiceEraseUserResponse
-	100, // [100:126] is the sub-list for method output_type
-	74,  // [74:100] is the sub-list for method input_type
-	74,  // [74:74] is the sub-list for extension type_name
-	74,  // [74:74] is the sub-list for extension extendee
-	0,   // [0:74] is the sub-list for field type_name
+	28,  // 43: troupe.v1.LoadRoundsRequest.before:type_name -> troupe.v1.StepRounds
+	28,  // 44: troupe.v1.LoadRoundsResponse.steps:type_name -> troupe.v1.StepRounds
+	87,  // 45: troupe.v1.StepRounds.messages:type_name -> troupe.v1.Message
+	25,  // 46: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
+	25,  // 47: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
+	6,   // 48: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
+	4,   // 49: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
+	74,  // 50: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
+	6,   // 51: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
+	5,   // 52: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
+	39,  // 53: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
+	91,  // 54: troupe.v1.MemoryServiceDeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	87,  // 55: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
+	45,  // 56: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
+	75,  // 57: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	76,  // 58: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	77,  // 59: troupe.v1.MemoryServiceGetStateResponse.keys:type_name -> troupe.v1.MemoryServiceGetStateResponse.KeysEntry
+	78,  // 60: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
+	81,  // 61: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
+	53,  // 62: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
+	51,  // 63: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
+	51,  // 64: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	51,  // 65: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	51,  // 66: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
+	25,  // 67: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
+	79,  // 68: troupe.v1.Config.values:type_name -> troupe.v1.Config.ValuesEntry
+	92,  // 69: troupe.v1.Config.protocol:type_name -> troupe.v1.ConfigProtocol
+	63,  // 70: troupe.v1.GetConfigResponse.config:type_name -> troupe.v1.Config
+	92,  // 71: troupe.v1.PutConfigRequest.protocol:type_name -> troupe.v1.ConfigProtocol
+	80,  // 72: troupe.v1.PutConfigRequest.delta:type_name -> troupe.v1.PutConfigRequest.DeltaEntry
+	63,  // 73: troupe.v1.PutConfigResponse.config:type_name -> troupe.v1.Config
+	91,  // 74: troupe.v1.MemoryServiceEraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	8,   // 75: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
+	21,  // 76: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
+	23,  // 77: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
+	29,  // 78: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
+	31,  // 79: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
+	26,  // 80: troupe.v1.MemoryService.LoadRounds:input_type -> troupe.v1.LoadRoundsRequest
+	61,  // 81: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
+	12,  // 82: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
+	15,  // 83: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
+	17,  // 84: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
+	19,  // 85: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
+	33,  // 86: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
+	35,  // 87: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
+	37,  // 88: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
+	40,  // 89: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
+	42,  // 90: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
+	44,  // 91: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
+	47,  // 92: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
+	49,  // 93: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
+	52,  // 94: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
+	55,  // 95: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
+	57,  // 96: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
+	59,  // 97: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
+	64,  // 98: troupe.v1.MemoryService.GetConfig:input_type -> troupe.v1.GetConfigRequest
+	66,  // 99: troupe.v1.MemoryService.PutConfig:input_type -> troupe.v1.PutConfigRequest
+	68,  // 100: troupe.v1.MemoryService.EraseUser:input_type -> troupe.v1.MemoryServiceEraseUserRequest
+	11,  // 101: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
+	22,  // 102: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
+	24,  // 103: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
+	30,  // 104: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
+	32,  // 105: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
+	27,  // 106: troupe.v1.MemoryService.LoadRounds:output_type -> troupe.v1.LoadRoundsResponse
+	62,  // 107: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
+	14,  // 108: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
+	16,  // 109: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
+	18,  // 110: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
+	20,  // 111: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
+	34,  // 112: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
+	36,  // 113: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
+	38,  // 114: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
+	41,  // 115: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
+	43,  // 116: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
+	46,  // 117: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
+	48,  // 118: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
+	50,  // 119: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
+	54,  // 120: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
+	56,  // 121: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
+	58,  // 122: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
+	60,  // 123: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
+	65,  // 124: troupe.v1.MemoryService.GetConfig:output_type -> troupe.v1.GetConfigResponse
+	67,  // 125: troupe.v1.MemoryService.PutConfig:output_type -> troupe.v1.PutConfigResponse
+	69,  // 126: troupe.v1.MemoryService.EraseUser:output_type -> troupe.v1.MemoryServiceEraseUserResponse
+	101, // [101:127] is the sub-list for method output_type
+	75,  // [75:101] is the sub-list for method input_type
+	75,  // [75:75] is the sub-list for extension type_name
+	75,  // [75:75] is the sub-list for extension extendee
+	0,   // [0:75] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_memory_proto_init() }
