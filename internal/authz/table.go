@@ -72,8 +72,9 @@ var table = map[string][]identity.Role{
 	troupev1.LifecycleService_OwnsState_FullMethodName:  lifecycleManagers,
 	troupev1.LifecycleService_WatchState_FullMethodName: lifecycleManagers,
 
-	troupev1.AgentService_ExecuteStep_FullMethodName: orchestrators,
-	troupev1.AgentService_ReplayStep_FullMethodName:  orchestrators,
+	troupev1.AgentService_ExecuteStep_FullMethodName:    orchestrators,
+	troupev1.AgentService_ReplayStep_FullMethodName:     orchestrators,
+	troupev1.AgentService_ProvideEntries_FullMethodName: orchestrators,
 
 	troupev1.MemoryService_BeginTurn_FullMethodName:      orchestrators,
 	troupev1.MemoryService_ReleaseTurn_FullMethodName:    orchestrators,

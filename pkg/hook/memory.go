@@ -5,12 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"strings"
 	"sync"
 
 	"github.com/troupe-dev/troupe/internal/statechange"
+	"github.com/troupe-dev/troupe/internal/turnstate"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
@@ -35,6 +37,9 @@ type Store interface {
 	LoadArtifact(ctx context.Context, name string, version int) (content []byte, mediaType string, err error)
 	// Search finds messages in earlier sessions of the user (AD-24).
 	Search(ctx context.Context, query string, limit int) ([]Found, error)
+	// EarlierEntries returns the latest trace entries of earlier turns of the session, oldest first. limit is 1 to
+	// execution.MaxEntries.
+	EarlierEntries(ctx context.Context, limit int) ([]event.Event, error)
 }
 
 // Found is a message that Search found in an earlier session.
@@ -50,7 +55,7 @@ type Found struct {
 type Memory struct {
 	store  Store // nil without a memory service
 	actor  string
-	stored *storedState
+	stored *turnstate.StoredState
 
 	mu                 sync.Mutex
 	inherited          map[string]json.RawMessage // changes that a fork inherited
@@ -60,54 +65,10 @@ type Memory struct {
 	violated           func(*failure.Error)       // receives rejected writes (nil ignores them)
 }
 
-// storedState caches the state in the store. A turn reads it once and shares it with all forks of its memory.
-type storedState struct {
-	mu              sync.Mutex
-	values          map[string]json.RawMessage // nil until they are read
-	revisions       map[string]int64           // of keys that sessions share
-	untrustedSource string                     // source of untrusted text in the values
-}
-
-// load reads the state once per turn. No other turn can change the session's own keys in the meantime, because
-// this turn holds the session's lease.
-func (s *storedState) load(ctx context.Context, store Store) (map[string]json.RawMessage, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.values != nil || store == nil {
-		return s.values, nil
-	}
-	values, revisions, untrusted, err := store.State(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("load state: %w", err)
-	}
-	if values == nil {
-		values = map[string]json.RawMessage{}
-	}
-	s.values, s.revisions, s.untrustedSource = values, revisions, untrusted
-	return values, nil
-}
-
-// value returns the stored value of a key (nil if it does not exist, or the turn has not read the state).
-func (s *storedState) value(key string) json.RawMessage {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.values[key]
-}
-
-// revision returns the revision of a key when the turn read the state, or statechange.Unread.
-func (s *storedState) revision(key string) int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.values == nil {
-		return statechange.Unread
-	}
-	return s.revisions[key]
-}
-
 // NewMemory returns a memory backed by store for a turn of the agent named actor. A nil store has no state and no
 // artifacts.
 func NewMemory(store Store, actor string) *Memory {
-	return &Memory{store: store, actor: actor, stored: &storedState{}}
+	return &Memory{store: store, actor: actor, stored: &turnstate.StoredState{}}
 }
 
 // Fork returns a copy of this memory for an agent that runs concurrently with others. Later changes of the copy do
@@ -134,7 +95,7 @@ func (m *Memory) Join(fork *Memory) (overwritten []string) {
 		if value, ok := fork.inherited[key]; ok {
 			return value
 		}
-		return m.stored.value(key)
+		return m.stored.Value(key)
 	})
 }
 
@@ -182,16 +143,14 @@ func (m *Memory) get(ctx context.Context, key string) (json.RawMessage, error) {
 	if value, ok := m.inherited[key]; ok || strings.HasPrefix(key, tempPrefix) {
 		return value, nil
 	}
-	stored, err := m.stored.load(ctx, m.store)
+	stored, err := m.stored.Load(ctx, m.store)
 	return stored[key], err
 }
 
 // Untrusted returns the source of untrusted text in the state. It is empty if there is none or if the state was
 // not read yet. The state may contain text that a concurrent turn read after this turn began (S14).
 func (m *Memory) Untrusted() string {
-	m.stored.mu.Lock()
-	defer m.stored.mu.Unlock()
-	return m.stored.untrustedSource
+	return m.stored.UntrustedSource()
 }
 
 // Read decodes the JSON of a key into the value that into points to. It returns the errors of Get, and an error if
@@ -228,7 +187,7 @@ func (m *Memory) requestChange(key string, value json.RawMessage) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.apply(key, statechange.Change{Value: value, Revision: m.stored.revision(key)})
+	m.apply(key, statechange.Change{Value: value, Revision: m.stored.Revision(key)})
 	return nil
 }
 
@@ -250,7 +209,7 @@ func (m *Memory) checkOwner(key string) error {
 
 // setViolationHandler sets the function that receives rejected writes. Agents of one flow may share a memory. Then
 // the first handler receives the rejected writes of all of them.
-func (m *Memory) setViolationHandler(report func(*failure.Error)) {
+func setViolationHandler(m *Memory, report func(*failure.Error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.violated == nil {
@@ -295,6 +254,20 @@ func (m *Memory) Search(ctx context.Context, query string, limit int) ([]Found, 
 		return nil, nil
 	}
 	return m.store.Search(ctx, query, limit)
+}
+
+// EarlierEntries returns the trace entries of earlier turns of the session, oldest first, at most limit of the latest (0 means
+// execution.MaxEntries, CO-68). Turn.Entries has those of the running turn. They come from all agents of the session. Prompts and
+// results are shortened. In a mesh they are read when this is called, and kept as long as traces; in a program as long as
+// the session is open. An agent that runs without a session has none. Modes: those of a mesh that does not respond.
+func (m *Memory) EarlierEntries(ctx context.Context, limit int) ([]event.Event, error) {
+	if m.store == nil {
+		return nil, nil
+	}
+	if limit <= 0 || limit > execution.MaxEntries {
+		limit = execution.MaxEntries
+	}
+	return m.store.EarlierEntries(ctx, limit)
 }
 
 func missingError(what string) error {

@@ -84,7 +84,7 @@ func (m *Memory) update(ctx context.Context, key string, update statechange.Upda
 		}
 		m.mu.Lock()
 		if now, err := m.get(ctx, key); err == nil && bytes.Equal(now, old) {
-			m.apply(key, statechange.Change{Value: value, Base: old, Updates: []statechange.Update{update}, Revision: m.stored.revision(key)})
+			m.apply(key, statechange.Change{Value: value, Base: old, Updates: []statechange.Update{update}, Revision: m.stored.Revision(key)})
 			m.mu.Unlock()
 			return nil
 		}

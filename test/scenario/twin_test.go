@@ -14,11 +14,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/openaitest"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/agent/local"
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -153,6 +155,30 @@ var twinScenarios = map[string]twinScenario{
 		replies: []scripted.Reply{looksUp("oslo"), scripted.Say("Sunny."), scripted.Say("Yes.")},
 		play:    func(s twinSession) []string { return []string{s.say("Oslo?"), s.say("Sure?")} },
 	},
+	// Req: CO-68
+	"the trace of earlier turns": {
+		config: func(t *testing.T) agent.Config {
+			c := lookingUp(t)
+			c.Handlers = []hook.Handler{hook.AfterUserInput(func(ctx context.Context, turn *hook.Turn) error {
+				all, err := turn.Memory().EarlierEntries(ctx, 0)
+				latest, err2 := turn.Memory().EarlierEntries(ctx, 3)
+				turn.Add(conversation.User(describeEntries(all) + "latest:\n" + describeEntries(latest)))
+				return errors.Join(err, err2)
+			})}
+			traced, err := tool.Func("trace", "Shows the trace.", func(ctx context.Context, _ struct{}) (string, error) {
+				all, err := hook.InTool(ctx).Memory().EarlierEntries(ctx, 0)
+				return describeEntries(all), err
+			})
+			require.NoError(t, err)
+			c.Tools = append(c.Tools, traced)
+			return c
+		},
+		replies: []scripted.Reply{
+			looksUp("oslo", "error"), scripted.Say("Sunny."), scripted.Fail(failure.New(failure.ResourceAPI, "test", "down")),
+			scripted.Call(conversation.ToolCall{Name: "trace", Arguments: "{}"}), scripted.Say("Yes."),
+		},
+		play: func(s twinSession) []string { return []string{s.say("Oslo?"), s.say("Sure?"), s.say("Really?")} },
+	},
 	"as many rounds as it may": {
 		config: func(t *testing.T) agent.Config {
 			c := lookingUp(t)
@@ -230,6 +256,31 @@ func lookingUp(t *testing.T) agent.Config {
 	})
 	require.NoError(t, err)
 	return agent.Config{Tools: []tool.Tool{found}}
+}
+
+// describeEntries returns a line for each trace entry, without times, names of models and ids.
+func describeEntries(entries []event.Event) string {
+	var lines strings.Builder
+	for _, e := range entries {
+		fmt.Fprint(&lines, e.Kind())
+		if _, ended := e.Payload.(event.TurnResult); !ended { // a turn that failed has no agent in a mesh
+			fmt.Fprint(&lines, " ", e.Author)
+		}
+		switch p := e.Payload.(type) {
+		case event.UserInput:
+			fmt.Fprint(&lines, " ", p.Turn, " ", p.Prompt)
+		case event.ModelCall:
+			fmt.Fprint(&lines, " ", p.Iteration, " ", p.ToolCalls)
+		case event.ToolStarted:
+			fmt.Fprint(&lines, " ", p.Tool, " ", p.CallID, " ", p.Arguments)
+		case event.ToolFinished:
+			fmt.Fprint(&lines, " ", p.Tool, " ", p.CallID, " ", p.Status, " ", p.Result)
+		case event.TurnResult:
+			fmt.Fprint(&lines, " ", p.Turn, " ", p.Reason, " ", p.ErrorType)
+		}
+		lines.WriteString("\n")
+	}
+	return lines.String()
 }
 
 // askingFirst is the config of an agent whose tool needs an approval.
@@ -424,7 +475,7 @@ func (s *twinInMesh) run(req *troupev1.OrchestrateRequest) string {
 	result := turnResult(runTurn(s.t, s.mesh, req))
 	s.pending = result.GetPending()
 	if f := result.GetFailure(); f != nil {
-		return f.GetMode().String()
+		return string(grpcfailure.FromProto(f).Mode)
 	}
 	return result.GetText()
 }

@@ -77,6 +77,7 @@ func (s *Session) Clear(ctx context.Context) error {
 		}
 		s.recent.History, s.recent.untrustedSource = storage.History{}, ""
 		s.opener.SetUndelivered("")
+		s.entries.clear()
 		s.status.RecordClear()
 		return "", nil
 	})
