@@ -80,11 +80,24 @@ test-race-all: redis-server ## Run all tests with the race detector.
 check: verify lint size test docs-run test-race test-node demo chaos ## Run every check that CI runs, but for fuzzing.
 
 .PHONY: nightly
-nightly: ## Run what takes too long for CI: all tests with the race detector, 300 kills, 36 kills of orchestrators, a minute of fuzzing a target.
+nightly: ## Run what takes too long for CI: all tests with the race detector, 300 kills, 36 kills of orchestrators, a minute of fuzzing a target, all mutants.
 	$(MAKE) test-race-all
 	$(MAKE) chaos KILLS=300
 	$(MAKE) replicas
 	$(MAKE) fuzz
+	$(MAKE) mutants
+	$(MAKE) mutants-control
+
+# ONLY=LC or ONLY=CO-22,CO-23 takes the mutations of some requirements; DRAW=15 takes that many at random, and SEED repeats a draw.
+MUTANTS = $(if $(ONLY),-only $(ONLY)) $(if $(DRAW),-draw $(DRAW)) $(if $(SEED),-seed $(SEED))
+.PHONY: mutants
+mutants: redis-server ## Break the code, one clause of one requirement after the other, and check that the test of the requirement fails.
+	go run ./test/mutants $(MUTANTS)
+
+CONTROL ?= 200
+.PHONY: mutants-control
+mutants-control: redis-server ## Break the code at random places, and check that tests notice nine of ten.
+	go run ./test/mutants -control $(CONTROL) $(MUTANTS)
 
 .PHONY: authz
 authz: ## Show who may call what, after calling every method as every kind of caller.

@@ -97,7 +97,7 @@ func newLoop(b *testing.B, rounds int) turn {
 	messages := []conversation.Message{conversation.User(prompt)}
 	return func(ctx context.Context) (said string, _ error) {
 		m.said = 0
-		in := loop.Input{System: instruction, Turn: hook.New(hook.Start{
+		in := loop.Input{System: instruction, Control: hook.New(hook.Start{
 			Info: hook.Info{Agent: "echo", TurnID: "turn-1", Prompt: prompt}, Messages: messages,
 		})}
 		for e, err := range l.Run(ctx, in) {

@@ -37,5 +37,5 @@ func newTroupeEcho(b *testing.B) tool.Tool {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return tool.With(execution.Read, t)
+	return tool.WithEffect(execution.Read, t)
 }

@@ -102,12 +102,12 @@ func (b *Bridge) reportPanic(p any) error {
 // toClientError converts an error to the one that is sent to the client. Internal and server errors are logged in
 // full, because the client does not get their details.
 func (b *Bridge) toClientError(method string, err error) error {
-	told := toA2AError(err)
+	sent := toA2AError(err)
 	left := failure.ModeOf(err) == failure.UserCancelled // the client disconnected
-	if !left && (errors.Is(told, a2a.ErrInternalError) || errors.Is(told, a2a.ErrServerError)) {
+	if !left && (errors.Is(sent, a2a.ErrInternalError) || errors.Is(sent, a2a.ErrServerError)) {
 		b.log.Warn("A2A call failed", zap.String("method", method), zap.String("mode", string(failure.ModeOf(err))), zap.Error(err))
 	}
-	return told
+	return sent
 }
 
 var (

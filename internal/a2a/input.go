@@ -66,7 +66,8 @@ func parentFromReferences(m *a2a.Message) *troupev1.Parent {
 	return nil
 }
 
-// withoutSecrets returns the message as a task shows it, without sealed credentials (LP-37).
+// withoutSecrets returns the message m as a task shows it. If its turn brings answers, it has only their ids, verdicts and
+// texts, and no sealed credentials (LP-37).
 func withoutSecrets(m *a2a.Message, turn *troupev1.OrchestrateRequest) *a2a.Message {
 	if turn.GetAnswers() == nil {
 		return m

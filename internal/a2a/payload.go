@@ -12,9 +12,9 @@ import (
 
 // addTurnStartedItems adds the items for the first event of a turn. The turn either creates a task or brings input
 // for an existing one.
-func addTurnStartedItems(p *troupev1.TurnStarted, goesOn bool, add func(string, itemData)) {
+func addTurnStartedItems(p *troupev1.TurnStarted, continuesTask bool, add func(string, itemData)) {
 	about := itemData{"requestId": p.GetRequestId(), "turnId": p.GetTurnId(), "target": p.GetTarget()}
-	if !goesOn {
+	if !continuesTask {
 		add("task-created", about)
 		addAttachmentItems(p, add)
 		return
@@ -63,11 +63,11 @@ func finishReason(m *troupev1.ModelCall) string {
 
 // addToolProgressItem adds the item for the progress of a tool.
 func addToolProgressItem(p *troupev1.ToolProgress, add func(string, itemData)) {
-	told := itemData{"callId": p.GetCallId(), "tool": p.GetTool(), "message": p.GetMessage()}
+	data := itemData{"callId": p.GetCallId(), "tool": p.GetTool(), "message": p.GetMessage()}
 	if p.Fraction != nil {
-		told["fraction"] = p.GetFraction()
+		data["fraction"] = p.GetFraction()
 	}
-	add("tool-progress", told)
+	add("tool-progress", data)
 }
 
 // addSubtaskItems adds the items for a child turn, which is a separate task whose parent is this task. The A2A
@@ -82,8 +82,8 @@ func addSubtaskItems(s *troupev1.SubtaskStarted, add func(string, itemData)) {
 	add("task-status", waits)
 }
 
-// addAgentMessageItems adds items for the text, artifacts and state changes of an agent, but not for the text of
-// its model. The items contain only names and versions; values and bytes stay in the session.
+// addAgentMessageItems adds items for a message of an agent that is a function: its text, and the names of its artifacts
+// and changed state keys. Values and bytes stay in the session. The text of a model arrives as deltas instead.
 func addAgentMessageItems(m *troupev1.AgentMessage, add func(string, itemData)) {
 	if m.GetText() != "" {
 		add("message", itemData{"text": m.GetText()})
@@ -133,18 +133,18 @@ func pendingCallsData(calls []*troupev1.PendingCall) []itemData {
 
 // pendingCallData returns a pending tool call in the form that A2A clients receive.
 func pendingCallData(c *troupev1.PendingCall) itemData {
-	told := itemData{
+	data := itemData{
 		"id": c.GetId(), "callId": c.GetCallId(), "tool": c.GetTool(), "arguments": c.GetArguments(), "agent": c.GetAgent(),
 		"needs": lowerEnumName(c.GetNeeds().String(), "CALL_NEED_"), "risk": c.GetRisk(), "reason": c.GetReason(),
 	}
 	if c.GetUntil() != nil {
-		told["until"] = c.GetUntil().AsTime()
+		data["until"] = c.GetUntil().AsTime()
 	}
 	if a := c.GetAuth(); a != nil {
-		told["auth"] = itemData{
+		data["auth"] = itemData{
 			"authId": a.GetAuthId(), "name": a.GetName(), "prompt": a.GetPrompt(), "url": a.GetUrl(),
 			"publicKey": base64.StdEncoding.EncodeToString(a.GetPublicKey()), "expires": a.GetExpires().AsTime(),
 		}
 	}
-	return told
+	return data
 }

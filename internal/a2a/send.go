@@ -19,18 +19,18 @@ import (
 // turn has started if the client does not want to wait. The turn continues if the client disconnects.
 func (b *Bridge) SendMessage(ctx context.Context, req *a2a.SendMessageRequest) (a2a.SendMessageResult, error) {
 	var task *a2a.Task
-	for told, err := range b.SendStreamingMessage(ctx, req) {
+	for e, err := range b.SendStreamingMessage(ctx, req) {
 		if err != nil {
 			return nil, err
 		}
-		switch told := told.(type) {
+		switch e := e.(type) {
 		case *a2a.Task:
-			task = told
+			task = e
 			if req.Config != nil && req.Config.ReturnImmediately {
 				return task, nil
 			}
 		case *a2a.TaskStatusUpdateEvent:
-			if told.Status.State == a2a.TaskStateWorking {
+			if e.Status.State == a2a.TaskStateWorking {
 				continue
 			}
 			ended, err := b.GetTask(ctx, &a2a.GetTaskRequest{ID: task.ID})
@@ -66,8 +66,8 @@ func (b *Bridge) SendStreamingMessage(ctx context.Context, req *a2a.SendMessageR
 				yield(nil, b.toClientError("SendMessage", err))
 				return
 			}
-			for _, told := range t.convert(e) {
-				if !yield(told, nil) {
+			for _, converted := range t.convert(e) {
+				if !yield(converted, nil) {
 					return
 				}
 			}
@@ -85,43 +85,48 @@ func (b *Bridge) newTurnRequest(ctx context.Context, req *a2a.SendMessageRequest
 	if req.Config != nil && req.Config.PushConfig != nil {
 		return nil, "", errPushUnsupported
 	}
-	turn := &troupev1.OrchestrateRequest{SessionId: m.ContextID, RequestId: requestIDFromMessage("", m.ID), Parent: parentFromReferences(m)}
+	turn := &troupev1.OrchestrateRequest{SessionId: m.ContextID, RequestId: requestIDFromMessage(m.TaskID, m.ID), Parent: parentFromReferences(m)}
 	if err := addInput(turn, m); err != nil {
 		return nil, "", err
 	}
-	if m.TaskID == "" {
-		b.joinRun(ctx, turn.GetParent())
-		turn.SessionId = cmp.Or(turn.GetSessionId(), uuid.NewString())
-		turn.Target = cmp.Or(targetFromMetadata(m.Metadata), targetFromMetadata(req.Metadata), b.defaultTarget)
-		if turn.GetAnswers() != nil {
-			return nil, "", a2a.NewError(a2a.ErrInvalidParams, "message.taskId: answers go to the task that waits for them; name it")
-		}
-		return turn, "", nil
+	if m.TaskID != "" {
+		return turn, m.TaskID, b.continueTask(ctx, turn, m)
 	}
-	turn.RequestId = requestIDFromMessage(m.TaskID, m.ID)
+	b.joinRun(ctx, turn.GetParent())
+	turn.SessionId = cmp.Or(turn.GetSessionId(), uuid.NewString())
+	turn.Target = cmp.Or(targetFromMetadata(m.Metadata), targetFromMetadata(req.Metadata), b.defaultTarget)
+	if turn.GetAnswers() != nil {
+		return nil, "", a2a.NewError(a2a.ErrInvalidParams, "message.taskId: answers go to the task that waits for them; name it")
+	}
+	return turn, "", nil
+}
+
+// continueTask completes the turn request for a message that names a task. It returns an error if the task accepts no
+// message.
+func (b *Bridge) continueTask(ctx context.Context, turn *troupev1.OrchestrateRequest, m *a2a.Message) error {
 	trace, err := b.findTrace(ctx, m.TaskID)
 	switch {
 	case err != nil:
-		return nil, "", err
+		return err
 	case m.ContextID != "" && m.ContextID != trace.GetSessionId():
-		return nil, "", a2a.NewError(a2a.ErrInvalidParams, "message.contextId: the task belongs to another context; leave it out")
+		return a2a.NewError(a2a.ErrInvalidParams, "message.contextId: the task belongs to another context; leave it out")
 	case trace.GetRequestId() == turn.GetRequestId(): // a repeated message gets the same turn
 	case trace.GetState() == troupev1.TraceState_TRACE_STATE_RUNNING:
-		return nil, "", a2a.NewError(a2a.ErrUnsupportedOperation, "the task is running and accepts no message; wait until it ends, or cancel it")
+		return a2a.NewError(a2a.ErrUnsupportedOperation, "the task is running and accepts no message; wait until it ends, or cancel it")
 	case askKinds[stateFromResult(trace.GetResult())] == "":
-		return nil, "", a2a.NewError(a2a.ErrUnsupportedOperation,
+		return a2a.NewError(a2a.ErrUnsupportedOperation,
 			"the task has ended; send the message without taskId, and with its contextId, to continue the conversation")
 	}
 	turn.SessionId = trace.GetSessionId()
-	if above := trace.GetParent(); above != nil { // a continued task keeps its target
-		turn.Parent = above
-		turn.Parent.RootTraceId = cmp.Or(above.GetRootTraceId(), trace.GetRootTraceId())
+	if parent := trace.GetParent(); parent != nil { // a continued task keeps its target
+		turn.Parent = parent
+		turn.Parent.RootTraceId = cmp.Or(parent.GetRootTraceId(), trace.GetRootTraceId())
 	}
 	b.joinRun(ctx, turn.GetParent())
 	if turn.GetAnswers() == nil {
 		turn.Target = trace.GetTarget()
 	}
-	return turn, m.TaskID, nil
+	return nil
 }
 
 // targetFromMetadata returns the workflow or agent that a client names in the metadata of a message (empty for

@@ -174,8 +174,8 @@ func (b *Bridge) SubscribeToTask(ctx context.Context, req *a2a.SubscribeToTaskRe
 				yield(nil, b.toClientError("SubscribeToTask", err))
 				return
 			}
-			for _, told := range t.convert(e) {
-				if !yield(told, nil) {
+			for _, converted := range t.convert(e) {
+				if !yield(converted, nil) {
 					return
 				}
 			}

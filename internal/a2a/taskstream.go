@@ -54,7 +54,7 @@ func newTaskStream(task a2a.TaskInfo, asked *a2a.Message) *taskStream {
 // that started before the client subscribed, because that client gets the whole text at the end. Text of
 // concurrent steps is not part of the answer, because a later step writes the answer.
 func (t *taskStream) convert(e *troupev1.Event) []a2a.Event {
-	var told []a2a.Event
+	var converted []a2a.Event
 	at := eventContext{task: string(t.task.TaskID)}
 	t.stepStarted = t.stepStarted || e.GetStep() > 0
 	switch p := e.GetPayload().(type) {
@@ -76,7 +76,7 @@ func (t *taskStream) convert(e *troupev1.Event) []a2a.Event {
 		t.trackStep(e)
 		maps.DeleteFunc(t.deltaCounts, func(v textKey, _ int) bool { return v.step == e.GetStep() })
 		if c := t.answer.retract(e.GetStep()); c != nil {
-			told = append(told, c)
+			converted = append(converted, c)
 		}
 	case *troupev1.Event_TextDelta:
 		if !t.streamingSteps[e.GetStep()] {
@@ -85,19 +85,19 @@ func (t *taskStream) convert(e *troupev1.Event) []a2a.Event {
 		at.index = t.deltaCounts[textKeyFromEvent(e)]
 		t.deltaCounts[textKeyFromEvent(e)]++
 		if e.GetBranch() == "" && t.concurrentSteps < 2 { // text of parallel agents is not part of the answer
-			told = append(told, t.answer.addText(e.GetStep(), p.TextDelta.GetText()))
+			converted = append(converted, t.answer.addText(e.GetStep(), p.TextDelta.GetText()))
 		}
 	case *troupev1.Event_TurnResult:
 		if c := t.answer.finalChunk(p.TurnResult); c != nil {
-			told = append(told, c)
+			converted = append(converted, c)
 		}
 	}
-	if len(told) == 0 || e.GetTurnResult() != nil || e.GetTextRetracted() != nil {
-		told = append(told, t.statusEvent(e))
+	if len(converted) == 0 || e.GetTurnResult() != nil || e.GetTextRetracted() != nil {
+		converted = append(converted, t.statusEvent(e))
 	}
 	at.parent = t.parent
-	told[len(told)-1].SetMeta(ExtensionURI, EventMetadata{Sequence: e.GetSequence(), TraceID: e.GetTraceId(), Events: translateEvent(e, at)})
-	return told
+	converted[len(converted)-1].SetMeta(ExtensionURI, EventMetadata{Sequence: e.GetSequence(), TraceID: e.GetTraceId(), Events: translateEvent(e, at)})
+	return converted
 }
 
 // countDecision counts concurrent steps, which are all decided before the first of them starts. After a takeover
@@ -109,8 +109,9 @@ func (t *taskStream) countDecision() {
 	t.concurrentSteps++
 }
 
-// trackStep records that the client receives the text of a step from its beginning. It also counts the concurrent
-// steps for a client that subscribed after they were decided.
+// trackStep records that the client gets the text of a step from its beginning, if the step began after the subscription.
+// A client that subscribed late has missed the routing decisions. For it, trackStep counts the concurrent steps by their
+// events.
 func (t *taskStream) trackStep(e *troupev1.Event) {
 	if e.GetSequence() > t.lastKnownSequence {
 		t.streamingSteps[e.GetStep()] = true

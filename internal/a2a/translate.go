@@ -2,9 +2,11 @@ package a2a
 
 import (
 	"cmp"
+	"encoding/json"
 	"strings"
 	"time"
 
+	"github.com/troupe-dev/troupe/pkg/event"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
@@ -77,7 +79,7 @@ func translateEvent(e *troupev1.Event, at eventContext) []Item {
 	case *troupev1.Event_ToolCallStarted:
 		c := p.ToolCallStarted
 		add("tool-call", itemData{"callId": c.GetCallId(), "tool": c.GetTool(), "arguments": c.GetArguments()})
-		add("tool-start", itemData{"callId": c.GetCallId(), "tool": c.GetTool()})
+		add("tool-start", itemData{"callId": c.GetCallId(), "tool": c.GetTool(), "progress": event.ToolRunning.Progress()})
 	case *troupev1.Event_ToolProgress:
 		addToolProgressItem(p.ToolProgress, add)
 	case *troupev1.Event_SubtaskStarted:
@@ -86,7 +88,8 @@ func translateEvent(e *troupev1.Event, at eventContext) []Item {
 		c := p.ToolCallFinished
 		status := lowerEnumName(c.GetStatus().String(), "TOOL_STATUS_")
 		add("tool-complete", itemData{
-			"callId": c.GetCallId(), "tool": c.GetTool(), "status": status, "summary": c.GetSummary(), "milliseconds": c.GetDuration().AsDuration().Milliseconds(),
+			"callId": c.GetCallId(), "tool": c.GetTool(), "status": status, "progress": event.ToolStatus(status).Progress(),
+			"summary": c.GetSummary(), "milliseconds": c.GetDuration().AsDuration().Milliseconds(),
 		})
 		if c.GetStatus() == troupev1.ToolStatus_TOOL_STATUS_INPUT_REQUIRED {
 			add("tool-input-required", itemData{"callId": c.GetCallId(), "tool": c.GetTool()})
@@ -97,6 +100,8 @@ func translateEvent(e *troupev1.Event, at eventContext) []Item {
 		addAgentMessageItems(p.AgentMessage, add)
 	case *troupev1.Event_Thinking:
 		add("thought-stream", itemData{"topic": lowerEnumName(p.Thinking.GetTopic().String(), "TOPIC_"), "text": p.Thinking.GetText()})
+	case *troupev1.Event_Custom:
+		add("custom", itemData{"name": p.Custom.GetName(), "data": json.RawMessage(cmp.Or(p.Custom.GetData(), "null"))})
 	case *troupev1.Event_Warning:
 		working(itemData{"warning": p.Warning.GetReason(), "message": p.Warning.GetMessage()})
 	case *troupev1.Event_OwnershipViolation:

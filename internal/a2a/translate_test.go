@@ -1,6 +1,7 @@
 package a2a
 
 import (
+	"encoding/json"
 	"maps"
 	"testing"
 	"time"
@@ -192,20 +193,20 @@ func TestTranslate_ReturnsTheItemsOfEachEvent(t *testing.T) {
 		},
 		"a tool begins": {
 			&troupev1.Event{Payload: &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{CallId: "c1", Tool: "look", Arguments: "{}"}}},
-			items{{"tool-call", itemData{"callId": "c1", "tool": "look", "arguments": "{}"}}, {"tool-start", itemData{"callId": "c1", "tool": "look"}}},
+			items{{"tool-call", itemData{"callId": "c1", "tool": "look", "arguments": "{}"}}, {"tool-start", itemData{"callId": "c1", "tool": "look", "progress": "in_progress"}}},
 		},
 		"a tool ends": {
 			&troupev1.Event{Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
 				CallId: "c1", Tool: "look", Status: troupev1.ToolStatus_TOOL_STATUS_SUCCESS, Summary: "red", Duration: durationpb.New(time.Second),
 			}}},
-			items{{"tool-complete", itemData{"callId": "c1", "tool": "look", "status": "success", "summary": "red", "milliseconds": int64(1000)}}},
+			items{{"tool-complete", itemData{"callId": "c1", "tool": "look", "status": "success", "progress": "completed", "summary": "red", "milliseconds": int64(1000)}}},
 		},
 		"a tool asks": {
 			&troupev1.Event{Payload: &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
 				CallId: "c1", Tool: "ask", Status: troupev1.ToolStatus_TOOL_STATUS_INPUT_REQUIRED,
 			}}},
 			items{
-				{"tool-complete", itemData{"callId": "c1", "tool": "ask", "status": "input_required", "summary": "", "milliseconds": int64(0)}},
+				{"tool-complete", itemData{"callId": "c1", "tool": "ask", "status": "input_required", "progress": "completed", "summary": "", "milliseconds": int64(0)}},
 				{"tool-input-required", itemData{"callId": "c1", "tool": "ask"}},
 			},
 		},
@@ -223,6 +224,14 @@ func TestTranslate_ReturnsTheItemsOfEachEvent(t *testing.T) {
 				{"dataset-write", itemData{"name": "rows.CSV", "version": int32(2)}},
 				{"data-write", itemData{"keys": []string{"user:name"}}},
 			},
+		},
+		"an event of the agent's own": {
+			&troupev1.Event{Payload: &troupev1.Event_Custom{Custom: &troupev1.CustomEvent{Name: "order.placed", Data: `{"id":7}`}}},
+			items{{"custom", itemData{"name": "order.placed", "data": json.RawMessage(`{"id":7}`)}}},
+		},
+		"an event of the agent's own without data": {
+			&troupev1.Event{Payload: &troupev1.Event_Custom{Custom: &troupev1.CustomEvent{Name: "idle"}}},
+			items{{"custom", itemData{"name": "idle", "data": json.RawMessage("null")}}},
 		},
 		"a thought": {
 			&troupev1.Event{Payload: &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{Topic: troupev1.Topic_TOPIC_PLAN, Text: "First this."}}},

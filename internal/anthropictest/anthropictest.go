@@ -216,20 +216,33 @@ func toUserMessage(b Block) (conversation.Message, error) {
 	case "text":
 		return conversation.User(b.Text), nil
 	case "image", "document":
-		if b.Source.Type != "base64" {
-			return conversation.Message{}, fmt.Errorf("a source of type %q", b.Source.Type)
-		}
-		file := conversation.Attachment{Name: b.Title, MediaType: b.Source.MediaType, Data: b.Source.Data}
-		return conversation.Message{Role: conversation.RoleUser, Attachments: []conversation.Attachment{file}}, nil
+		file, err := toFile(b)
+		return conversation.Message{Role: conversation.RoleUser, Attachments: []conversation.Attachment{file}}, err
 	case "tool_result":
 		result := conversation.Message{Role: conversation.RoleTool, ToolCallID: b.ToolUseID}
 		for _, c := range b.Content {
-			result.Text += c.Text
+			if c.Type == "text" {
+				result.Text += c.Text
+				continue
+			}
+			file, err := toFile(c)
+			if err != nil {
+				return conversation.Message{}, err
+			}
+			result.Attachments = append(result.Attachments, file)
 		}
 		return result, nil
 	default:
 		return conversation.Message{}, fmt.Errorf("a block of type %q", b.Type)
 	}
+}
+
+// toFile converts a block of an image or a document.
+func toFile(b Block) (conversation.Attachment, error) {
+	if b.Type != "image" && b.Type != "document" || b.Source.Type != "base64" {
+		return conversation.Attachment{}, fmt.Errorf("a block of type %q with a source of type %q", b.Type, b.Source.Type)
+	}
+	return conversation.Attachment{Name: b.Title, MediaType: b.Source.MediaType, Data: b.Source.Data}, nil
 }
 
 // toAssistantMessage converts the content of an assistant message. The signature of a thought becomes the Extra of

@@ -1,5 +1,5 @@
 // Package audit writes the audit log of a process. It records rejected callers, actions of operators, takeovers,
-// and issued credentials (guarantees S19).
+// and issued credentials (guarantee S19).
 //
 // The log is an append-only file of JSON lines. Each line contains its own hash and the hash of the line before
 // it, so Verify detects changed, removed, added and moved lines. Verify alone cannot detect that the end of the

@@ -154,18 +154,30 @@ func (v *verifier) verifyLine(at int, text []byte, first bool) (ok bool, broken 
 		return true, fmt.Sprintf("line %d was changed, and this line does not say that it was torn", v.tornLine)
 	case first && !l.canStartFile():
 		return true, "the file does not begin with a line that opens it: lines are missing at its beginning"
-	case v.report.Lines == 0 && l.Number == 1 && l.PrevHash != originHash:
-		return true, "the first line follows another one"
-	case first && v.report.Lines > 0 && l.Number <= v.report.Last:
-		return true, fmt.Sprintf("it begins with line %d of a log, and the files before it end at line %d: "+
-			"they belong to different logs, or it is given twice; give the files of one log", l.Number, v.report.Last)
-	case v.report.Lines > 0 && l.Number != v.report.Last+1:
-		return true, fmt.Sprintf("line %d of the chain follows line %d", l.Number, v.report.Last)
-	case v.report.Lines > 0 && l.PrevHash != v.report.Head:
-		return true, fmt.Sprintf("the previous line, number %d of the chain, was changed after this line was written", v.report.Last)
+	}
+	if broken := v.brokenLink(l, first); broken != "" {
+		return true, broken
 	}
 	v.addToReport(at, l, hash)
 	return true, ""
+}
+
+// brokenLink returns why a line does not follow the line before it in the chain (empty if it does).
+func (v *verifier) brokenLink(l line, first bool) string {
+	switch {
+	case v.report.Lines == 0 && (l.Number != 1 || l.PrevHash == originHash):
+		return ""
+	case v.report.Lines == 0:
+		return "the first line follows another one"
+	case first && l.Number <= v.report.Last:
+		return fmt.Sprintf("it begins with line %d of a log, and the files before it end at line %d: "+
+			"they belong to different logs, or it is given twice; give the files of one log", l.Number, v.report.Last)
+	case l.Number != v.report.Last+1:
+		return fmt.Sprintf("line %d of the chain follows line %d", l.Number, v.report.Last)
+	case l.PrevHash != v.report.Head:
+		return fmt.Sprintf("the previous line, number %d of the chain, was changed after this line was written", v.report.Last)
+	}
+	return ""
 }
 
 // explainsTornBytes reports whether the line contains the hash of the torn bytes before it, or whether there are

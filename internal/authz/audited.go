@@ -5,7 +5,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// AuditKind returns the kind of the audit entry that each call of a method creates (S19). The entry contains the
+// AuditKind returns the kind of the audit entry that each call of a method creates (guarantee S19). The entry contains the
 // caller and the result. ok is false for methods that create no entry, which includes all methods of an ordinary
 // turn.
 func AuditKind(method string) (audit.Kind, bool) {
@@ -17,6 +17,7 @@ func AuditKind(method string) (audit.Kind, bool) {
 var auditKinds = map[string]audit.Kind{
 	troupev1.OrchestratorService_PauseAgent_FullMethodName:      audit.Admin,
 	troupev1.OrchestratorService_ResumeAgent_FullMethodName:     audit.Admin,
+	troupev1.OrchestratorService_StartInstance_FullMethodName:   audit.Admin,
 	troupev1.OrchestratorService_DrainInstance_FullMethodName:   audit.Admin,
 	troupev1.OrchestratorService_QuarantineAgent_FullMethodName: audit.Admin,
 	troupev1.OrchestratorService_ReleaseAgent_FullMethodName:    audit.Admin,

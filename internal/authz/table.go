@@ -41,6 +41,7 @@ var table = map[string][]identity.Role{
 	troupev1.OrchestratorService_DescribeInstance_FullMethodName: operators,
 	troupev1.OrchestratorService_PauseAgent_FullMethodName:       operators,
 	troupev1.OrchestratorService_ResumeAgent_FullMethodName:      operators,
+	troupev1.OrchestratorService_StartInstance_FullMethodName:    operators,
 	troupev1.OrchestratorService_DrainInstance_FullMethodName:    operators,
 	troupev1.OrchestratorService_ListDecisions_FullMethodName:    operators,
 	troupev1.OrchestratorService_ReplayTrace_FullMethodName:      operators,

@@ -28,6 +28,7 @@ var writtenKeys = map[string]string{
 	troupev1.OrchestratorService_CancelTrace_FullMethodName:     "context",
 	troupev1.OrchestratorService_PauseAgent_FullMethodName:      "routing",
 	troupev1.OrchestratorService_ResumeAgent_FullMethodName:     "routing",
+	troupev1.OrchestratorService_StartInstance_FullMethodName:   "routing",
 	troupev1.OrchestratorService_DrainInstance_FullMethodName:   "routing",
 	troupev1.OrchestratorService_QuarantineAgent_FullMethodName: "routing",
 	troupev1.OrchestratorService_ReleaseAgent_FullMethodName:    "routing",

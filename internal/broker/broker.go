@@ -44,7 +44,7 @@ type pendingKey struct {
 	private    hpke.PrivateKey
 	session    string
 	secretName string
-	expiry     *time.Timer
+	expiry     *time.Timer // deletes the key after its Lifetime
 }
 
 // Key is the public half of a key. It is sent to the holder of the secret.

@@ -48,7 +48,7 @@ func TestRun_EndsWithItsContext(t *testing.T) {
 
 func TestChecks_HaveValidUniqueIDs(t *testing.T) {
 	id, seen := regexp.MustCompile(`^[a-z]+/[a-z0-9-]+$`), map[string]bool{}
-	require.Len(t, Checks(), 149, "the number in the docs and in the Node worker")
+	require.Len(t, Checks(), 151, "the number in the docs and in the Node worker")
 	for _, c := range Checks() {
 		require.Regexp(t, id, c.ID)
 		require.False(t, seen[c.ID], "%s twice", c.ID)

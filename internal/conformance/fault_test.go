@@ -60,6 +60,8 @@ const (
 	watchNeverEnds               fault = "leaves a watch open after TERMINATED"
 	watchSkipsTransition         fault = "omits a transition from a watch"
 	acceptsFutureVersion         fault = "accepts any after_version"
+	ignoresStateVersion          fault = "ignores if_state_version"
+	dropsCustomEvents            fault = "sends no custom events"
 	omitsRounds                  fault = "commits no tool rounds"
 	inventsRounds                fault = "commits rounds of a step that called no tool"
 	neverLoadsRounds             fault = "does not load the rounds of its agent"
@@ -78,7 +80,7 @@ var (
 	resultChecks = []string{
 		"step/announces-its-admission", "step/cancellation-ends-it", "step/failure-is-a-result", "step/its-deadline-ends-it",
 		"step/separates-concurrent-steps", "step/panic-is-a-result", "step/reads-the-last-message-of-the-user", "step/result-names-step-and-agent",
-		"step/sends-heartbeats", "step/streams-before-the-result", "step/streams-in-order",
+		"step/sends-custom-events", "step/sends-heartbeats", "step/streams-before-the-result", "step/streams-in-order",
 	}
 	commitChecks = []string{
 		"commit/adds-the-answer", "commit/base-mismatch-is-final", "commit/equals-the-result", "commit/fenced-is-final",
@@ -151,6 +153,8 @@ var faultCases = []struct {
 		"watch/resumes-after-a-version", "watch/has-reason-and-trace",
 	}},
 	{acceptsFutureVersion, fastWatchChecks, "watch/rejects-future-versions", nil},
+	{ignoresStateVersion, "verbs/if-*", "verbs/if-state-version", nil},
+	{dropsCustomEvents, "step", "step/sends-custom-events", nil},
 	{omitsRounds, "rounds", "rounds/committed", nil},
 	{inventsRounds, "rounds", "rounds/none-without-a-call", []string{"rounds/loaded"}},
 	{neverLoadsRounds, "rounds", "rounds/loaded", []string{"rounds/load-is-retried", "rounds/of-unseen-steps-are-left-out"}},

@@ -10,10 +10,21 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
+// checkVersion rejects a verb for another version of the status. The caller holds the lock.
+func (r *referenceInstance) checkVersion(version *uint64) error {
+	if version == nil || *version == r.status.StateVersion || r.hasFault(ignoresStateVersion) {
+		return nil
+	}
+	return failure.New(failure.AgentState, "lifecycle", "the instance has another state_version")
+}
+
 // Pause implements troupev1.LifecycleServiceServer.
 func (r *referenceInstance) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupev1.PauseResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err := r.checkVersion(req.IfStateVersion); err != nil {
+		return nil, err
+	}
 	state := r.status.State
 	switch {
 	case r.isShutDown():
@@ -48,6 +59,9 @@ func (r *referenceInstance) Pause(ctx context.Context, req *troupev1.PauseReques
 func (r *referenceInstance) Resume(ctx context.Context, req *troupev1.ResumeRequest) (*troupev1.ResumeResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err := r.checkVersion(req.IfStateVersion); err != nil {
+		return nil, err
+	}
 	switch {
 	case r.isShutDown():
 		return nil, newWrongStateError("Resume", r.status, "paused")

@@ -120,11 +120,20 @@ func (r *referenceInstance) runStep(ctx context.Context, req *troupev1.ExecuteSt
 	beat := func() error {
 		return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Heartbeat{Heartbeat: &troupev1.Heartbeat{}}})
 	}
+	send := func(e *troupev1.Event) error {
+		e.Time = timestamppb.Now()
+		return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: e}})
+	}
 	text, err := r.runTestAgent(ctx, req, beat, func(text string) error {
-		return stream.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: &troupev1.Event{
-			Time: timestamppb.Now(), Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}},
-		}}})
+		return send(&troupev1.Event{Payload: &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: text}}})
 	})
+	if said, ok := strings.CutPrefix(text, "emit "); ok && err == nil {
+		name, data, _ := strings.Cut(said, " ")
+		text = name
+		if !r.hasFault(dropsCustomEvents) {
+			err = send(&troupev1.Event{Payload: &troupev1.Event_Custom{Custom: &troupev1.CustomEvent{Name: name, Data: data}}})
+		}
+	}
 	if err == nil {
 		err = ctx.Err()
 	}

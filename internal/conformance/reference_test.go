@@ -191,8 +191,12 @@ func (r *referenceInstance) isShutDown() bool {
 }
 
 // Startup implements troupev1.LifecycleServiceServer.
-func (r *referenceInstance) Startup(ctx context.Context, _ *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
+func (r *referenceInstance) Startup(ctx context.Context, req *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
 	r.mu.Lock()
+	if err := r.checkVersion(req.IfStateVersion); err != nil {
+		r.mu.Unlock()
+		return nil, err
+	}
 	if r.hasFault(restartsAfterTerminated) && r.status.State == check.Terminated {
 		r.transition(ctx, check.Ready, "")
 		r.mu.Unlock()
@@ -292,6 +296,12 @@ func (r *referenceInstance) tryStartup(ctx context.Context) (err error) {
 
 // Shutdown implements troupev1.LifecycleServiceServer.
 func (r *referenceInstance) Shutdown(ctx context.Context, req *troupev1.ShutdownRequest) (*troupev1.ShutdownResponse, error) {
+	r.mu.Lock()
+	err := r.checkVersion(req.IfStateVersion)
+	r.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
 	stop := r.beginShutdown(ctx, req.GetDrain().AsDuration(), req.GetReason())
 	select {
 	case <-stop.done:

@@ -38,25 +38,15 @@ func newGuard(c Config) (*guard, error) {
 	if g.maxBody == 0 {
 		g.maxBody = DefaultMaxBody
 	}
-	invalid := func(format string, args ...any) error {
-		return failure.Newf(failure.UserInvalidInput, "egress.New", format, args...)
-	}
 	if len(c.Hosts) == 0 {
 		return nil, invalid("hosts is missing: list those that may be asked, such as example.com or *.example.com")
 	}
-	for _, list := range []struct {
-		name string
-		from []string
-		to   *[]string
-	}{{"hosts", c.Hosts, &g.hosts}, {"plainHTTP", c.PlainHTTP, &g.plainHosts}} {
-		for i, pattern := range list.from {
-			lower := strings.ToLower(pattern)
-			if bare := strings.TrimPrefix(lower, "*."); lower != "*" && hostProblem(bare) != "" {
-				return nil, invalid("%s[%d] is %q; use a name such as example.com, *.example.com for all below it, or *; no scheme, port or path",
-					list.name, i, pattern)
-			}
-			*list.to = append(*list.to, lower)
-		}
+	var err error
+	if g.hosts, err = checkHostPatterns("hosts", c.Hosts); err != nil {
+		return nil, err
+	}
+	if g.plainHosts, err = checkHostPatterns("plainHTTP", c.PlainHTTP); err != nil {
+		return nil, err
 	}
 	for i, port := range c.Ports {
 		if port < 1 || port > 65535 {
@@ -70,6 +60,25 @@ func newGuard(c Config) (*guard, error) {
 		g.innerAllowed = append(g.innerAllowed, p.Masked())
 	}
 	return g, nil
+}
+
+// checkHostPatterns returns the patterns of a list in lower case, or an error that names the list and the first pattern
+// that is not valid.
+func checkHostPatterns(list string, patterns []string) ([]string, error) {
+	var lower []string
+	for i, pattern := range patterns {
+		p := strings.ToLower(pattern)
+		if p != "*" && hostProblem(strings.TrimPrefix(p, "*.")) != "" {
+			return nil, invalid("%s[%d] is %q; use a name such as example.com, *.example.com for all below it, or *; no scheme, port or path",
+				list, i, pattern)
+		}
+		lower = append(lower, p)
+	}
+	return lower, nil
+}
+
+func invalid(format string, args ...any) error {
+	return failure.Newf(failure.UserInvalidInput, "egress.New", format, args...)
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -165,8 +174,8 @@ func (g *guard) checkAddress(a netip.Addr) error {
 // matchesAnyPattern reports whether one of the patterns matches the host.
 func matchesAnyPattern(patterns []string, host string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
-		suffix, below := strings.CutPrefix(p, "*")
-		return p == host || below && (suffix == "" || strings.HasSuffix(host, suffix) && len(host) > len(suffix))
+		suffix, hasWildcard := strings.CutPrefix(p, "*")
+		return p == host || hasWildcard && (suffix == "" || strings.HasSuffix(host, suffix) && len(host) > len(suffix))
 	})
 }
 

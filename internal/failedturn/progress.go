@@ -36,8 +36,8 @@ type Progress struct {
 	Mode           failure.Mode
 	FailedAtStep   int                      // number of the step in which the turn failed (0 means between steps)
 	PlannedSteps   int                      // planned steps (0 means unknown)
-	Results        map[int]execution.Result // by step
-	EndTimes       map[int]time.Time        // by step, where known
+	Results        map[int]execution.Result // results by step
+	EndTimes       map[int]time.Time        // end times by step, where known
 }
 
 // CompletedRatio returns the share of steps that are completed, from 0 to 1. If the number of planned steps is

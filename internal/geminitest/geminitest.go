@@ -5,6 +5,7 @@ package geminitest
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -155,19 +156,24 @@ type content struct {
 	Parts []struct {
 		Text             string
 		ThoughtSignature string
-		InlineData       *struct {
-			MIMEType string `json:"mimeType"`
-			Data     []byte
-		}
-		FunctionCall *struct {
+		InlineData       *blob
+		FunctionCall     *struct {
 			ID, Name string
 			Args     json.RawMessage
 		}
 		FunctionResponse *struct {
 			ID, Name string
 			Response struct{ Output string }
+			Parts    []struct {
+				InlineData *blob
+			}
 		}
 	}
+}
+
+type blob struct {
+	MIMEType string `json:"mimeType"`
+	Data     []byte
 }
 
 // DecodeRequest implements llmtest.Wire.
@@ -190,15 +196,38 @@ func (Wire) DecodeRequest(r *http.Request, body []byte) (llmtest.DecodedRequest,
 			out.Tools = append(out.Tools, llm.ToolSpec{Name: f.Name, Description: f.Description, Schema: f.ParametersJSONSchema})
 		}
 	}
-	last := ""
+	last, afterResults := "", false
 	for _, c := range a.Contents {
-		if c.Role == last || len(c.Parts) == 0 || last == "" && c.Role != "user" {
+		if c.Role == last && !afterResults || len(c.Parts) == 0 || last == "" && c.Role != "user" {
 			return out, fmt.Errorf("the API refuses a content of %s after one of %q", c.Role, last)
+		}
+		var err error
+		if afterResults, err = c.hasResults(name); err != nil {
+			return out, err
 		}
 		last = c.Role
 		out.Messages = append(out.Messages, toMessages(c)...)
 	}
 	return out, nil
+}
+
+// hasResults reports whether the content has the results of a round. It returns an error if the API would refuse what
+// stands with them.
+func (c content) hasResults(model string) (bool, error) {
+	results := 0
+	for _, p := range c.Parts {
+		if p.FunctionResponse == nil {
+			continue
+		}
+		results++
+		if len(p.FunctionResponse.Parts) > 0 && strings.HasPrefix(model, "gemini-2") {
+			return false, fmt.Errorf("%s refuses files in a function response", model)
+		}
+	}
+	if results > 0 && results < len(c.Parts) {
+		return false, errors.New("the API refuses other parts beside function responses")
+	}
+	return results > 0, nil
 }
 
 // toMessages converts a content to messages: one message of the model, or several of the user.
@@ -216,7 +245,11 @@ func toMessages(c content) []conversation.Message {
 			file := conversation.Attachment{MediaType: p.InlineData.MIMEType, Data: p.InlineData.Data}
 			user = append(user, conversation.Message{Role: conversation.RoleUser, Attachments: []conversation.Attachment{file}})
 		case p.FunctionResponse != nil:
-			user = append(user, conversation.Message{Role: conversation.RoleTool, ToolCallID: p.FunctionResponse.ID, Text: p.FunctionResponse.Response.Output})
+			result := conversation.Message{Role: conversation.RoleTool, ToolCallID: p.FunctionResponse.ID, Text: p.FunctionResponse.Response.Output}
+			for _, f := range p.FunctionResponse.Parts {
+				result.Attachments = append(result.Attachments, conversation.Attachment{MediaType: f.InlineData.MIMEType, Data: f.InlineData.Data})
+			}
+			user = append(user, result)
 		case c.Role == "model":
 			m.Text += p.Text
 		default:

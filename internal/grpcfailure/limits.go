@@ -21,7 +21,7 @@ const (
 	maxFactsBytes = 8 << 10 // limit for all facts together
 )
 
-// cutText returns the longest prefix of a text that fits into the given number of bytes, without invalid UTF-8.
+// cutText cuts a text to at most the given number of bytes, and removes invalid UTF-8 from it.
 func cutText(text string, bytes int) string {
 	if len(text) <= bytes && utf8.ValidString(text) {
 		return text

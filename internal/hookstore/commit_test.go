@@ -17,19 +17,19 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// counterStore is a store with the key user:n, whose revision is its value. Another session increments the key before
+// sharedCounterStore is a store with the key user:n, whose revision is its value. Another session increments the key before
 // each of the first commits.
-type counterStore struct {
+type sharedCounterStore struct {
 	memory.State
 	n, others, commits int
 	commitErr          error
 }
 
-func (s *counterStore) GetState(context.Context, session.Ref) (memory.Snapshot, error) {
+func (s *sharedCounterStore) GetState(context.Context, session.Ref) (memory.Snapshot, error) {
 	return memory.Snapshot{Values: map[string]json.RawMessage{"user:n": fmt.Append(nil, s.n)}, Keys: map[string]int64{"user:n": int64(s.n)}}, nil
 }
 
-func (s *counterStore) CommitStep(_ context.Context, c memory.Commit) (int64, error) {
+func (s *sharedCounterStore) CommitStep(_ context.Context, c memory.Commit) (int64, error) {
 	s.commits++
 	if s.commitErr != nil {
 		return 0, s.commitErr
@@ -74,7 +74,7 @@ func TestCommitStep_RepeatsUpdates(t *testing.T) {
 		"set without a read":           {nil, nil, 5, 1, "6", 1, 0},
 		"more conflicts than attempts": {map[string]int64{"user:n": 5}, increment, 5, 1000, "", 201, 0},
 	} {
-		s, warnings := &counterStore{n: c.now, others: c.others}, 0
+		s, warnings := &sharedCounterStore{n: c.now, others: c.others}, 0
 		state := map[string]json.RawMessage{"user:n": json.RawMessage("6"), "own": json.RawMessage("1")}
 		last, stored, err := hookstore.CommitStep(t.Context(), s, memory.Commit{State: state, Expected: c.expected}, c.rebase, func(w event.Warning) {
 			require.Equal(t, "STATE_OVERWRITTEN", w.Reason)
@@ -95,13 +95,13 @@ func TestCommitStep_RepeatsUpdates(t *testing.T) {
 
 func TestCommitStep_ReturnsErrors(t *testing.T) {
 	commit := memory.Commit{Expected: map[string]int64{"user:n": 5}}
-	s := &counterStore{commitErr: failure.New(failure.Fenced, "test", "fenced")}
+	s := &sharedCounterStore{commitErr: failure.New(failure.Fenced, "test", "fenced")}
 	_, _, err := hookstore.CommitStep(t.Context(), s, commit, increment, nil)
 	require.True(t, failure.Is(err, failure.Fenced), "%v", err)
 
 	wrong := func(map[string]json.RawMessage, map[string]int64) (map[string]json.RawMessage, []string, error) {
 		return nil, nil, failure.New(failure.AgentLogic, "test", "oh")
 	}
-	_, _, err = hookstore.CommitStep(t.Context(), &counterStore{n: 5, others: 1}, commit, wrong, nil)
+	_, _, err = hookstore.CommitStep(t.Context(), &sharedCounterStore{n: 5, others: 1}, commit, wrong, nil)
 	require.True(t, failure.Is(err, failure.AgentLogic), "%v", err)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -108,6 +109,9 @@ type entryStore struct {
 
 // EarlierEntries implements hook.Store.
 func (s entryStore) EarlierEntries(ctx context.Context, limit int) ([]event.Event, error) {
+	if limit <= 0 || limit > execution.MaxEntries {
+		limit = execution.MaxEntries
+	}
 	return s.read(ctx, limit)
 }
 

@@ -28,7 +28,7 @@ const (
 	Anybody      Role = "anybody" // a caller of a port without authentication
 )
 
-// ID is the identity of a process (guarantees 4.1):
+// ID is the identity of a process (guarantees, section 4.1):
 //
 //	spiffe://<trust domain>/orchestrator
 //	spiffe://<trust domain>/memory

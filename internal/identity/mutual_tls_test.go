@@ -35,7 +35,7 @@ func TestMutualTLS_WithoutIdentityIsPlainText(t *testing.T) {
 	require.False(t, known)
 }
 
-// A server rejects every caller without a valid certificate of the mesh, and logs the reason (guarantees S1).
+// A server rejects every caller without a valid certificate of the mesh, and logs the reason (guarantee S1).
 func TestMutualTLS_ServerRejectsUnprovenCallers(t *testing.T) {
 	const id = "spiffe://example.org/orchestrator"
 	ca, foreign := newCA(t), newCA(t)

@@ -132,7 +132,7 @@ func orErrorText(err error, text string) error {
 }
 
 // verify verifies a certificate chain and returns its id. The chain must be valid now, lead to one of the CAs, and
-// name exactly one process of the same trust domain (S1).
+// name exactly one process of the same trust domain (guarantee S1).
 func (k *keys) verify(chain [][]byte) (ID, error) {
 	id, _, err := x509svid.ParseAndVerify(chain, k.cas)
 	switch {

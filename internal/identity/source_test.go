@@ -19,8 +19,8 @@ import (
 
 const memoryID = "spiffe://example.org/memory"
 
-// Open rejects an unusable configuration, and its error names the file at fault.
-func TestOpen_NamesTheFileAtFault(t *testing.T) {
+// Open rejects an unusable configuration. Its error says what is wrong, and names the flag or the file if one is at fault.
+func TestOpen_SaysWhatIsWrong(t *testing.T) {
 	ca, foreign := newCA(t), newCA(t)
 	valid := func(t *testing.T) Config {
 		return writeFiles(t, t.TempDir(), ca, ca.certify(t, certTemplate(t, memoryID)))

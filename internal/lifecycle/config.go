@@ -24,6 +24,7 @@ type Config struct {
 	// KeepFailed keeps an instance whose start failed in INITIALIZING until Shutdown, with the resources that it
 	// acquired (LC-11, cleanup_on_error = false: so that an operator can inspect it).
 	KeepFailed   bool
+	DropState    bool          // the shutdown does not persist the state of the agent (LC-24)
 	DrainTimeout time.Duration // drain of the shutdown after a fatal step (0 means DefaultDrainTimeout)
 
 	// Start acquires the resources of the instance. Stop runs after a failed Start, so Stop must handle a Start
@@ -61,9 +62,12 @@ type startConfig struct {
 
 // startConfig returns how an instance with this configuration starts with settings.
 func (c Config) startConfig(settings Settings) startConfig {
-	s := startConfig{timeout: cmp.Or(settings.Timeout, c.StartupTimeout), keepFailed: c.KeepFailed, dropState: settings.DropState}
+	s := startConfig{timeout: cmp.Or(settings.Timeout, c.StartupTimeout), keepFailed: c.KeepFailed, dropState: c.DropState}
 	if c.RetryOnFailure {
 		s.retries = c.MaxRetries
+	}
+	if settings.DropState != nil {
+		s.dropState = *settings.DropState
 	}
 	if settings.MaxRetries != nil {
 		s.retries = *settings.MaxRetries

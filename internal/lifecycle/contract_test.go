@@ -265,7 +265,7 @@ func TestStartupWith_SettingsOfTheFirstCallReplaceTheConfig(t *testing.T) {
 
 		require.True(t, hanging.KeepsState())
 		dropping := New(Config{})
-		require.NoError(t, dropping.StartupWith(t.Context(), Settings{DropState: true}))
+		require.NoError(t, dropping.StartupWith(t.Context(), Settings{DropState: new(true)}))
 		require.False(t, dropping.KeepsState())
 		require.NoError(t, dropping.Shutdown(t.Context(), 0, ""))
 	})

@@ -53,7 +53,7 @@ type Instance struct {
 
 	mu     sync.Mutex
 	record statusRecord
-	steps  map[*runningStep]struct{} // that run
+	steps  map[*runningStep]struct{} // steps that run now
 	pause  *pendingPause             // the Pause that waits for steps (nil for none)
 
 	startup       *operation    // the first Startup (nil before it)

@@ -21,6 +21,20 @@ func newReadyInstance(t *testing.T, cfg Config) *Instance {
 	return i
 }
 
+// Req: LC-1
+func TestState_HasTheValuesOfTheContract(t *testing.T) {
+	require.Equal(t, []State{"uninitialized", "initializing", "ready", "busy", "paused", "shutting_down", "terminated"},
+		[]State{Uninitialized, Initializing, Ready, Busy, Paused, ShuttingDown, Terminated})
+}
+
+// Req: LC-24
+func TestConfig_HasTheDefaultsOfTheContract(t *testing.T) {
+	require.Equal(t, 30*time.Second, DefaultStartupTimeout)
+	require.Equal(t, 3, DefaultMaxRetries)
+	require.Equal(t, startConfig{timeout: 30 * time.Second}, Config{}.withDefaults().startConfig(Settings{}),
+		"no retry, the failed start is cleaned up, and the state is persisted")
+}
+
 // Req: LC-1, LC-8, LC-25
 func TestStartup_TakesANewInstanceToReadyOnce(t *testing.T) {
 	runs := 0
@@ -80,11 +94,14 @@ func TestStartup_TimesOutWhileStatusStaysAvailable(t *testing.T) {
 		release := make(chan struct{})
 		i := New(Config{StartupTimeout: 5 * time.Second, Start: func(context.Context) error { <-release; return nil }})
 		result := make(chan error)
+		began := time.Now()
 		go func() { result <- i.Startup(t.Context()) }()
 		synctest.Wait()
 		require.Equal(t, Initializing, i.Status().State)
+		require.Zero(t, time.Since(began), "the status is there at once")
 
 		err := <-result
+		require.LessOrEqual(t, time.Since(began), 5*time.Second+hookGrace)
 		require.True(t, failure.Is(err, failure.AgentTimeout), "%v", err)
 		require.Equal(t, Terminated, i.Status().State)
 		close(release)
@@ -193,6 +210,7 @@ func TestShutdown_DrainsThenCancels(t *testing.T) {
 		require.Equal(t, 10*time.Second, time.Since(start))
 		require.Equal(t, Terminated, i.Status().State)
 		require.Equal(t, []string{"leave", "stop"}, order)
+		require.Equal(t, []State{Initializing, Ready, Busy, ShuttingDown, Terminated}, requireValidHistory(t, i), "no step revives it")
 	})
 }
 
@@ -271,11 +289,31 @@ func TestShutdown_EndsWhenHooksPanicOrHang(t *testing.T) {
 			Leave: func(context.Context) error { panic("leave") },
 			Stop:  func(context.Context) error { <-release; return nil },
 		})
+		began := time.Now()
 		err := i.Shutdown(t.Context(), 0, "")
+		require.LessOrEqual(t, time.Since(began), time.Second)
 		require.ErrorContains(t, err, "panic: leave")
 		require.ErrorContains(t, err, "abandoned")
 		require.Equal(t, Terminated, i.Status().State)
 		close(release)
+	})
+}
+
+// Req: LC-20
+func TestShutdown_ConcurrentCallersJoinOneShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stops := 0
+		i := newReadyInstance(t, Config{Stop: func(context.Context) error { stops++; time.Sleep(time.Second); return errors.New("no") }})
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				if err := i.Shutdown(t.Context(), 5*time.Second, ""); err == nil || i.Status().State != Terminated {
+					t.Errorf("Shutdown() = %v in %s", err, i.Status().State)
+				}
+			})
+		}
+		wg.Wait()
+		require.Equal(t, 1, stops)
 	})
 }
 

@@ -59,6 +59,9 @@ func (i *Instance) Pause(ctx context.Context, reason string) error {
 func (i *Instance) beginPause(ctx context.Context, reason string) (*pendingPause, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if err := i.checkVersion(ctx, "Pause"); err != nil {
+		return nil, err
+	}
 	switch i.record.State {
 	case ShuttingDown, Terminated:
 		return nil, newWrongStateError("Pause", i.record.State, Ready, Busy)
@@ -83,6 +86,9 @@ func (i *Instance) beginPause(ctx context.Context, reason string) (*pendingPause
 func (i *Instance) Resume(ctx context.Context, reason string) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if err := i.checkVersion(ctx, "Resume"); err != nil {
+		return err
+	}
 	switch {
 	case i.record.State == ShuttingDown || i.record.State == Terminated:
 		return newWrongStateError("Resume", i.record.State, Paused)

@@ -32,10 +32,14 @@ var errStopped = failure.New(failure.InstanceDraining, "lifecycle.Shutdown",
 // join the running shutdown, and a shorter drain shortens it. A call after its end does nothing and returns nil. If ctx
 // ends first, Shutdown returns the error of ctx and the shutdown continues.
 func (i *Instance) Shutdown(ctx context.Context, drain time.Duration, reason string) error {
-	if i.Status().State == Terminated {
-		return nil
+	i.mu.Lock()
+	err := i.checkVersion(ctx, "Shutdown")
+	if err != nil || i.record.State == Terminated {
+		i.mu.Unlock()
+		return err
 	}
-	o := i.beginShutdown(ctx, drain, reason)
+	o := i.beginShutdownLocked(ctx, drain, reason)
+	i.mu.Unlock()
 	select {
 	case <-o.done:
 		return o.err

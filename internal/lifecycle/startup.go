@@ -14,7 +14,7 @@ type Settings struct {
 	Timeout    time.Duration // bounds the startup with all its tries (0 means no change)
 	MaxRetries *int          // how often a failed start is retried (nil means no change)
 	KeepFailed *bool         // see Config.KeepFailed (nil means no change)
-	DropState  bool          // the shutdown does not persist the state of the agent
+	DropState  *bool         // see Config.DropState (nil means no change)
 }
 
 // Startup is StartupWith the settings of the Config.
@@ -33,6 +33,10 @@ func (i *Instance) Startup(ctx context.Context) error { return i.StartupWith(ctx
 // Shutdown.
 func (i *Instance) StartupWith(ctx context.Context, settings Settings) error {
 	i.mu.Lock()
+	if err := i.checkVersion(ctx, "Startup"); err != nil {
+		i.mu.Unlock()
+		return err
+	}
 	if i.startup == nil && i.record.State == Uninitialized {
 		i.start = i.cfg.startConfig(settings)
 		end := time.Now().Add(i.start.timeout)

@@ -36,7 +36,7 @@ func runToEnd(ctx context.Context, l loop.Loop, in loop.Input, emit func(event.P
 		case event.ModelCall:
 			out.Usage = out.Usage.Add(p.Usage)
 		}
-		if strings.HasPrefix(e.Kind(), event.InternalPrefix) {
+		if _, isLast := e.Payload.(event.Answer); isLast || strings.HasPrefix(e.Kind(), event.InternalPrefix) {
 			continue
 		}
 		if err := emit(e.Payload); err != nil {

@@ -88,7 +88,7 @@ func TestTurn_FailsWithTheErrorOfAHandler(t *testing.T) {
 				require.False(t, after)
 				// The result text of a tool is emitted even if a later handler fails and ends the turn.
 				rest := slices.DeleteFunc(slices.Clone(w.log[until+1:]), func(token string) bool { return strings.HasPrefix(token, ">appended:tool") })
-				require.Equal(t, []string{">turn_result:error"}, rest)
+				require.Equal(t, []string{">error", ">turn_result:error"}, rest)
 				require.Equal(t, whole.log[:until+1], w.log[:until+1])
 				require.Equal(t, string(failure.ModeOf(w.err)), w.result.ErrorType)
 			})

@@ -210,7 +210,7 @@ func TestLogin_AsksAgainForARejectedCredential(t *testing.T) {
 // One answer can contain both the approval and the credential, in whatever order handlers ask for them.
 func TestLogin_OneAnswerApprovesAndAuthenticates(t *testing.T) {
 	wait := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
-		c.Wait("It posts.", deadline.AddDate(100, 0, 0))
+		c.Wait("It posts.", approvalDeadline.AddDate(100, 0, 0))
 		return nil
 	})
 	login := hook.BeforeEachTool(func(ctx context.Context, c *hook.Call) error { c.Login(ctx, mailbox); return nil })

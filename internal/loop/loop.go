@@ -3,7 +3,7 @@
 //
 // The package keeps no state and knows no sessions. It takes messages and yields events (LP-1). Handlers of package
 // hook run at their events and cannot produce a conversation that a model rejects (C-11). With a journal, a run
-// continues a lost attempt and repeats nothing that the journal contains (guarantees 2.8).
+// continues a lost attempt and repeats nothing that the journal contains (guarantees, section 2.8).
 //
 // A step has these phases, each in its own package:
 //
@@ -49,7 +49,7 @@ type Loop struct {
 	// Parallel makes the tools of a round run concurrently. Their handlers still run one at a time, and their
 	// results keep the order of the calls (C-9).
 	Parallel bool
-	// Guard determines which tools need an approval after the turn has read untrusted text (S14) (empty means
+	// Guard determines which tools need an approval after the turn has read untrusted text (guarantee S14) (empty means
 	// tool.GuardAsk).
 	Guard tool.Guard
 }

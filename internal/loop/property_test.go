@@ -134,7 +134,7 @@ func (rm *randomModel) handlers() []hook.Handler {
 			case rm.takeMove(7):
 				c.Reject("no")
 			case rm.takeMove(9):
-				c.Wait("mind it", deadline)
+				c.Wait("mind it", approvalDeadline)
 				rm.waitingCalls[c.ID] = c.CanWait()
 			case rm.takeMove(8):
 				c.Arguments, c.ID, c.Name = `{"word": "other"}`, "mine", "mine"

@@ -121,7 +121,7 @@ func (wt *waitingTurn) reset(t *testing.T) {
 func (wt *waitingTurn) runAttempt(keep func(int) int, after int) []execution.Pending {
 	handlers := []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 		if c.Name == "once" || c.Name == "client" && strings.Contains(c.Arguments, "0") { // also some calls of client tools
-			c.Wait("It is done once.", deadline)
+			c.Wait("It is done once.", approvalDeadline)
 		}
 		return nil
 	})}

@@ -24,12 +24,13 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-var deadline = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+// approvalDeadline is until when the calls of these tests wait for an approval.
+var approvalDeadline = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
 // askApproval is a handler that makes a call wait for an approval if its tool may do more than read.
 var askApproval = hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error {
 	if c.Effect != execution.Read && !c.AtClient && c.Name != "ask" {
-		c.Wait("It sends.", deadline)
+		c.Wait("It sends.", approvalDeadline)
 	}
 	return nil
 })
@@ -130,7 +131,7 @@ func TestLoop_EndsAtAWaitingCallAndContinuesWithIt(t *testing.T) {
 	o := newWaitScenario(t, toolCallsReply("look", "send", "look"), scripted.Say("done"))
 	out := o.runTurn()
 	waiting := execution.Pending{
-		ID: "2-7-3", CallID: "2", Tool: "send", Arguments: `{"word": "2"}`, Needs: execution.NeedApproval, Risk: execution.AtMostOnce, Reason: "It sends.", Until: deadline,
+		ID: "2-7-3", CallID: "2", Tool: "send", Arguments: `{"word": "2"}`, Needs: execution.NeedApproval, Risk: execution.AtMostOnce, Reason: "It sends.", Until: approvalDeadline,
 	}
 	want := event.Answer{Text: "send waits for an approval.", Reason: event.InputRequired, Iterations: 1, Pending: []execution.Pending{waiting}}
 	require.Empty(t, gocmp.Diff(want, out.Answer))
@@ -337,7 +338,7 @@ func TestLoop_DoesNotAskAboutACallInDoubt(t *testing.T) {
 // Req: LP-32, AD-32
 func TestLoop_PassesAnApprovedCallToTheClient(t *testing.T) {
 	o := newWaitScenario(t, toolCallsReply("screen"), scripted.Say("done"))
-	o.handlers = []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Wait("It reads all.", deadline); return nil })}
+	o.handlers = []hook.Handler{hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Wait("It reads all.", approvalDeadline); return nil })}
 	require.Equal(t, execution.NeedApproval, o.runTurn().Pending[0].Needs)
 	for _, answers := range [][]execution.Answer{{answerTo(execution.Approve, 2, "")}, nil, nil} {
 		require.Equal(t, execution.NeedResult, o.runTurn(answers...).Pending[0].Needs)

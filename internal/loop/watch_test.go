@@ -131,7 +131,7 @@ const (
 	logSay    = "before_iteration before_llm >text_delta >llm_call after_llm >appended:assistant after_iteration "
 	logAnswer = ">answer:natural after_agent on_complete >turn_result:natural"
 	logStop   = "after_iteration on_stop_signal >answer:stopped >turn_result:stopped"
-	logFail   = ">turn_result:error"
+	logFail   = ">error >turn_result:error"
 )
 
 // toolLog returns the expected log of a tool call that ended with the given status.

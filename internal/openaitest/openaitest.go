@@ -137,6 +137,9 @@ func (Wire) DecodeRequest(r *http.Request, data []byte) (asked llmtest.DecodedRe
 		if said.Text, said.Attachments, err = m.Content.textAndFiles(); err != nil {
 			return asked, err
 		}
+		if len(said.Attachments) > 0 && m.Role != conversation.RoleUser {
+			return asked, fmt.Errorf("image URLs are only allowed for messages with role 'user', but this message has role %q", m.Role)
+		}
 		if i == 0 && m.Role == conversation.RoleSystem {
 			asked.System = said.Text
 			continue

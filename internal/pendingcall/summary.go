@@ -39,6 +39,18 @@ func Summary(calls []execution.Pending) string {
 	return strings.Join(parts, ", and ") + "."
 }
 
+// CheckTotal rejects steps of a turn that leave too many calls waiting together. Modes: resource_quota.
+func CheckTotal(waiting []execution.Result) error {
+	calls := 0
+	for _, r := range waiting {
+		calls += len(r.Pending)
+	}
+	if calls > execution.MaxPending {
+		return NewTooManyError(calls)
+	}
+	return nil
+}
+
 // NewTooManyError returns the error for a turn that leaves more calls waiting than one turn may.
 func NewTooManyError(calls int) error {
 	return failure.Newf(failure.ResourceQuota, "loop.Run",

@@ -1,5 +1,5 @@
 // Package rate limits how often a caller may call. A table assigns a limit to each class of methods. Each caller
-// has a token bucket for each class, and so has each tenant (guarantees S10). The package bounds a single caller
+// has a token bucket for each class, and so has each tenant (guarantee S10). The package bounds a single caller
 // and a single tenant; the admission controller bounds the load of the whole mesh.
 package rate
 

@@ -159,6 +159,7 @@ var classes = map[string]Class{
 	troupev1.OrchestratorService_QuarantineAgent_FullMethodName:  Operations,
 	troupev1.OrchestratorService_ReleaseAgent_FullMethodName:     Operations,
 	troupev1.OrchestratorService_ResumeAgent_FullMethodName:      Operations,
+	troupev1.OrchestratorService_StartInstance_FullMethodName:    Operations,
 	troupev1.OrchestratorService_DrainInstance_FullMethodName:    Operations,
 	troupev1.OrchestratorService_ListDecisions_FullMethodName:    Operations,
 

@@ -128,7 +128,7 @@ func (c *Conn) Shards(ctx context.Context, name string) ([]Shard, error) {
 	if err := cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { masters.Add(1); return nil }); err != nil {
 		return nil, err
 	}
-	var shares []Shard
+	var shards []Shard
 	seen := map[*redis.Client]bool{}
 	for n := 0; int64(len(seen)) < masters.Load(); n++ {
 		key := fmt.Sprintf("%s:{%d}", name, n)
@@ -141,11 +141,11 @@ func (c *Conn) Shards(ctx context.Context, name string) ([]Shard, error) {
 		}
 		if !seen[node] {
 			seen[node] = true
-			shares = append(shares, Shard{key, node})
+			shards = append(shards, Shard{key, node})
 		}
 	}
-	if len(shares) == 0 {
+	if len(shards) == 0 {
 		return nil, fmt.Errorf("redis at %s is a Cluster without a node that takes writes", c.addr)
 	}
-	return shares, nil
+	return shards, nil
 }

@@ -86,21 +86,21 @@ func TestConn_NeverRetriesAWriteInACluster(t *testing.T) {
 				c.AddHook(cutHook{"precious"})
 			}
 			// The test connects to this node alone, so the key must belong to it.
-			shares, err := sound.Shards(t.Context(), "precious-"+name)
+			shards, err := sound.Shards(t.Context(), "precious-"+name)
 			require.NoError(t, err)
-			for _, share := range shares {
-				if name == "alone" && share.Node.(*redis.Client).Options().Addr != conn.Addr() {
+			for _, shard := range shards {
+				if name == "alone" && shard.Node.(*redis.Client).Options().Addr != conn.Addr() {
 					continue
 				}
 				incr := redis.NewScript(`return redis.call('INCR', KEYS[1])`)
 				for do, err := range map[string]error{
-					"command":  conn.Incr(t.Context(), share.Key+"command").Err(),
-					"script":   incr.Eval(t.Context(), conn, []string{share.Key + "script"}).Err(),
-					"pipeline": pipelined(t, conn, share.Key+"pipeline"),
+					"command":  conn.Incr(t.Context(), shard.Key+"command").Err(),
+					"script":   incr.Eval(t.Context(), conn, []string{shard.Key + "script"}).Err(),
+					"pipeline": pipelined(t, conn, shard.Key+"pipeline"),
 				} {
 					require.Error(t, err)
 					require.Equal(t, failure.SystemNetwork, failure.ModeOf(conn.Failure("test", err)))
-					made, err := sound.Get(t.Context(), share.Key+do).Int()
+					made, err := sound.Get(t.Context(), shard.Key+do).Int()
 					require.NoError(t, err)
 					require.Equal(t, 1, made, do)
 				}
@@ -123,16 +123,16 @@ func pipelined(t *testing.T, conn *Conn, key string) error {
 func TestConn_ReturnsAShardForEachMaster(t *testing.T) {
 	at := redistest.StartCluster(t)
 	conn := connect(t, Config{URL: at})
-	shares, err := conn.Shards(t.Context(), "k")
+	shards, err := conn.Shards(t.Context(), "k")
 	require.NoError(t, err)
-	require.Len(t, shares, 3)
-	for _, share := range shares {
-		require.NoError(t, share.Node.Set(t.Context(), share.Key, "x", 0).Err(), "the node has the key")
+	require.Len(t, shards, 3)
+	for _, shard := range shards {
+		require.NoError(t, shard.Node.Set(t.Context(), shard.Key, "x", 0).Err(), "the node has the key")
 	}
 	again, err := connect(t, Config{URL: at}).Shards(t.Context(), "k")
 	require.NoError(t, err)
-	for i := range shares {
-		require.Equal(t, shares[i].Key, again[i].Key)
+	for i := range shards {
+		require.Equal(t, shards[i].Key, again[i].Key)
 	}
 	alone, err := connect(t, Config{URL: singleNodeURL(t, at)}).Shards(t.Context(), "k")
 	require.NoError(t, err)
@@ -152,26 +152,26 @@ func TestConn_CallsOnConnectBeforeDataCommands(t *testing.T) {
 		met[port["port"]]++
 		return err
 	}})
-	shares, err := conn.Shards(t.Context(), "k")
+	shards, err := conn.Shards(t.Context(), "k")
 	require.NoError(t, err)
-	require.ErrorIs(t, conn.Get(t.Context(), shares[1].Key).Err(), redis.Nil) // the client has now learned the nodes of the Cluster
-	share := shares[0]
-	require.NoError(t, share.Node.Ping(t.Context()).Err())
+	require.ErrorIs(t, conn.Get(t.Context(), shards[1].Key).Err(), redis.Nil) // the client has now learned the nodes of the Cluster
+	shard := shards[0]
+	require.NoError(t, shard.Node.Ping(t.Context()).Err())
 	count := func() int {
-		port, err := share.Node.ConfigGet(t.Context(), "port").Result()
+		port, err := shard.Node.ConfigGet(t.Context(), "port").Result()
 		require.NoError(t, err)
 		mu.Lock()
 		defer mu.Unlock()
 		return met[port["port"]]
 	}
 	before := count()
-	require.ErrorIs(t, conn.Get(t.Context(), share.Key).Err(), redis.Nil)
+	require.ErrorIs(t, conn.Get(t.Context(), shard.Key).Err(), redis.Nil)
 	require.Equal(t, before+1, count())
-	require.ErrorIs(t, conn.Get(t.Context(), share.Key).Err(), redis.Nil)
+	require.ErrorIs(t, conn.Get(t.Context(), shard.Key).Err(), redis.Nil)
 	require.Equal(t, before+1, count())
 
 	// After a redirect, OnConnect is called again, because the node may then serve other data.
-	require.ErrorContains(t, share.Node.Get(t.Context(), shares[1].Key).Err(), "MOVED")
-	require.ErrorIs(t, conn.Get(t.Context(), share.Key).Err(), redis.Nil)
+	require.ErrorContains(t, shard.Node.Get(t.Context(), shards[1].Key).Err(), "MOVED")
+	require.ErrorIs(t, conn.Get(t.Context(), shard.Key).Err(), redis.Nil)
 	require.Equal(t, before+2, count())
 }

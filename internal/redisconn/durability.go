@@ -12,12 +12,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// DurabilityClass says what an acknowledged write survives (guarantees 2.5).
+// DurabilityClass says what an acknowledged write survives (guarantees, section 2.5).
 type DurabilityClass string
 
 // The classes.
 const (
-	D0 DurabilityClass = "D0" // survives nothing
+	D0 DurabilityClass = "D0" // may survive nothing: the operator accepts that acknowledged writes are lost
 	D1 DurabilityClass = "D1" // survives a crash of Redis and of its machine: every write is on disk
 	D2 DurabilityClass = "D2" // survives the loss of its machine: a replica has every write too
 )
@@ -57,9 +57,10 @@ var requiredSettings = map[DurabilityClass][]requiredSetting{
 	}}},
 }
 
-// CheckDurability returns nil if every node that takes writes is as durable as the class requires. D0 requires the
-// same as D1. An error that wraps ErrNotDurable names the setting to change. One that wraps ErrDurabilityUnknown
-// says what Redis does not report. Other errors say why Redis cannot be asked now (guarantees 0.2).
+// CheckDurability returns nil if every node that takes writes is as durable as the class requires. For D0 it checks the
+// settings of D1, so that the caller can warn about what may be lost. An error that wraps ErrNotDurable names the setting
+// to change. One that wraps ErrDurabilityUnknown says what Redis does not report. Other errors say why Redis cannot be
+// asked now (guarantees, section 0.2).
 func (c *Conn) CheckDurability(ctx context.Context, class DurabilityClass) error {
 	return c.EachMaster(ctx, func(ctx context.Context, node redis.Cmdable) error {
 		info, err := node.InfoMap(ctx, "server").Result()

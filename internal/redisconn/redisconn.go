@@ -56,7 +56,7 @@ type Conn struct {
 func (c *Conn) Addr() string { return c.addr }
 
 // New returns a client. The client never retries a command, because only its caller knows whether that is safe
-// (guarantees 5.3). An error in the configuration or its files names the flag and contains no password.
+// (guarantees, section 5.3). An error in the configuration or its files names the flag and contains no password.
 func New(cfg Config) (*Conn, error) {
 	redis.SetLogger(&logging.VoidLogger{}) // it logs in another format, and every error is returned anyway
 	u, err := url.Parse(cfg.URL)

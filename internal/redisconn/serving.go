@@ -40,14 +40,14 @@ type Permissions struct {
 func (c *Conn) CheckServing(ctx context.Context, needs Permissions) error {
 	const op = "redis.Serves"
 	ctx = context.WithValue(ctx, readOnlyKey{}, true)
-	shares, err := c.Shards(ctx, needs.Prefix+"probe")
+	shards, err := c.Shards(ctx, needs.Prefix+"probe")
 	if err != nil {
-		return c.servingError(op, needs, err)
+		return c.toNotServingError(op, needs, err)
 	}
-	for _, share := range shares {
-		denied, err := permissionScript.Run(ctx, share.Node, []string{share.Key}, toAny(needs.Commands)...).StringSlice()
+	for _, shard := range shards {
+		denied, err := permissionScript.Run(ctx, shard.Node, []string{shard.Key}, toAny(needs.Commands)...).StringSlice()
 		if err != nil {
-			return c.servingError(op, needs, err)
+			return c.toNotServingError(op, needs, err)
 		}
 		if len(denied) > 0 {
 			slices.Sort(denied)
@@ -69,9 +69,9 @@ func toAny(all []string) []any {
 	return out
 }
 
-// servingError converts an error as Failure does. If Redis replied with an error, the result is a
+// toNotServingError converts an error as Failure does. If Redis replied with an error, the result is a
 // *probe.NotServingError with a reason that the readiness probe may show.
-func (c *Conn) servingError(op string, needs Permissions, err error) error {
+func (c *Conn) toNotServingError(op string, needs Permissions, err error) error {
 	fault := c.Failure(op, err)
 	if _, replied := errors.AsType[redis.Error](err); !replied {
 		return fault

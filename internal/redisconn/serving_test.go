@@ -97,9 +97,9 @@ func TestConn_ServesWhenEachMasterDoes(t *testing.T) {
 	conn := connect(t, Config{URL: redistest.StartCluster(t)})
 	needs := Permissions{Prefix: "m:", Commands: []string{"hset"}}
 	require.NoError(t, conn.CheckServing(t.Context(), needs))
-	shares, err := conn.Shards(t.Context(), "m:probe")
+	shards, err := conn.Shards(t.Context(), "m:probe")
 	require.NoError(t, err)
-	last := shares[len(shares)-1].Node
+	last := shards[len(shards)-1].Node
 	require.NoError(t, last.(*redis.Client).Do(t.Context(), "ACL", "SETUSER", "default", "-hset").Err())
 	require.Contains(t, boardReason(t, conn.CheckServing(t.Context(), needs)), "use hset on keys m:*")
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // These are the limits of a registration. A worker writes its own registration, and etcd does not validate it. So
-// each reader checks the limits and ignores a registration that exceeds one (guarantees S9).
+// each reader checks the limits and ignores a registration that exceeds one (guarantee S9).
 const (
 	MaxCapacity = 10_000 // concurrent steps
 	MaxText     = 1024   // bytes of an address, a version or a description

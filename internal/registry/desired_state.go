@@ -8,7 +8,7 @@ import (
 )
 
 // DesiredState is the state that an operator wants an instance to have. Operators write it and the worker writes
-// the registration, so the two are stored separately (guarantees 2.6). A key without an id means the whole agent,
+// the registration, so the two are stored separately (guarantees, section 2.6). A key without an id means the whole agent,
 // including future instances. Only Quarantine is used for a whole agent, and it can be removed while instances are
 // registered.
 type DesiredState struct {
@@ -26,7 +26,7 @@ const (
 	Run   DesiredKind = "RUN"
 	Pause DesiredKind = "PAUSE"
 	Drain DesiredKind = "DRAIN"
-	// Quarantine excludes a whole agent from work (S18).
+	// Quarantine excludes a whole agent from work (guarantee S18).
 	Quarantine DesiredKind = "QUARANTINE"
 )
 

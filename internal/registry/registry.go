@@ -3,7 +3,7 @@
 // both.
 //
 // The registry holds only registrations, desired states and store records. It holds no load figures, no
-// conversations and nothing per turn (guarantees 2.6).
+// conversations and nothing per turn (guarantees, section 2.6).
 package registry
 
 import (
@@ -24,7 +24,7 @@ type Instance struct {
 	Agent       string
 	Address     string // host:port of its gRPC server
 	Version     string // version of the agent
-	Description string // written by the worker; shown to people, never to a model (S14); a Watcher returns it as one line
+	Description string // written by the worker; shown to people, never to a model (guarantee S14); a Watcher returns it as one line
 	State       lifecycle.State
 	Capacity    int
 	Incarnation int64 // assigned by the registry; grows with every registration

@@ -3,7 +3,7 @@ package registry
 import "context"
 
 // StoreRecord describes the data of a store, such as Redis, but is kept outside of it. It shows when the store has
-// lost its latest writes (guarantees F7).
+// lost its latest writes (guarantee F7).
 type StoreRecord struct {
 	Generation int64  // increased whenever the store may have lost writes
 	Beat       int64  // lower bound of the counter kept in the store

@@ -41,9 +41,9 @@ func (d Difference) String() string {
 		most))
 }
 
-// describeModelCall describes a model call. aside says that a handler made it, outside of the conversation.
-func describeModelCall(aside bool) string {
-	if aside {
+// describeModelCall describes a model call. isSideCall says that a handler made it, outside of the conversation.
+func describeModelCall(isSideCall bool) string {
+	if isSideCall {
 		return "a model call outside of the conversation"
 	}
 	return "a model call"
@@ -126,8 +126,8 @@ func formatError(err error) string {
 	return fmt.Sprintf("%s: %s", failure.ModeOf(err), failure.PlainMessage(err))
 }
 
-// compareResults returns the first difference between two results (nil if they are equal). It does not compare
-// their texts.
+// compareResults returns the first difference between two results (nil if there is none). It compares what the agent
+// decided: the fields in its list. It compares neither texts nor usage.
 func compareResults(was, now execution.Result) *Difference {
 	for _, part := range []struct{ name, was, now string }{
 		{"the next agent", was.NextAgent, now.NextAgent},

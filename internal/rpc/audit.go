@@ -14,7 +14,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// auditInterceptor records audited calls with their caller and their result (S19). All audited calls are unary.
+// auditInterceptor records audited calls with their caller and their result (guarantee S19). All audited calls are unary.
 // The object of a call on the process itself is the serving instance, which belongs to no tenant.
 func auditInterceptor(log *audit.Log, instance string) interceptor {
 	return interceptor{
@@ -66,7 +66,7 @@ func resultText(err error) string {
 // and the others become facts. Only operators may set the field reason.
 var objectFields = []protoreflect.Name{"instance_id", "agent", "session_id", "trace_id", "user_id", "reason"}
 
-// objectFromRequest returns the object of a request, and adds the other identifying fields to facts.
+// objectFromRequest returns the object of a request, and adds the other fields of objectFields that are set to facts.
 func objectFromRequest(req any, facts map[string]string) (object string) {
 	m, ok := req.(proto.Message)
 	if !ok {

@@ -25,7 +25,7 @@ func telemetryWithAudit(t *testing.T) (*telemetry.Telemetry, func() []audit.Entr
 	return tel, entries
 }
 
-// Each call of an operator is recorded with its caller, object and result (guarantees S19).
+// Each call of an operator is recorded with its caller, object and result (guarantee S19).
 func TestAudit_RecordsActorActionAndObject(t *testing.T) {
 	tel, entries := telemetryWithAudit(t)
 	call := func(method string, req any, answer func() error) {
@@ -62,8 +62,8 @@ func TestAudit_RecordsActorActionAndObject(t *testing.T) {
 	}, entries())
 }
 
-// The audit log records each rejected call with the caller's address (S19), and each call of a barred caller
-// (S18).
+// The audit log records each rejected call with the caller's address (guarantee S19), and each call of a barred caller
+// (guarantee S18).
 func TestPermission_AuditsRejectedCallers(t *testing.T) {
 	tel, entries := telemetryWithAudit(t)
 	dir, barred := t.TempDir(), failure.New(failure.PolicySecurity, "test", "out")

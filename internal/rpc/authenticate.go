@@ -63,8 +63,8 @@ func withPrincipalHolder(ctx context.Context) (context.Context, *identity.Princi
 
 type principalHolderKey struct{}
 
-// permissionInterceptor rejects methods that the permission table does not allow the caller (S2), and all calls of
-// a barred caller (S18). Only the first kind is an ownership violation, because a barred caller may call the
+// permissionInterceptor rejects methods that the permission table does not allow the caller (guarantee S2), and all calls of
+// a barred caller (guarantee S18). Only the first kind is an ownership violation, because a barred caller may call the
 // method at other times. It runs after rateInterceptor, so that rejected calls are rate limited too.
 func permissionInterceptor(cfg Config, log *audit.Log, violations *telemetry.Violations) interceptor {
 	return newCallInterceptor("permission", func(ctx context.Context, method string, call func(context.Context) error) error {

@@ -142,7 +142,7 @@ func BenchmarkCall(b *testing.B) {
 }
 
 // A method that does not exist, or is missing from the permission table, is rejected like a method that the caller
-// may not call (S2).
+// may not call (guarantee S2).
 func TestPermission_RejectsMethodsMissingFromTheTable(t *testing.T) {
 	dir := t.TempDir()
 	server, err := NewServer(telemetry.Discard(), Config{Identity: openIdentity(t, dir, identity.Memory, "")})

@@ -10,13 +10,15 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// The published limits (guarantees S9, docs/operate.md) equal the constants in the code. Other tests check that
+// The published limits in docs/limits.md (guarantee S9) equal the constants in the code. Other tests check that
 // the limits are enforced: for servers here and in test/attack, for the .proto by the tests of the validation
 // interceptor, and for sessions in memorytest.
 func TestLimits_MatchTheDocumentation(t *testing.T) {
@@ -42,7 +44,11 @@ func TestLimits_MatchTheDocumentation(t *testing.T) {
 		{"bytes of a session", 64 * mib, session.MaxBytes},
 		{"bytes of an artifact", 64 * mib, memory.MaxArtifactBytes},
 		{"a piece of an artifact", uint64(512 * kib), fieldRules(t, &troupev1.PutArtifactRequest{}, "chunk").GetBytes().GetMaxLen()},
-		{"metadata of a turn, and of a session", 16 * kib, memory.MaxSessionMetadataBytes},
+		{"metadata of a turn", 16 * kib, execution.MaxTurnMetadataBytes},
+		{"metadata of a session", 16 * kib, memory.MaxSessionMetadataBytes},
+		{"capabilities of an instance", 16, registry.MaxCapabilities},
+		{"time of a start", int64(600), fieldRules(t, &troupev1.LifecycleSettings{}, "timeout").GetDuration().GetLte().GetSeconds()},
+		{"retries of a start", int32(100), fieldRules(t, &troupev1.LifecycleSettings{}, "max_retries").GetInt32().GetLte()},
 		{"text of a result in a journal", uint64(256 * kib), fieldRules(t, &troupev1.JournalEntry{}, "text").GetString().GetMaxBytes()},
 		{"idempotency key", "^[A-Za-z0-9_.:-]{1,128}$", fieldRules(t, &troupev1.OrchestrateRequest{}, "request_id").GetString().GetPattern()},
 	} {

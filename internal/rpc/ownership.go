@@ -55,7 +55,7 @@ func recordDeniedWrite(ctx context.Context, violations *telemetry.Violations, ca
 }
 
 // recordOutOfScope returns the error for a request whose object the caller may not access. If the method writes,
-// it also records an ownership violation, even if the caller is only told that the object was not found (S5).
+// it also records an ownership violation, even if the caller is only told that the object was not found (guarantee S5).
 func recordOutOfScope(ctx context.Context, violations *telemetry.Violations, caller identity.Principal, method string, err error) error {
 	if failure.Is(err, failure.PolicySecurity) {
 		return recordDeniedWrite(ctx, violations, caller, method, err)

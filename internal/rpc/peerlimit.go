@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/rate"
 )
 
-// MaxPeerConnections is the default limit of connections from one address to a port for clients (guarantees S9).
+// MaxPeerConnections is the default limit of connections from one address to a port for clients (guarantee S9).
 // One connection carries up to 256 concurrent calls.
 const MaxPeerConnections = 32
 

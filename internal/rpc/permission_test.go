@@ -81,7 +81,7 @@ func TestPermission_BarredCallIsNoOwnershipViolation(t *testing.T) {
 	require.Equal(t, map[audit.Kind]int{audit.Denied: 2, audit.Violation: 1}, kinds)
 }
 
-// When the scope check rejects a request, the audit log records its object and the caller's address (guarantees
+// When the scope check rejects a request, the audit log records its object and the caller's address (guarantee
 // S19).
 func TestScope_AuditsRejectedRequests(t *testing.T) {
 	tel, entries := telemetryWithAudit(t)

@@ -14,7 +14,7 @@ import (
 )
 
 // authFailureInterceptor rejects calls from addresses that failed to authenticate too often. It does so before it
-// checks their credentials, and counts each failure (guarantees S10).
+// checks their credentials, and counts each failure (guarantee S10).
 func authFailureInterceptor(rates *rate.Limiter) interceptor {
 	return newCallInterceptor("failed authentication", func(ctx context.Context, _ string, call func(context.Context) error) error {
 		from, ok := peer.FromContext(ctx)
@@ -33,7 +33,7 @@ func authFailureInterceptor(rates *rate.Limiter) interceptor {
 }
 
 // streamRateTap rejects calls from an address that starts too many, before they get a goroutine. Otherwise a
-// client could keep the server busy by resetting each stream at once (guarantees S20).
+// client could keep the server busy by resetting each stream at once (guarantee S20).
 func streamRateTap(rates *rate.Limiter) tap.ServerInHandle {
 	return func(ctx context.Context, _ *tap.Info) (context.Context, error) {
 		from, ok := peer.FromContext(ctx)

@@ -11,7 +11,7 @@ import (
 )
 
 // resetLimitingCredentials wrap each connection so that it is closed when its address resets too many streams. The
-// gRPC library serves a stream that is reset at once like any other, and does not report the reset (guarantees
+// gRPC library serves a stream that is reset at once like any other, and does not report the reset (guarantee
 // S20).
 type resetLimitingCredentials struct {
 	credentials.TransportCredentials

@@ -14,7 +14,7 @@ import (
 // the returned context. method is /package.Service/Method. The error is sent to the caller.
 type ScopeChecker func(ctx context.Context, method string, req any) (context.Context, error)
 
-// scopeInterceptor rejects requests for an object that the caller may not access (guarantees S5).
+// scopeInterceptor rejects requests for an object that the caller may not access (guarantee S5).
 func scopeInterceptor(scope ScopeChecker, log *audit.Log, violations *telemetry.Violations) interceptor {
 	look := func(ctx context.Context, method string, req any) (context.Context, error) {
 		if scope == nil {

@@ -72,7 +72,7 @@ type Config struct {
 	// for the first request of a stream (nil means that every call is allowed).
 	Scope ScopeChecker
 	// CheckBarred returns an error for a caller that may call nothing at the moment, such as a worker of a
-	// quarantined agent (S18). It gets the caller and the full method of each call (nil means that no caller is
+	// quarantined agent (guarantee S18). It gets the caller and the full method of each call (nil means that no caller is
 	// barred).
 	CheckBarred func(caller identity.Principal, method string) error
 	// IsExpectedError reports whether an error of a method is normal in a healthy mesh. The server logs such calls
@@ -127,7 +127,7 @@ func NewServer(t *telemetry.Telemetry, cfg Config) (*Server, error) {
 		grpc.KeepaliveParams(keepaliveParams(cfg)),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minClientPingInterval, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true), // Stop returns when all handlers have returned
-		grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { // runs after the interceptors, which reject unknown methods (S2)
+		grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { // runs after the interceptors, which reject unknown methods (guarantee S2)
 			return failure.New(failure.AgentContract, "call", "this service does not have the method")
 		}),
 	)

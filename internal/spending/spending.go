@@ -16,8 +16,8 @@ import (
 // use. It is safe for concurrent use.
 type Tally struct {
 	mu            sync.Mutex
-	budget        *troupev1.TurnBudget // from the plan event
-	finalUsed     *budget.Amounts      // from the turn result (nil while the trace runs)
+	budget        *troupev1.TurnBudget // budget in the plan event
+	finalUsed     *budget.Amounts      // amounts in the turn result (nil while the trace runs)
 	attempts      map[attemptKey]*attempt
 	finishedSteps map[int32]bool // finished steps
 	warnedKinds   map[string]bool

@@ -58,9 +58,9 @@ func (l *Log) Add(key string, c Change) {
 	l.unjournaled[key] = combine(l.unjournaled, key, c)
 }
 
-// Join adds the changes of a fork of the state. before returns the value that a key had when the fork was made. Updates
-// of a key that was changed since then are repeated, and objects are merged key by key, at every depth. Of everything
-// else the fork wins: Join returns the keys of which a value is lost.
+// Join adds the changes of a fork of the state. before returns the value that a key had when the fork was made. If both
+// have changed a key since then, updates of the fork are repeated, and objects are merged key by key, at every depth. For
+// any other value the fork wins. Join returns the keys whose value in l was lost.
 func (l *Log) Join(fork Log, before func(key string) json.RawMessage) (lost []string) {
 	made := fork.All()
 	for _, key := range slices.Sorted(maps.Keys(made)) {
@@ -76,8 +76,8 @@ func (l *Log) Join(fork Log, before func(key string) json.RawMessage) (lost []st
 	return lost
 }
 
-// join returns the value of a key that c and others have changed from base, the others to theirs. It also returns
-// whether theirs is lost.
+// join returns the value of a key that c and other changes have changed from base. theirs is the value that the others
+// made. It also reports whether theirs is lost.
 func (c Change) join(base, theirs json.RawMessage) (json.RawMessage, bool) {
 	if c.Updates == nil {
 		return MergeObjects(base, c.Value, theirs)
@@ -128,9 +128,9 @@ func combine(all map[string]Change, key string, later Change) Change {
 	return later
 }
 
-// Expected returns the revisions that the keys which sessions share must still have when the step is stored: of those
-// that were updated, and of those that were set after the turn had read the state. The revision is Unread if the update
-// must be repeated on the stored value first.
+// Expected returns the revisions that shared keys must still have when the step is stored. It covers keys that were
+// updated, and keys that were set after the turn had read the state. The revision is Unread if the update must first be
+// repeated on the stored value.
 func (l Log) Expected() map[string]int64 {
 	expected := map[string]int64{}
 	for key, c := range l.All() {
@@ -148,8 +148,8 @@ func (l Log) Expected() map[string]int64 {
 	return expected
 }
 
-// Rebase makes the changes of the keys in expected to other values and revisions than the expected ones. It also returns
-// the keys of which a changed value is overwritten. Mode: the one of an Update that fails.
+// Rebase applies the changes of the keys in expected to other values and revisions than the expected ones. It also
+// returns the keys whose other value is overwritten. An error has the mode of the Update that failed.
 func (l Log) Rebase(expected map[string]int64, values map[string]json.RawMessage, revisions map[string]int64) (
 	state map[string]json.RawMessage, overwritten []string, _ error,
 ) {

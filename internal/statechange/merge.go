@@ -7,9 +7,10 @@ import (
 	"slices"
 )
 
-// Merge returns the value of a key that two writers have changed from base to mine and to theirs. Objects are merged
-// key by key, at every depth. Of numbers the differences are added. Of arrays, what each writer added or removed is
-// added or removed. Of everything else mine wins. An empty value means that the key does not exist.
+// Merge returns the value of a key that one writer has changed from base to mine and another one to theirs. Objects are
+// merged key by key, at every depth. For numbers, both differences are added to base. For arrays, the result has what
+// either writer added, and lacks what either removed. For any other value mine wins. An empty value means that the key
+// does not exist.
 func Merge(base, mine, theirs json.RawMessage) json.RawMessage {
 	switch {
 	case equal(theirs, base):
@@ -29,8 +30,9 @@ func Merge(base, mine, theirs json.RawMessage) json.RawMessage {
 	return mine
 }
 
-// MergeObjects returns the value of a key that two tools have set side by side. Objects are merged key by key, at every
-// depth. Of everything else mine wins, and MergeObjects reports that theirs was lost. base is the value before both.
+// MergeObjects returns the value of a key that two tools have set independently of each other. Objects are merged key by
+// key, at every depth. For any other value mine wins, and MergeObjects reports that theirs was lost. base is the value
+// before both.
 func MergeObjects(base, mine, theirs json.RawMessage) (merged json.RawMessage, lost bool) {
 	switch {
 	case equal(theirs, base) || equal(mine, theirs):
@@ -69,7 +71,7 @@ func mergeObjects(base, mine, theirs json.RawMessage, member func(base, mine, th
 	return text, err == nil
 }
 
-// mergeNumbers adds to theirs what mine differs from base. A key that did not exist counts as 0.
+// mergeNumbers adds the difference between mine and base to theirs. A key that did not exist counts as 0.
 func mergeNumbers(base, mine, theirs json.RawMessage) (json.RawMessage, bool) {
 	b, m, t := new(big.Rat), new(big.Rat), new(big.Rat)
 	if len(base) > 0 && !parseNumber(base, b) || !parseNumber(mine, m) || !parseNumber(theirs, t) {
@@ -96,8 +98,8 @@ func parseNumber(text json.RawMessage, into *big.Rat) bool {
 	return ok
 }
 
-// mergeArrays makes the changes between base and mine to theirs: it removes the elements that mine no longer has, and
-// appends those that it has got.
+// mergeArrays applies the changes between base and mine to theirs: it removes the elements that mine no longer has, and
+// appends the ones that are new in mine.
 func mergeArrays(base, mine, theirs json.RawMessage) (json.RawMessage, bool) {
 	var b, m, t []json.RawMessage
 	if json.Unmarshal(mine, &m) != nil || json.Unmarshal(theirs, &t) != nil || m == nil || t == nil {

@@ -8,8 +8,8 @@ import (
 
 // Recorded are changes of state as a journal records them.
 type Recorded struct {
-	Set     map[string]json.RawMessage `json:"set,omitempty"`     // by key
-	Removed []string                   `json:"removed,omitempty"` // keys
+	Set     map[string]json.RawMessage `json:"set,omitempty"`     // new values, by key
+	Removed []string                   `json:"removed,omitempty"` // removed keys
 	Bases   map[string]json.RawMessage `json:"bases,omitempty"`   // values before the change, of keys that were updated (null if the key did not exist)
 }
 

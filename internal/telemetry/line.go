@@ -11,7 +11,7 @@ import (
 
 // escapingWriter writes log lines. It escapes control characters other than tabs, and characters that change the
 // writing direction, as in \u001b. So text from outside can neither look like another log line nor control the
-// terminal (guarantees S12). In JSON the escaped text decodes to the original.
+// terminal (guarantee S12). In JSON the escaped text decodes to the original.
 type escapingWriter struct{ zapcore.WriteSyncer }
 
 // Write writes one log line. It keeps only the line break at the end.

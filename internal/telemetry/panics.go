@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/panics"
 )
 
-// maxPanics within panicWindow is too many (guarantees S11).
+// maxPanics within panicWindow is too many (guarantee S11).
 const (
 	maxPanics   = 5
 	panicWindow = time.Minute

@@ -116,7 +116,7 @@ func TestDiscard_DropsEverything(t *testing.T) {
 	tel.Close()
 }
 
-// All components of a program write to the same audit log, each under its name (S19).
+// All components of a program write to the same audit log, each under its name (guarantee S19).
 func TestNew_KeepsAnAuditLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	tel, err := telemetry.New(t.Context(), "test", telemetry.Config{LogLevel: "error", LogFormat: "json", AuditLog: path})

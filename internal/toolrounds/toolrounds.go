@@ -115,7 +115,7 @@ func Latest(messages []conversation.Message) []memory.RoundMessage {
 	}
 	var rounds []memory.RoundMessage
 	for _, m := range messages {
-		rounds = append(rounds, memory.RoundMessage{Message: m})
+		rounds = append(rounds, memory.RoundMessage{Message: m.WithoutData()})
 	}
 	return rounds
 }

@@ -30,7 +30,12 @@ func NewConversation(messages []conversation.Message) *Conversation {
 func (c *Conversation) Messages() []conversation.Message { return slices.Clip(c.messages) }
 
 // Append adds a message from the model or a tool.
-func (c *Conversation) Append(m conversation.Message) { c.messages = append(c.messages, m) }
+func (c *Conversation) Append(m conversation.Message) {
+	c.messages = append(c.messages, m)
+	if len(m.Attachments) > 0 {
+		c.limitFiles()
+	}
+}
 
 // LastMessage returns the last message. The conversation must not be empty.
 func (c *Conversation) LastMessage() conversation.Message { return c.messages[len(c.messages)-1] }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/customevent"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
@@ -14,8 +15,12 @@ import (
 // loop.
 const maxViolations = 16
 
-// Numbers numbers the events of an invocation. It is safe for concurrent use.
-type Numbers struct{ last atomic.Int64 }
+// Numbers numbers the events of an invocation, and bounds those of kinds that the agent defines. It is safe for
+// concurrent use.
+type Numbers struct {
+	last   atomic.Int64
+	custom customevent.Counter
+}
 
 func (n *Numbers) next() int { return int(n.last.Add(1)) }
 
@@ -36,6 +41,7 @@ type Events struct {
 	err          error                   // first error of the consumer (nil while it reads)
 	isDelivering bool                    // whether the consumer is handling an event; a panic is then the consumer's
 	entries      []event.Event
+	interceptor  interceptor
 
 	mu         sync.Mutex // tools run concurrently
 	violations []event.OwnershipViolation
@@ -60,9 +66,23 @@ func (e *Events) SetConsumer(emit func(event.Event) error) (before func(event.Ev
 // emits nothing.
 func (e *Events) Emit(p event.Payload) error { return e.Forward(event.Event{Payload: p}) }
 
+// EmitCustom emits an event of a kind that the agent defines, with data as JSON (nil for none). It fails like Forward.
+func (e *Events) EmitCustom(name string, data any) error {
+	custom, err := customevent.New(name, data)
+	if err != nil {
+		return err
+	}
+	return e.Emit(custom)
+}
+
 // Forward emits an event that another agent may have created, and fills in its sequence, time and author if they
-// are missing (AD-9). It fails like Emit.
+// are missing (AD-9). It fails like Emit. It rejects a custom event that is invalid or exceeds the limits of the step.
 func (e *Events) Forward(ev event.Event) error {
+	if custom, ok := ev.Payload.(event.Custom); ok && ev.Sequence == 0 && e.err == nil {
+		if err := e.numbers.custom.Admit(custom); err != nil {
+			return err // the consumer continues
+		}
+	}
 	if e.err == nil {
 		e.err = e.deliver(ev)
 	}
@@ -78,12 +98,34 @@ func (e *Events) IsDelivering() bool { return e.isDelivering }
 // Entries returns the events of the turn so far, except transient ones such as text deltas (CO-46).
 func (e *Events) Entries() []event.Event { return slices.Clip(e.entries) }
 
+// deliver emits an event, after the ownership violations before it and before the events that its interceptor emits.
 func (e *Events) deliver(ev event.Event) error {
+	if e.interceptor.isRunning {
+		e.interceptor.held = append(e.interceptor.held, ev)
+		return nil
+	}
 	for _, v := range e.takeViolations() { // violations come before this event
 		if err := e.deliver(event.Event{Payload: v}); err != nil {
 			return err
 		}
 	}
+	ev = e.complete(ev)
+	held, failed := e.interceptor.intercept(&ev)
+	if failed == nil {
+		if err := e.consume(ev); err != nil {
+			return err
+		}
+	}
+	for _, h := range held {
+		if err := e.consume(e.complete(h)); err != nil {
+			return err
+		}
+	}
+	return failed
+}
+
+// complete fills in the sequence, the time and the author of an event if they are missing.
+func (e *Events) complete(ev event.Event) event.Event {
 	if ev.Sequence == 0 {
 		ev.Invocation, ev.Step, ev.Sequence = e.origin.TurnID, e.origin.Step, e.numbers.next()
 	}
@@ -93,6 +135,11 @@ func (e *Events) deliver(ev event.Event) error {
 	if ev.Author == "" {
 		ev.Author, ev.Branch = e.origin.Agent, e.origin.Branch
 	}
+	return ev
+}
+
+// consume keeps an event for the trace and passes it to the consumer.
+func (e *Events) consume(ev event.Event) error {
 	if !event.IsTransient(ev.Payload) {
 		e.entries = append(e.entries, ev)
 	}

@@ -36,7 +36,7 @@ func (c *Conversation) AddMessageSources() {
 	}
 }
 
-// UntrustedSource returns the first untrusted source that the model has read, or "" (S14). The author of tool
+// UntrustedSource returns the first untrusted source that the model has read, or "" (guarantee S14). The author of tool
 // descriptions counts only if there is no other source.
 func (c *Conversation) UntrustedSource() string { return cmp.Or(c.sources.source, c.sources.party) }
 

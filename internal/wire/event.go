@@ -78,6 +78,7 @@ func EventToProto(happened event.Event) *troupev1.Event {
 		out.Payload = &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
 			CallId: conversation.Truncate(e.CallID, maxName), Tool: conversation.Truncate(e.Tool, maxName), Status: toolStatuses.ToProto(e.Status),
 			Summary: conversation.Excerpt(e.Summary, event.MaxSummary), Duration: durationpb.New(e.Duration),
+			Attachments: convert.All(e.Attachments, BlobToProto), Structured: string(e.Structured),
 		}}
 	case event.ToolProgress:
 		out.Payload = &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{
@@ -100,6 +101,8 @@ func EventToProto(happened event.Event) *troupev1.Event {
 		out.Payload = &troupev1.Event_AgentMessage{AgentMessage: agentMessageToProto(e)}
 	case event.Thinking:
 		out.Payload = &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{Topic: topics.ToProto(e.Topic), Text: conversation.Truncate(e.Text, maxThought)}}
+	case event.Custom:
+		out.Payload = &troupev1.Event_Custom{Custom: &troupev1.CustomEvent{Name: e.Name, Data: string(e.Data)}}
 	default:
 		return nil
 	}

@@ -21,7 +21,7 @@ var verdicts = convert.Enum[execution.Verdict, troupev1.CallVerdict]{
 	execution.Fail:    troupev1.CallVerdict_CALL_VERDICT_FAIL,
 }
 
-// PendingToProto converts waiting calls. The messages are stored and sent.
+// PendingToProto converts waiting calls to the messages that stores keep and that clients get.
 func PendingToProto(all []execution.Pending) []*troupev1.PendingCall {
 	return convert.All(all, pendingToProto)
 }

@@ -62,10 +62,10 @@ func ResultFromProto(r *troupev1.StepResult) execution.Result {
 	}
 }
 
-// These are the largest amounts on the wire. The smallest is 0.
+// The largest amounts of a Usage on the wire, be it of a call, a step or a turn. The smallest is 0.
 const (
-	maxAmount = 1<<53 - 1
-	maxCalls  = 1_000_000 // model calls of one step
+	maxAmount = 1<<53 - 1 // tokens, or millionths of a dollar
+	maxCalls  = 1_000_000 // model calls
 )
 
 // clampAmount limits n to the range that the wire allows. Otherwise a wrong number from a provider or a remote

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/json"
 	"strings"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
@@ -86,6 +87,8 @@ func StepPayloadFromProto(e *troupev1.Event) event.Payload {
 		return event.Message{Text: p.AgentMessage.GetText()}
 	case *troupev1.Event_Thinking:
 		return event.Thinking{Topic: topics.FromProto(p.Thinking.GetTopic()), Text: p.Thinking.GetText()}
+	case *troupev1.Event_Custom:
+		return event.Custom{Name: p.Custom.GetName(), Data: json.RawMessage(p.Custom.GetData())}
 	case *troupev1.Event_Warning:
 		return event.Warning{Reason: p.Warning.GetReason(), Message: p.Warning.GetMessage()}
 	default:

@@ -55,7 +55,7 @@ func (e *externalServer) serve(t *testing.T) *grpc.ClientConn {
 }
 
 // The credential of a turn is sent to the memory service with every call of a step and of its replay. It is
-// neither stored nor sent anywhere else (guarantees S6).
+// neither stored nor sent anywhere else (guarantee S6).
 func TestExecuteStep_SendsItsCredentialOnlyToTheMemoryService(t *testing.T) {
 	mesh := identity.Config{DevCA: t.TempDir()}
 	s := newWorkerEnvWithIdentity(t, mesh)

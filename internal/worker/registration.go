@@ -16,7 +16,7 @@ import (
 
 // registrationKeeper registers the instance, keeps the registered state up to date, and sets the readiness of the
 // worker. It registers once the registry is reachable, and changes the state to READY in one transaction (contract
-// C-34). It removes the registration before a drain (F18). Without the registry the instance still works, but
+// C-34). It removes the registration before a drain (guarantee F18). Without the registry the instance still works, but
 // orchestrators cannot find it.
 //
 // It registers READY only after the memory service has answered once, because an earlier step could call models
@@ -31,7 +31,7 @@ type registrationKeeper struct {
 	initialInstance registry.Instance
 
 	leaseGrace time.Duration // how long a lost registration may take to be renewed
-	onLost     func()        // called once it has taken longer
+	onLost     func()        // called once the renewal has taken longer than leaseGrace
 
 	memoryReady    chan struct{} // closed once the memory service has answered
 	setMemoryReady func()        // closes memoryReady
@@ -84,7 +84,7 @@ func (k *registrationKeeper) run(ctx context.Context, ready func()) error {
 const defaultLeaseGrace = time.Minute
 
 // watchLease passes each status of the lease to the instance. EXPIRED makes the worker unready until it is
-// registered again (F11); UNKNOWN does not (F9). A registration that cannot be renewed within leaseGrace is lost (LC-39).
+// registered again (guarantee F11); UNKNOWN does not (guarantee F9). A registration that cannot be renewed within leaseGrace is lost (LC-39).
 func (k *registrationKeeper) watchLease(ctx context.Context, registration registry.Registration) {
 	var expired *time.Timer // (nil while the lease has not expired)
 	defer func() {

@@ -71,6 +71,7 @@ func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 		RetryOnFailure: a.Lifecycle().Retries > 0,
 		MaxRetries:     a.Lifecycle().Retries,
 		KeepFailed:     a.Lifecycle().KeepFailed,
+		DropState:      a.Lifecycle().DropState,
 		DrainTimeout:   cfg.Drain,
 		Start:          a.Start,
 		Leave:          func(ctx context.Context) error { return w.registrationKeeper.deregister(ctx) },
@@ -274,7 +275,7 @@ func (w *Worker) shutDownInstance(ctx context.Context, reason string) {
 }
 
 // auditLifecycle records in the audit log a start or shutdown that the worker made on its own, without a caller
-// (S19).
+// (guarantee S19).
 func (w *Worker) auditLifecycle(action string, err error) {
 	result := "ok"
 	if err != nil {

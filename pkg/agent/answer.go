@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"iter"
 
 	"github.com/troupe-dev/troupe/internal/loop"
@@ -11,7 +10,6 @@ import (
 	"github.com/troupe-dev/troupe/pkg/agent/internal/scope"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
-	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
 // answer collects what the agent produced. conclude turns it into the result of the step.
@@ -126,11 +124,11 @@ func (a *Agent) newLoop(inv Invocation) loop.Loop {
 func (t *turn) loopInput(system string) loop.Input {
 	s, in := t.inv.Step, t.inv.scope
 	t.log.systemPrompt = system
-	aside := in.IsSilent || s.Silent // nothing of it stays in the session if the turn breaks off
-	journal := scope.NewJournal(s, in.Calls, aside)
+	isSilent := in.IsSilent || s.Silent // nothing of it stays in the session if the turn breaks off
+	journal := scope.NewJournal(s, in.Calls, isSilent)
 	input := loop.Input{
 		System: system, Control: t.control, Choices: s.Routes, AllowedTools: t.planner.AllowedTools(s.Tools),
-		IdempotencyKey: journal.Key, RecordFinalReply: in.Branch != "", AllSideCalls: aside, Stop: t.inv.Stop,
+		IdempotencyKey: journal.Key, RecordFinalReply: in.Branch != "", AllSideCalls: isSilent, Stop: t.inv.Stop,
 		CallID: journal.ID, Agent: s.Agent, Answers: s.Answers, Broker: s.Broker, Budget: s.Budget,
 	}
 	if s.Journal != nil {
@@ -166,7 +164,7 @@ func (t *turn) handleFunctionEvent(e event.Event) error {
 			t.control.Turn().Escalate()
 		}
 		if isOwn {
-			if err := applyState(t.control.Turn(), t.agent.Name(), p.State); err != nil {
+			if err := result.ApplyState(t.control.Turn(), t.agent.Name(), p.State); err != nil {
 				return err
 			}
 		}
@@ -202,22 +200,4 @@ func (t *turn) addResult(done event.TurnResult, isOwn bool) {
 	if done.Escalate {
 		t.control.Turn().Escalate()
 	}
-}
-
-// applyState applies the changes of state in a function's message (AD-18). It emits no event, because the message
-// already contains the changes.
-func applyState(t *hook.Turn, agent string, state map[string]json.RawMessage) error {
-	m := t.Memory()
-	emitted := m.Fork(agent)
-	for key, value := range state {
-		err := emitted.Delete(key)
-		if err == nil && len(value) > 0 {
-			err = emitted.Set(key, value)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	m.Join(emitted)
-	return nil
 }

@@ -129,7 +129,7 @@ func TestBeforeAgent_ErrorSkipsTheAgent(t *testing.T) {
 	require.True(t, failure.Is(turn.Err, failure.SystemDisk), "%v", turn.Err)
 	require.Equal(t, []string{"1"}, w.log)
 	require.Empty(t, w.model.Requests())
-	require.Equal(t, []string{"user_input", "turn_result"}, turn.Kinds())
+	require.Equal(t, []string{"user_input", "error", "turn_result"}, turn.Kinds())
 	require.Equal(t, event.Failed, turn.Result.Reason)
 	require.Equal(t, "system_disk", turn.Result.ErrorType)
 }
@@ -176,7 +176,7 @@ func TestBeforeAgent_ChangesAreOneEventBeforeTheAgent(t *testing.T) {
 			var w watchedAgent
 			turn := w.session(t, w.before("1", tc.handlers[0]), w.before("2", tc.handlers[1])).Say("hello")
 			require.Equal(t, []event.Message{tc.want}, messages(turn))
-			require.Equal(t, []string{"user_input", "message", "llm_call", "turn_result"}, turn.Kinds())
+			require.Equal(t, []string{"user_input", "message", "llm_call", "assistant", "turn_result"}, turn.Kinds())
 			require.Equal(t, []string{"1", "2", "main", "complete"}, w.log)
 			require.Equal(t, "hi", turn.Text)
 		})
@@ -187,7 +187,7 @@ func TestBeforeAgent_ChangesAreOneEventBeforeTheAgent(t *testing.T) {
 func TestHandlers_EmitNothingWithoutChanges(t *testing.T) {
 	var w watchedAgent
 	turn := w.session(t, w.before("1", noReply), w.after("2", noReply)).Say("hello")
-	require.Equal(t, []string{"user_input", "llm_call", "turn_result"}, turn.Kinds())
+	require.Equal(t, []string{"user_input", "llm_call", "assistant", "turn_result"}, turn.Kinds())
 	require.Equal(t, []string{"1", "main", "2", "complete"}, w.log)
 }
 
@@ -218,7 +218,7 @@ func TestRun_PassesEventsOnInOrder(t *testing.T) {
 	for _, e := range turn.Events {
 		authors = append(authors, e.Author+" "+e.Kind())
 	}
-	require.Equal(t, []string{"user user_input", "root thinking", "other message", "root internal:answer", "root internal:appended", "root turn_result"},
+	require.Equal(t, []string{"user user_input", "root thinking", "other message", "root assistant", "root internal:appended", "root turn_result"},
 		authors)
 	require.Equal(t, "three", turn.Text)
 }
@@ -230,7 +230,7 @@ func TestAfterAgent_FirstAnswerIsAdded(t *testing.T) {
 	turn := s.Say("hello")
 	require.Equal(t, []string{"main", "1", "2", "complete"}, w.log, "a reply does not end the turn")
 	require.Equal(t, []event.Message{{Text: "no need to ask", State: stateChange("a", "1")}}, messages(turn))
-	require.Equal(t, []string{"user_input", "llm_call", "message", "turn_result"}, turn.Kinds())
+	require.Equal(t, []string{"user_input", "llm_call", "assistant", "message", "turn_result"}, turn.Kinds())
 	require.Equal(t, "hi", turn.Text, "the answer stays")
 	require.Len(t, s.History(), 3)
 	require.Equal(t, conversation.Assistant("research", "no need to ask"), turn.Result.Messages[1])
@@ -286,7 +286,7 @@ func TestAfterAgent_ChangesAreNotPartOfTheAnswer(t *testing.T) {
 			final = append(final, e.Kind())
 		}
 	}
-	require.Equal(t, []string{"internal:answer", "message"}, final)
+	require.Equal(t, []string{"assistant", "message"}, final)
 	require.False(t, event.Event{Payload: event.Message{State: stateChange("a", "1")}}.Final())
 
 	// A function that only changes state gives no answer.

@@ -61,6 +61,11 @@ func (t *turn) conclude(cause error) error {
 		}
 	}
 	t.fillResult(cause)
+	if tasks := t.output.result.Tasks; len(tasks) > 0 {
+		if err := t.control.Events.Emit(event.PlanMade{Tasks: tasks}); err != nil {
+			return err
+		}
+	}
 	if cause != nil {
 		if err := t.degrade(cause); err != nil {
 			return err
@@ -101,7 +106,7 @@ func (t *turn) fillResult(cause error) {
 // text of the step before, or else an explanation (RA-13, RA-18, RA-20).
 func (t *turn) degrade(cause error) error {
 	r, name := &t.output.result, t.agent.Name()
-	what := fmt.Sprintf("%s failed: %s", strings.ToUpper(name[:1])+name[1:], publicReason(cause))
+	what := fmt.Sprintf("%s failed: %s", strings.ToUpper(name[:1])+name[1:], result.PublicReason(cause))
 	if t.agent.config.AsksUser {
 		t.answer.text = genericQuestion
 	} else {
@@ -114,15 +119,6 @@ func (t *turn) degrade(cause error) error {
 		r.Observations = append(r.Observations[:min(len(r.Observations), execution.MaxObservations-1)], what)
 	}
 	return t.control.Events.Emit(event.Warning{Reason: ReasonDegraded, Message: what})
-}
-
-// publicReason returns the part of an error that users may see. The text of a foreign error is left out, because
-// it may contain secrets.
-func publicReason(err error) string {
-	if e, ok := errors.AsType[*failure.Error](err); ok {
-		return strings.TrimRight(e.Message, ".")
-	}
-	return "its model did not answer"
 }
 
 // chooseRoute finds the route that the model's text names. A handler that answers in place of the model must
@@ -226,7 +222,7 @@ func (t *turn) lastEvent(err error) event.TurnResult {
 		if len(r.Pending) == 0 {
 			done.State = t.control.ChangesToStore()
 			done.Expected, done.Rebase = t.control.ExpectedRevisions()
-			done.Rounds = briefing.Added(t.inv.Step, t.agent.roundTokens(t.inv.Step), t.control.Turn().Messages())
+			done.Rounds = briefing.Added(t.inv.Step, briefing.RoundTokens(t.agent.config.Model, t.inv.Step), t.control.Turn().Messages())
 		}
 		return done
 	}

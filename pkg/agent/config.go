@@ -30,12 +30,12 @@ const (
 	DefaultTimeout  = 2 * time.Minute
 	DefaultVersion  = "dev"
 
+	// DefaultInstructions are the instructions of an agent whose Config has none (CO-3).
+	DefaultInstructions = "You are a helpful assistant. Answer briefly and truthfully. Use the tools that you have, and say so when you do not know."
+
 	MaxIterations = 1000
 	MaxCapacity   = registry.MaxCapacity
 )
-
-// DefaultInstructions are the instructions of an agent whose Config has none (CO-3).
-const DefaultInstructions = "You are a helpful assistant. Answer briefly and truthfully. Use the tools that you have, and say so when you do not know."
 
 // AddTask is the name of the tool that adds a task to the plan of a step (ADR 0023). While a step plans, its model
 // gets this tool in addition to the agent's own.
@@ -102,13 +102,13 @@ type Config struct {
 	MaxIterations int           // model calls of one step (0 means loop.DefaultMaxIterations)
 	MaxFailures   int           // consecutive tool failures (0 means loop.DefaultMaxFailures)
 	Capacity      int           // steps at once (0 means DefaultCapacity)
-	Timeout       time.Duration // of one step (0 means DefaultTimeout)
+	Timeout       time.Duration // bounds one step (0 means DefaultTimeout)
 	Lifecycle     Lifecycle
 	AsksUser      bool          // the agent's text is a question to the user and ends the turn
 	OnFailure     FailurePolicy // (empty means Fail)
 
 	// Guard decides what happens to tool calls after a turn has read untrusted text, which neither the user nor
-	// the author wrote (S14). A child agent has at least the guard of its parent. Empty means tool.GuardAsk. For
+	// the author wrote (guarantee S14). A child agent has at least the guard of its parent. Empty means tool.GuardAsk. For
 	// an agent with Run it means the guard of each child.
 	Guard tool.Guard
 }

@@ -66,6 +66,6 @@ func ExampleAgent_Execute() {
 	// 2 greeter text_delta
 	// 3 greeter llm_call
 	// 4 greeter internal:appended
-	// 5 greeter internal:answer
+	// 5 greeter assistant
 	// natural after 1 iteration: Hello!
 }

@@ -7,12 +7,11 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/troupe-dev/troupe/internal/sessionlog"
-	"github.com/troupe-dev/troupe/pkg/agent/internal/briefing"
 	"github.com/troupe-dev/troupe/pkg/event"
 )
 
-// SessionLog configures the logs of an agent's turns. The plain log has one line for each event. The session log
-// is a YAML file for each turn, with its input, messages and result.
+// SessionLog configures the logs of an agent's turns. The plain log has one line for each event. The session log is a
+// YAML file for each session, with the input, messages and result of its latest turns.
 type SessionLog struct {
 	// Folder is the folder of the log files (empty means .troupe). A path that ends in .log is the file of the
 	// plain log itself; session logs are then in .troupe.
@@ -71,7 +70,7 @@ func (l *turnLog) writeTurn(t *turn, err error) {
 	l.isTurnWritten = true
 	done := t.lastEvent(err)
 	l.warn(l.log.WriteTurn(sessionlog.Turn{
-		Session: t.inv.Step.SessionID, Number: t.inv.Step.Turn, Input: briefing.UserPrompt(t.inv.Step), Model: l.agent.Model(), SystemPrompt: l.systemPrompt,
+		Session: t.inv.Step.SessionID, Number: t.inv.Step.Turn, Input: t.control.Turn().Info().Prompt, Model: l.agent.Model(), SystemPrompt: l.systemPrompt,
 		Started: t.started, Duration: time.Since(t.started), Usage: done.Result.Usage, ToolsCalled: t.control.Turn().ToolsCalled(),
 		Result: done.Result.Text, Reason: string(done.Reason), Err: err, Messages: t.control.Turn().Messages(),
 	}))

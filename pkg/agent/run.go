@@ -16,10 +16,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/agent/internal/result"
 	"github.com/troupe-dev/troupe/pkg/agent/internal/scope"
 	"github.com/troupe-dev/troupe/pkg/event"
-	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
-	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
 // Run executes one step. Its events come in order. The last one is always exactly one event.TurnResult, with the result,
@@ -42,12 +40,16 @@ func (a *Agent) Run(ctx context.Context, inv Invocation) iter.Seq2[event.Event, 
 			attribute.String("gen_ai.operation.name", "invoke_agent"), attribute.String("gen_ai.agent.name", a.Name()))
 		limited, cancel := context.WithTimeout(ctx, a.config.Timeout)
 		defer cancel()
-		err := withCause(limited, t.runContained(limited, ctx))
+		t.control.BeginEvents(limited)
+		err := t.endRun(limited, result.WithCause(limited, t.runContained(limited, ctx)))
 		span(err)
 		if errors.Is(err, errReaderStopped) {
 			return
 		}
 		t.log.writeTurn(t, err)
+		if err != nil {
+			_ = t.control.Events.Emit(result.NewErrorEvent(err)) // the next Emit fails, too
+		}
 		if done := t.control.Events.Emit(t.lastEvent(err)); done == nil && err != nil {
 			yield(event.Event{}, err)
 		}
@@ -121,26 +123,15 @@ func (a *Agent) newTurn(ctx context.Context, inv Invocation, yield func(event.Ev
 		return nil
 	}
 	t.control = hook.New(hook.Start{
-		Info: inv.info(a), Handlers: a.handlers, Messages: briefing.History(inv.Step, a.roundTokens(inv.Step)), State: a.state, Config: a.sharedConfig,
-		Memory: inv.scope.Memory, Trace: inv.Trace, Numbers: inv.scope.Numbers,
+		Info: inv.info(a), Handlers: a.handlers, Messages: briefing.History(inv.Step, briefing.RoundTokens(a.config.Model, inv.Step)),
+		State: a.state, Config: a.sharedConfig, Memory: inv.scope.Memory, Trace: inv.Trace, Numbers: inv.scope.Numbers,
 		Emit: t.emit,
 	})
 	t.control.Conversation.AddMessageSources() // they count as input of the step, even if no model reads all of them
 	for _, r := range inv.Step.Prior {
 		t.control.Conversation.AddSource(r.Untrusted)
 	}
-	return t, inv.executionContext(ctx)
-}
-
-// roundTokens returns how many tokens the conversation of a step may have with the tool rounds of earlier steps: three
-// quarters of what the model reads, and a quarter of what is left of the budget, because each call of the model costs
-// them again.
-func (a *Agent) roundTokens(s execution.Step) int64 {
-	size := int64(llm.DefaultContextSize)
-	if a.config.Model != nil {
-		size = llm.ContextSizeOf(a.config.Model)
-	}
-	return min(size*3/4, s.Budget.Left().Tokens/4)
+	return t, briefing.WithExecution(ctx, inv.Step)
 }
 
 // runContained runs the turn and returns a panic in the agent's code as an error, because such a turn also needs a
@@ -161,22 +152,12 @@ func (t *turn) runContained(limited, ctx context.Context) (err error) {
 	return err
 }
 
-// withCause replaces an error that follows from the end of ctx by agent_timeout or user_cancelled. The author's
-// code may return the plain error of its context.
-func withCause(ctx context.Context, err error) error {
-	switch ended := ctx.Err(); {
-	case ended == nil || !errors.Is(err, ended) || failure.Is(err, failure.AgentTimeout, failure.UserCancelled):
-		return err
-	case errors.Is(ended, context.DeadlineExceeded):
-		return failure.New(failure.AgentTimeout, "agent.Run", "the agent took longer than it may; raise its limits.timeout, or ask for less").Because(err)
-	default:
-		return failure.New(failure.UserCancelled, "agent.Run", "the step was cancelled").Because(err)
-	}
-}
-
 // runPhases runs the turn up to its last event: the handlers before the agent, the agent, its conclusion, and the
 // handlers after it. limited has the timeout of the agent; ctx does not.
 func (t *turn) runPhases(limited, ctx context.Context) error {
+	if err := briefing.LoadFiles(limited, t.control.Turn().Memory(), t.control.Conversation.FilesToLoad()); err != nil {
+		return err
+	}
 	ended, err := t.runBeforeHandlers(limited)
 	if ended || err != nil {
 		return err
@@ -197,18 +178,18 @@ func (t *turn) runPhases(limited, ctx context.Context) error {
 	return t.runAfterHandlers(limited)
 }
 
-// runBeforeHandlers emits the user's input and runs the BeforeAgent handlers. It reports true if one of them ended
-// the turn.
+// runBeforeHandlers runs the handlers before the agent. It reports true if one of them ended the turn.
 func (t *turn) runBeforeHandlers(ctx context.Context) (ended bool, err error) {
-	if t.inv.scope.Branch == "" {
-		prompt := event.UserInput{Turn: t.inv.Step.Turn, Prompt: briefing.UserPrompt(t.inv.Step)}
-		if err := t.control.Events.Forward(event.Event{Author: userAuthor, Payload: prompt}); err != nil {
+	reply := ""
+	if t.inv.scope.Branch == "" { // no other agent runs this one
+		if reply, err = t.beginRun(ctx); err != nil {
 			return false, err
 		}
 	}
-	reply, err := t.control.Handlers.BeforeAgent(ctx)
-	if err != nil {
-		return false, err
+	if reply == "" && !t.control.Progress.Ended() {
+		if reply, err = t.control.Handlers.BeforeAgent(ctx); err != nil {
+			return false, err
+		}
 	}
 	if err := t.emitReply(reply); err != nil {
 		return false, err

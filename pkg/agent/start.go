@@ -16,6 +16,7 @@ type Lifecycle struct {
 	Timeout    time.Duration // bounds Start with all its tries (LC-12, 0 leaves it to the caller of Start)
 	Retries    int           // how often the caller of Start repeats it after an error (LC-13)
 	KeepFailed bool          // a worker whose start failed keeps what it acquired until it is shut down (LC-11)
+	DropState  bool          // the agent's changes to its shared configuration are not stored when its worker stops (LC-24)
 	// OnStart runs after the tools and the hooks of the plugins have started, and before the first step. It acquires what is
 	// no tool: a connection, a temporary file, a background task. Its error fails the start. It may read and change the
 	// agent's state and its configuration, and read the configuration of other agents with Config.LoadAgent. Nil does nothing.

@@ -13,7 +13,7 @@ type Kind string
 
 // The kinds of usage. Depth has no amount: it limits how deep remote turns may nest.
 const (
-	Iterations Kind = "iterations" // model calls of a conversation, with their tool rounds
+	Iterations Kind = "iterations" // model calls of the conversation; calls of plugins outside of it do not count
 	ModelCalls Kind = "modelCalls" // requests to models, including calls of handlers
 	ToolCalls  Kind = "toolCalls"  // executions of tools
 	Tokens     Kind = "tokens"     // input and output together

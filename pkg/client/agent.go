@@ -55,7 +55,7 @@ const ReasonRestarted = "REMOTE_STEP_BEGUN_AGAIN"
 //
 // The remote turn gets a share of the rest of the parent's budget. The share is reserved while it runs, and its usage
 // counts there. When it would nest too deep, when there are too many, or when nothing is left, the remote agent is not
-// asked, and the caller's step fails with policy_budget (S17).
+// asked, and the caller's step fails with policy_budget (guarantee S17).
 //
 // Config may have every setting of an agent that does not call a model itself. Its name defaults to target. An agent that
 // would call itself fails with agent_logic. Agent has the errors of agent.New.
@@ -334,8 +334,8 @@ func payloadFromProto(e *troupev1.Event) event.Payload {
 			Message: "the worker of agent " + e.GetAgent() + " was lost; what it said so far is void, and another goes on",
 		}
 	case *troupev1.Event_ToolProgress:
-		told := p.ToolProgress
-		return event.ToolProgress{CallID: told.GetCallId(), Tool: told.GetTool(), Message: told.GetMessage(), Fraction: told.Fraction}
+		progress := p.ToolProgress
+		return event.ToolProgress{CallID: progress.GetCallId(), Tool: progress.GetTool(), Message: progress.GetMessage(), Fraction: progress.Fraction}
 	case *troupev1.Event_AgentMessage:
 		if p.AgentMessage.GetText() == "" {
 			return nil

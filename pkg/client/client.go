@@ -3,8 +3,6 @@ package client
 
 import (
 	"context"
-	"errors"
-	"io"
 	"iter"
 	"math/rand/v2"
 	"strings"
@@ -12,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/retry"
@@ -94,74 +91,6 @@ func (c *Client) Watch(ctx context.Context, traceID string, after uint64) iter.S
 	return c.resumeStream(ctx, &troupev1.WatchTraceRequest{TraceId: traceID, AfterSequence: after}, nil)
 }
 
-// stream receives the next event of an Orchestrate or WatchTrace call.
-type stream func() (*troupev1.Event, error)
-
-// resumeStream calls open to open the stream of a trace, or begins with watch if open is nil. Once it knows the trace
-// id, it resumes a broken stream with WatchTrace.
-func (c *Client) resumeStream(
-	ctx context.Context, watch *troupev1.WatchTraceRequest, open func(context.Context) (stream, error),
-) iter.Seq2[*troupev1.Event, error] {
-	return func(yield func(*troupev1.Event, error) bool) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		req := proto.CloneOf(watch)
-		from := req.GetAfterSequence()
-		pace := retry.NewBackoff()
-		var broken time.Time // time of the first break since the last progress (zero means none)
-		orphaned, answered, unsent, rejections := false, false, true, 0
-		for {
-			connect := open
-			if req.GetTraceId() != "" && !orphaned {
-				connect = func(ctx context.Context) (stream, error) { return c.watch(ctx, req) }
-			}
-			began := time.Now()
-			progress, done, err := forwardStream(ctx, connect, req, yield)
-			if done || err == nil && open == nil && req.GetAfterSequence() == from {
-				return // the trace has no events after this sequence
-			}
-			_, stopped := errors.AsType[streamOpenError](err)
-			if unsent = unsent && stopped; unsent && isCertificateRejected(err) {
-				yield(nil, failure.New(failure.PolicySecurity, "client", "the mesh is not trusted, or does not trust who calls; nothing was sent").Because(err))
-				return
-			}
-			if err == nil {
-				err = failure.New(failure.SystemNetwork, "client",
-					"the stream ended before the turn did; send the request again with its session_id and request_id")
-			}
-			if req.GetAfterSequence() == from && rejections < maxRetries && c.waitToRetry(ctx, err) {
-				rejections++
-				broken = time.Time{}
-				continue
-			}
-			if progress || time.Since(began) >= c.patience { // a stream that lasted this long counts as progress
-				broken = time.Time{}
-				pace.Reset()
-			}
-			if broken.IsZero() {
-				broken = time.Now()
-			}
-			orphaned = open != nil && failure.Is(err, failure.TraceOrphaned)
-			answered = answered || orphaned || req.GetAfterSequence() != from
-			limit := c.patience
-			if !answered {
-				limit = min(limit, firstPatience)
-			}
-			again := orphaned || failure.Is(err, failure.SystemNetwork, failure.SlowConsumer)
-			if !again || time.Since(broken) >= limit || pace.Wait(ctx) != nil {
-				yield(nil, err)
-				return
-			}
-		}
-	}
-}
-
-// streamOpenError wraps the error of a stream that could not be opened. The server has not seen the request.
-type streamOpenError struct{ error }
-
-// Unwrap returns the gRPC error.
-func (s streamOpenError) Unwrap() error { return s.error }
-
 // isCertificateRejected reports whether the TLS handshake failed because one side rejected the certificate of the
 // other.
 func isCertificateRejected(err error) bool {
@@ -188,44 +117,4 @@ func (c *Client) waitToRetry(ctx context.Context, err error) bool {
 		c.notifyWait(err, after)
 	}
 	return retry.Sleep(ctx, after) == nil
-}
-
-func (c *Client) watch(ctx context.Context, req *troupev1.WatchTraceRequest) (stream, error) {
-	s, err := c.WatchTrace(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	return func() (*troupev1.Event, error) { r, err := s.Recv(); return r.GetEvent(), err }, nil
-}
-
-// forwardStream yields the events of one stream, and sets in resume where another one continues. It returns done if it yielded the turn result or the consumer
-// stopped. If the server ended the stream without an error, it returns no error.
-func forwardStream(ctx context.Context, connect func(context.Context) (stream, error), resume *troupev1.WatchTraceRequest,
-	yield func(*troupev1.Event, error) bool,
-) (progress, done bool, _ error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	recv, err := connect(ctx)
-	if err != nil {
-		return false, false, grpcfailure.FromStatus("client", streamOpenError{err})
-	}
-	for err == nil {
-		var e *troupev1.Event
-		if e, err = recv(); errors.Is(err, io.EOF) {
-			return progress, false, nil
-		} else if err != nil {
-			break
-		}
-		resume.TraceId = e.GetTraceId()
-		if s := e.GetSequence(); s > 0 {
-			if s <= resume.GetAfterSequence() {
-				continue // a repeated request begins with events that were yielded before
-			}
-			resume.AfterSequence, progress = s, true
-		}
-		if !yield(e, nil) || e.GetTurnResult() != nil {
-			return progress, true, nil
-		}
-	}
-	return progress, false, grpcfailure.FromStatus("client", err)
 }

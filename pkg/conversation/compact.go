@@ -11,8 +11,8 @@ type Strategy string
 // The strategies.
 const (
 	SlidingWindow Strategy = "sliding_window" // removes the oldest messages; the summary says how many
-	Summarize     Strategy = "summary"        // replaces them by one summary
-	Hierarchical  Strategy = "hierarchical"   // replaces them by one summary of summaries of ten messages each
+	Summarize     Strategy = "summary"        // replaces the oldest messages by one summary
+	Hierarchical  Strategy = "hierarchical"   // replaces the oldest messages by a summary of summaries of ten messages each
 )
 
 // Compaction says which messages to remove, and holds the summary that replaces them.
@@ -36,7 +36,7 @@ const excerptLength = 160
 // A model may have written the summary in given. If given is empty, Compact writes one itself, with a short line
 // for each message. It begins with the latest message and stops at limit. An earlier summary, which has
 // RoleSummary, becomes part of the new one, except with SlidingWindow. If the removed messages have untrusted
-// words, the summary names their source and so counts as untrusted too (S14).
+// words, the summary names their source and so counts as untrusted too (guarantee S14).
 func Compact(messages []Message, strategy Strategy, keep int, given string, limit int) Compaction {
 	cut := roundStart(messages, max(0, len(messages)-max(keep, 1)))
 	gone := messages[:cut]

@@ -38,7 +38,7 @@ type Message struct {
 	ToolCallID string     // id of the call that a tool message answers
 	Partial    bool       // the turn that wrote the message failed later
 
-	Attachments []Attachment // files of a user's message
+	Attachments []Attachment // files of a user's message or of a tool result
 
 	// Untrusted names the first source of text in the message that neither the user nor the author of the agent
 	// wrote, such as "tool http_fetch". It has at most MaxSource bytes. It is empty if there is no such source, or

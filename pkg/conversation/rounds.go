@@ -8,7 +8,7 @@ type Rounds struct {
 	Turn     int       // number of the turn in the session, from 1
 	Step     int       // number of the step in the turn, from 1
 	After    int64     // sequence of the last message of the session that the step had read (0 means that it had read none)
-	Messages []Message // in whole rounds, oldest first
+	Messages []Message // whole rounds, oldest message first
 }
 
 // Size returns the bytes of the messages, as the function Size counts them.

@@ -5,8 +5,13 @@ import (
 	"strings"
 )
 
-// MaxSource is the maximum length of the name of an untrusted source, in bytes.
-const MaxSource = 128
+// MaxSource is the maximum length of the name of an untrusted source, in bytes. PartyPrefix is the prefix of sources that
+// are parties. A party is an MCP server. It wrote the descriptions of its own tools, so its text may cause calls of these
+// tools, but not of others.
+const (
+	MaxSource   = 128
+	PartyPrefix = "MCP server "
+)
 
 // SourceName returns the name of a source of untrusted text, such as "tool http_fetch".
 func SourceName(kind, name string) string {
@@ -14,13 +19,13 @@ func SourceName(kind, name string) string {
 }
 
 // UntrustedSource returns the source of text in the message that neither the user nor the author of the agent
-// wrote (empty if there is none). An attached file counts as such a source, because its author is unknown. A
-// summary has the source of the messages that it replaces.
+// wrote (empty if there is none). A file that the user attached counts as such a source, because its author is unknown.
+// A summary has the source of the messages that it replaces.
 func (m Message) UntrustedSource() string {
 	switch {
 	case m.Untrusted != "":
 		return m.Untrusted
-	case len(m.Attachments) > 0:
+	case len(m.Attachments) > 0 && m.Role != RoleTool: // a tool declares itself what it returns
 		return SourceName("file", m.Attachments[0].Name)
 	case m.Role == RoleSummary:
 		return sourceFromMark(m.Text)
@@ -28,10 +33,6 @@ func (m Message) UntrustedSource() string {
 		return ""
 	}
 }
-
-// PartyPrefix is the prefix of sources that are parties. A party is an MCP server. It wrote the descriptions of
-// its own tools, so its text may cause calls of these tools, but not of others.
-const PartyPrefix = "MCP server "
 
 // MostRestrictiveSource returns the source that restricts tool calls the most. This is the first source that is
 // not a party. If all are parties, it is the first party ("" if there is none).
@@ -55,7 +56,7 @@ func UntrustedSource(messages []Message) string {
 }
 
 // MarkUntrusted marks a window of a conversation with an untrusted source that was read before the window. So the
-// source still counts when its text is no longer in the window (S14). MarkUntrusted changes nothing if the window
+// source still counts when its text is no longer in the window (guarantee S14). MarkUntrusted changes nothing if the window
 // contains that source, or a source that is not a party. Otherwise it marks the first message. If the source and
 // the window name two different parties, it marks the first message that has no source.
 func MarkUntrusted(source string, window []Message) []Message {
@@ -73,7 +74,7 @@ func MarkUntrusted(source string, window []Message) []Message {
 }
 
 // ReaderRole returns the role under which a model gets the message. Untrusted text never gets the system role
-// (S14).
+// (guarantee S14).
 func (m Message) ReaderRole() Role {
 	if m.Role == RoleSystem && m.UntrustedSource() != "" {
 		return RoleUser

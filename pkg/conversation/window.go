@@ -1,12 +1,51 @@
 package conversation
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // bytesPerToken is a rough estimate, because the real token count of the model is unknown (LP-25).
 const bytesPerToken = 4
 
-// EstimateTokens estimates the tokens of a message as a quarter of its bytes, rounded up.
-func EstimateTokens(m Message) int64 { return (int64(Size(m)) + bytesPerToken - 1) / bytesPerToken }
+// fileTokens is about what providers charge for a large image. A page of a document costs as much.
+const fileTokens = 1600
+
+// pageBytes is the assumed size of a page of a document.
+const pageBytes = 64 << 10
+
+// EstimateTokens estimates the tokens of a message as a quarter of its bytes, rounded up. The files that a model reads with
+// it count too: the files of a tool result, and others if their content is present.
+func EstimateTokens(m Message) int64 {
+	n := (int64(Size(m)) + bytesPerToken - 1) / bytesPerToken
+	for _, a := range m.Attachments {
+		if len(a.Data) > 0 || m.Role == RoleTool {
+			n += a.estimateTokens()
+		}
+	}
+	return n
+}
+
+// estimateTokens estimates the tokens of a file's content. Files of unknown types are not shown to models.
+func (a Attachment) estimateTokens() int64 {
+	mediaType := strings.ToLower(a.MediaType)
+	switch kind, _, _ := strings.Cut(mediaType, "/"); kind {
+	case "image":
+		return fileTokens
+	case "audio", "video":
+		return fileTokens * (1 + a.Size/pageBytes)
+	case "text":
+		return a.Size / bytesPerToken
+	}
+	switch {
+	case strings.HasPrefix(mediaType, "application/pdf"):
+		return fileTokens * (1 + a.Size/pageBytes)
+	case strings.Contains(mediaType, "json"), strings.Contains(mediaType, "xml"), strings.Contains(mediaType, "yaml"):
+		return a.Size / bytesPerToken
+	default:
+		return 0
+	}
+}
 
 // Size returns the bytes of a message's text and tool calls. Of an attachment only the name and the media type
 // count, because its content is stored separately.

@@ -105,3 +105,22 @@ func TestEstimateTokens_IsAQuarterOfTheBytes(t *testing.T) {
 	require.Equal(t, 9, Size(call))
 	require.EqualValues(t, 3, EstimateTokens(call))
 }
+
+// The files that a model reads count as their providers count them: those of tool results, and those whose content is
+// there.
+//
+// Req: CO-74
+func TestEstimateTokens_CountsFiles(t *testing.T) {
+	for mediaType, want := range map[string]int64{
+		"image/png": 1600, "IMAGE/JPEG; q=1": 1600, "application/pdf": 2 * 1600, "audio/wav": 2 * 1600,
+		"text/plain; charset=utf-8": 25_000, "application/json": 25_000, "application/zip": 0, "": 0,
+	} {
+		file := Attachment{MediaType: mediaType, Size: 100_000}
+		without := EstimateTokens(Message{Attachments: []Attachment{{MediaType: mediaType}}})
+		count := func(m Message) int64 { return EstimateTokens(m) - without }
+		require.Equal(t, want, count(Message{Role: RoleTool, Attachments: []Attachment{file}}), mediaType)
+		require.Zero(t, count(Message{Role: RoleUser, Attachments: []Attachment{file}}), "the file of an earlier turn")
+		file.Data = []byte("x")
+		require.Equal(t, want, count(Message{Role: RoleUser, Attachments: []Attachment{file}}))
+	}
+}

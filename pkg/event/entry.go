@@ -25,6 +25,26 @@ type (
 		Turn   int    `json:"turn,omitempty"`
 		Prompt string `json:"prompt,omitempty"`
 	}
+	filesEntry struct {
+		Files []fileEntry `json:"files"`
+	}
+	fileEntry struct {
+		Name      string `json:"name"`
+		MediaType string `json:"media_type,omitempty"`
+		Size      int64  `json:"size"`
+		Version   int    `json:"version,omitempty"`
+	}
+	planEntry struct {
+		Tasks []taskEntry `json:"tasks"`
+	}
+	taskEntry struct {
+		Agent string `json:"agent"`
+		Text  string `json:"text"`
+	}
+	errorEntry struct {
+		Error     string `json:"error"`
+		ErrorType string `json:"error_type"`
+	}
 	textEntry struct {
 		Text   string `json:"text,omitempty"`
 		Reason string `json:"reason,omitempty"`
@@ -42,6 +62,10 @@ type (
 		CallID    string          `json:"call_id,omitempty"`
 		Arguments json.RawMessage `json:"arguments,omitempty"`
 	}
+	toolStartedEntry struct {
+		callEntry
+		Status ToolStatus `json:"status"`
+	}
 	toolFinishedEntry struct {
 		Iteration int `json:"iteration,omitempty"`
 		callEntry
@@ -50,6 +74,9 @@ type (
 		Timing    float64    `json:"timing"`
 		Error     string     `json:"error,omitempty"`
 		ErrorType string     `json:"error_type,omitempty"`
+
+		Files      map[string]int  `json:"artifacts,omitempty"` // versions by name
+		Structured json.RawMessage `json:"structured,omitempty"`
 	}
 	toolProgressEntry struct {
 		Tool     string   `json:"tool_name,omitempty"`
@@ -80,8 +107,12 @@ type (
 		Files map[string]int             `json:"artifact_delta,omitempty"`
 	}
 	thinkingEntry struct {
-		Text  string `json:"text,omitempty"`
+		Text  string `json:"content,omitempty"`
 		Topic Topic  `json:"kind,omitempty"`
+	}
+	customEntry struct {
+		Name string          `json:"name"`
+		Data json.RawMessage `json:"data,omitempty"`
 	}
 	warningEntry struct {
 		Reason  string `json:"reason,omitempty"`
@@ -95,7 +126,7 @@ type (
 	}
 	answerEntry struct {
 		Iteration int    `json:"iteration,omitempty"`
-		Text      string `json:"text,omitempty"`
+		Text      string `json:"content"`
 		Reason    string `json:"reason,omitempty"`
 	}
 	turnResultEntry struct {
@@ -116,68 +147,104 @@ type usage struct {
 // MarshalJSON encodes the event as a trace entry: first the header, then the fields of its kind.
 func (e Event) MarshalJSON() ([]byte, error) {
 	out, err := json.Marshal(header{ID: e.ID(), Type: e.Kind(), Time: e.Time.UTC(), Author: e.Author, Branch: e.Branch})
-	fields := toEntry(e.Payload)
-	if err != nil || fields == nil {
+	made, ok := e.Payload.(interface{ entry() any })
+	if err != nil || !ok {
 		return out, err
 	}
-	more, err := json.Marshal(fields)
+	more, err := json.Marshal(made.entry())
 	if err != nil || len(more) == len("{}") {
 		return out, err
 	}
 	return append(append(out[:len(out)-1], ','), more[1:]...), nil
 }
 
-// toEntry returns the fields of a trace entry without its header (nil for a kind without further fields).
-func toEntry(payload Payload) any {
-	switch p := payload.(type) {
-	case UserInput:
-		return userInputEntry(p)
-	case TextDelta:
-		return textEntry{Text: p.Text}
-	case ModelCall:
-		return modelCallEntry{
-			Model: p.Model, Iteration: p.Iteration, ToolCalls: p.ToolCalls, Usage: toUsage(p.Usage),
-			Duration: milliseconds(p.Duration), Finish: p.Finish,
-		}
-	case ToolStarted:
-		return callEntry{p.Tool, p.CallID, jsonObject(p.Arguments)}
-	case ToolFinished:
-		return toolFinishedFields(p)
-	case ToolProgress:
-		return toolProgressEntry{Tool: p.Tool, CallID: p.CallID, Fraction: p.Fraction, Message: p.Message}
-	case SubtaskStarted:
-		return subtaskEntry{CallID: p.CallID, Target: p.Target, Session: p.Session, Request: p.Request, Trace: p.Trace, TurnID: p.Turn}
-	case ToolPending:
-		return toolPendingEntry{
-			callEntry: callEntry{p.Tool, p.CallID, jsonObject(p.Arguments)}, Status: ToolWaiting, Pending: p.ID, Needs: p.Needs,
-			Risk: p.Risk, Until: p.Until.UTC(), Message: p.Reason,
-		}
-	case MessageAppended:
-		return textEntry{Text: p.Message.Text, Reason: string(p.Message.Role)}
-	case Message:
-		return messageEntry{Text: p.Text, State: stateChanges(p.State), Files: p.Artifacts}
-	case Thinking:
-		return thinkingEntry{Text: p.Text, Topic: p.Topic}
-	case Warning:
-		return warningEntry{Reason: p.Reason, Message: p.Message}
-	case OwnershipViolation:
-		return violationEntry(p)
-	case Answer:
-		return answerEntry{Iteration: p.Iterations, Text: p.Text, Reason: string(p.Reason)}
-	case TurnResult:
-		out := turnResultEntry{Turn: p.Turn, Duration: milliseconds(p.Duration), ErrorType: p.ErrorType, Reason: string(p.Reason)}
-		if p.Usage != nil {
-			out.Usage = toUsage(*p.Usage)
-		}
-		return out
+// entry returns the fields of a trace entry without its header.
+func (p UserInput) entry() any { return userInputEntry(p) }
+
+func (p FilesReceived) entry() any {
+	out := filesEntry{Files: []fileEntry{}}
+	for _, f := range p.Files {
+		out.Files = append(out.Files, fileEntry{Name: f.Name, MediaType: f.MediaType, Size: f.Size, Version: f.Version})
 	}
-	return nil
+	return out
 }
 
-func toolFinishedFields(p ToolFinished) toolFinishedEntry {
+func (p PlanMade) entry() any {
+	out := planEntry{Tasks: []taskEntry{}}
+	for _, t := range p.Tasks {
+		out.Tasks = append(out.Tasks, taskEntry(t))
+	}
+	return out
+}
+
+func (p Error) entry() any { return errorEntry{Error: p.Message, ErrorType: p.Type} }
+
+func (p TextDelta) entry() any { return textEntry{Text: p.Text} }
+
+func (p ModelCall) entry() any {
+	return modelCallEntry{
+		Model: p.Model, Iteration: p.Iteration, ToolCalls: p.ToolCalls, Usage: toUsage(p.Usage),
+		Duration: milliseconds(p.Duration), Finish: p.Finish,
+	}
+}
+
+func (p ToolStarted) entry() any {
+	return toolStartedEntry{callEntry{p.Tool, p.CallID, jsonObject(p.Arguments)}, ToolRunning}
+}
+
+func (p ToolProgress) entry() any {
+	return toolProgressEntry{Tool: p.Tool, CallID: p.CallID, Fraction: p.Fraction, Message: p.Message}
+}
+
+func (p SubtaskStarted) entry() any {
+	return subtaskEntry{CallID: p.CallID, Target: p.Target, Session: p.Session, Request: p.Request, Trace: p.Trace, TurnID: p.Turn}
+}
+
+func (p ToolPending) entry() any {
+	return toolPendingEntry{
+		callEntry: callEntry{p.Tool, p.CallID, jsonObject(p.Arguments)}, Status: ToolWaiting, Pending: p.ID, Needs: p.Needs,
+		Risk: p.Risk, Until: p.Until.UTC(), Message: p.Reason,
+	}
+}
+
+func (p MessageAppended) entry() any {
+	return textEntry{Text: p.Message.Text, Reason: string(p.Message.Role)}
+}
+
+func (p Message) entry() any {
+	return messageEntry{Text: p.Text, State: stateChanges(p.State), Files: p.Artifacts}
+}
+
+func (p Thinking) entry() any { return thinkingEntry{Text: p.Text, Topic: p.Topic} }
+
+func (p Custom) entry() any { return customEntry(p) }
+
+func (p Warning) entry() any { return warningEntry{Reason: p.Reason, Message: p.Message} }
+
+func (p OwnershipViolation) entry() any { return violationEntry(p) }
+
+func (p Answer) entry() any {
+	return answerEntry{Iteration: p.Iterations, Text: p.Text, Reason: string(p.Reason)}
+}
+
+func (r TurnResult) entry() any {
+	out := turnResultEntry{Turn: r.Turn, Duration: milliseconds(r.Duration), ErrorType: r.ErrorType, Reason: string(r.Reason)}
+	if r.Usage != nil {
+		out.Usage = toUsage(*r.Usage)
+	}
+	return out
+}
+
+func (p ToolFinished) entry() any {
 	out := toolFinishedEntry{
 		Iteration: p.Iteration, callEntry: callEntry{p.Tool, p.CallID, jsonObject(p.Arguments)},
-		Status: p.Status, Result: p.Result, Timing: milliseconds(p.Duration),
+		Status: p.Status, Result: p.Result, Timing: milliseconds(p.Duration), Structured: p.Structured,
+	}
+	for _, f := range p.Attachments {
+		if out.Files == nil {
+			out.Files = map[string]int{}
+		}
+		out.Files[f.Name] = f.Version
 	}
 	if p.Status != ToolSuccess {
 		out.Error, out.ErrorType = p.Result, p.ErrorType

@@ -30,8 +30,15 @@ type Payload interface {
 	Kind() string
 }
 
-// InternalPrefix is the prefix of the kinds that clients do not get.
-const InternalPrefix = "internal:"
+// InternalPrefix is the prefix of the kinds that clients do not get. The other constants are limits of events.
+const (
+	InternalPrefix = "internal:"
+
+	MaxSummary      = 240      // characters of ToolFinished.Summary (CO-47)
+	MaxCustomData   = 64 << 10 // bytes of Custom.Data
+	MaxCustomEvents = 256      // Custom events of an attempt of a step
+	MaxCustomBytes  = 1 << 20  // names and data of these together
+)
 
 // Final reports whether an event is part of the answer, which means that it carries text of the agent. An event
 // that only changes state is not part of the answer (AD-14).

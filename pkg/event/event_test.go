@@ -69,7 +69,7 @@ func TestEvent_EncodesAsTraceEntry(t *testing.T) {
 		},
 		"tool_call": {
 			event.ToolStarted{CallID: "1", Tool: "echo", Arguments: `{"word": "a"}`},
-			jsonObject{"type": "tool_call", "tool_name": "echo", "call_id": "1", "arguments": jsonObject{"word": "a"}},
+			jsonObject{"type": "tool_call", "tool_name": "echo", "call_id": "1", "arguments": jsonObject{"word": "a"}, "status": "running"},
 		},
 		"tool_execution": {
 			event.ToolFinished{
@@ -111,8 +111,25 @@ func TestEvent_EncodesAsTraceEntry(t *testing.T) {
 			event.ToolPending{Pending: execution.Pending{ID: "1-1-2", Tool: "look", Arguments: `{}`, Needs: execution.NeedResult}},
 			jsonObject{"type": "tool_pending", "tool_name": "look", "arguments": jsonObject{}, "status": "waiting", "pending_id": "1-1-2", "needs": "result"},
 		},
-		"thinking": {event.Thinking{Topic: event.Plan, Text: "first"}, jsonObject{"type": "thinking", "kind": "plan", "text": "first"}},
-		"warning":  {event.Warning{Reason: "W", Message: "mind"}, jsonObject{"type": "warning", "reason": "W", "message": "mind"}},
+		"thinking": {event.Thinking{Topic: event.Plan, Text: "first"}, jsonObject{"type": "thinking", "kind": "plan", "content": "first"}},
+		"files_received": {
+			event.FilesReceived{Files: []conversation.Attachment{{Name: "map.pdf", MediaType: "application/pdf", Size: 9, Version: 2, Data: []byte("secret")}}},
+			jsonObject{"type": "files_received", "files": []any{jsonObject{"name": "map.pdf", "media_type": "application/pdf", "size": 9.0, "version": 2.0}}},
+		},
+		"plan": {
+			event.PlanMade{Tasks: []execution.PlannedTask{{Agent: "finder", Text: "Find it."}}},
+			jsonObject{"type": "plan", "tasks": []any{jsonObject{"agent": "finder", "text": "Find it."}}},
+		},
+		"assistant": {
+			event.Answer{Text: "Yes.", Reason: event.Natural, Iterations: 2},
+			jsonObject{"type": "assistant", "content": "Yes.", "reason": "natural", "iteration": 2.0},
+		},
+		"error": {event.Error{Type: "resource_api", Message: "down"}, jsonObject{"type": "error", "error": "down", "error_type": "resource_api"}},
+		"custom": {event.Custom{Name: "order.placed", Data: json.RawMessage(`{"id":7}`)}, jsonObject{
+			"type": "custom", "name": "order.placed", "data": jsonObject{"id": 7.0},
+		}},
+		"custom without data": {event.Custom{Name: "idle"}, jsonObject{"type": "custom", "name": "idle"}},
+		"warning":             {event.Warning{Reason: "W", Message: "mind"}, jsonObject{"type": "warning", "reason": "W", "message": "mind"}},
 		"ownership_violation": {
 			event.OwnershipViolation{Key: "history", Owner: ownership.Memory, Actor: "a", Operation: "ownership.set"},
 			jsonObject{"type": "ownership_violation", "key": "history", "owner": "memory", "actor": "a", "operation": "ownership.set"},
@@ -146,6 +163,9 @@ func TestEvent_KindsAreUnique(t *testing.T) {
 	seen := map[string]event.Payload{}
 	for _, p := range []event.Payload{
 		event.UserInput{},
+		event.FilesReceived{},
+		event.PlanMade{},
+		event.Error{},
 		event.TextDelta{},
 		event.ModelCall{},
 		event.ToolStarted{},
@@ -156,6 +176,7 @@ func TestEvent_KindsAreUnique(t *testing.T) {
 		event.MessageAppended{},
 		event.Message{},
 		event.Thinking{},
+		event.Custom{},
 		event.Warning{},
 		event.OwnershipViolation{},
 		event.Answer{},
@@ -165,7 +186,6 @@ func TestEvent_KindsAreUnique(t *testing.T) {
 		seen[p.Kind()] = p
 	}
 	require.Equal(t, event.InternalPrefix+"appended", event.MessageAppended{}.Kind())
-	require.Equal(t, event.InternalPrefix+"answer", event.Answer{}.Kind())
 }
 
 // Req: AD-14
@@ -206,4 +226,17 @@ func TestTurnResult_SetErrorNamesEveryError(t *testing.T) {
 	var r event.TurnResult
 	r.SetError(context.Canceled)
 	require.Equal(t, "user_cancelled", r.ErrorType)
+}
+
+// Clients that need no more than three statuses get in_progress, completed or failed.
+//
+// Req: CO-50
+func TestToolStatus_Progress(t *testing.T) {
+	for status, want := range map[event.ToolStatus]string{
+		event.ToolRunning: "in_progress", event.ToolWaiting: "in_progress",
+		event.ToolSuccess: "completed", event.ToolAsked: "completed",
+		event.ToolError: "failed", event.ToolNotFound: "failed", event.ToolInterrupted: "failed", event.ToolUnknownOutcome: "failed",
+	} {
+		require.Equal(t, want, status.Progress(), status)
+	}
 }

@@ -18,6 +18,9 @@ type UserInput struct {
 	Prompt string
 }
 
+// FilesReceived reports the files of the user's message (CO-48). It follows UserInput.
+type FilesReceived struct{ Files []conversation.Attachment } // without their content
+
 // TextDelta is a piece of text as the model produces it. It is not stored.
 type TextDelta struct{ Text string }
 
@@ -60,12 +63,22 @@ const (
 	ToolNotFound       ToolStatus = "not_found"
 	ToolInterrupted    ToolStatus = "interrupted"     // the turn was stopped before the tool finished or began
 	ToolAsked          ToolStatus = "input_required"  // the tool asks the user, and the turn ends with the question
+	ToolRunning        ToolStatus = "running"         // has no ToolFinished yet
 	ToolWaiting        ToolStatus = "waiting"         // the call waits for an answer from outside the turn; it has not run, and has no ToolFinished
 	ToolUnknownOutcome ToolStatus = "unknown_outcome" // in doubt: the tool may run at most once, and may have run
 )
 
-// MaxSummary is the maximum length of ToolFinished.Summary in characters (CO-47).
-const MaxSummary = 240
+// Progress returns how far a call is for clients that need no more: in_progress, completed or failed (CO-50).
+func (s ToolStatus) Progress() string {
+	switch s {
+	case ToolSuccess, ToolAsked:
+		return "completed"
+	case ToolError, ToolNotFound, ToolInterrupted, ToolUnknownOutcome:
+		return "failed"
+	default:
+		return "in_progress"
+	}
+}
 
 // ToolFinished reports how a tool call ended (CO-45). Each ToolStarted has exactly one ToolFinished. If an earlier
 // attempt has reported the call, there is only the ToolFinished.
@@ -80,6 +93,9 @@ type ToolFinished struct {
 	ErrorType string // failure mode of the error, the name that it gives itself, or its Go type (empty without an error, CO-71)
 	Duration  time.Duration
 	Replayed  bool // an earlier attempt ran the tool and reported it
+
+	Attachments []conversation.Attachment // files of the result, without their content (CO-74)
+	Structured  json.RawMessage           // structured form of the result (nil for none, CO-39c)
 }
 
 // ToolProgress reports the progress of a running tool call (LP-29). It is not stored.
@@ -142,6 +158,13 @@ const (
 	Reasoning  Topic = "reasoning" // reasoning of the model before its answer, as the provider sends it
 )
 
+// Custom is an event of a kind that the author of the agent defines (AD-37). Handlers emit it with Turn.Emit, and an agent
+// with a function may yield it.
+type Custom struct {
+	Name string          // of the kind: 1 to 64 of a-z, 0-9, '.', '_' and '-', a letter first
+	Data json.RawMessage // a JSON value of at most MaxCustomData bytes (empty for none)
+}
+
 // Warning reports a problem that a person should know about. The turn continues.
 type Warning struct {
 	Reason  string // code for programs, in UPPER_SNAKE case
@@ -182,7 +205,16 @@ const (
 	Failed        Reason = "error"
 )
 
-// Answer is the last event of a model loop that succeeded.
+// PlanMade reports the tasks that a planning step requests (CO-48).
+type PlanMade struct{ Tasks []execution.PlannedTask }
+
+// Error reports why a turn failed (CO-48). TurnResult follows it.
+type Error struct {
+	Type    string // as ErrorType in ToolFinished
+	Message string // for users: an error that is no failure.Error may contain secrets, and its text is left out
+}
+
+// Answer is the last event of a model loop that succeeded (CO-48).
 type Answer struct {
 	Text       string
 	Reason     Reason
@@ -254,13 +286,25 @@ func (Message) Kind() string { return "message" }
 func (Thinking) Kind() string { return "thinking" }
 
 // Kind implements Payload.
+func (Custom) Kind() string { return "custom" }
+
+// Kind implements Payload.
 func (Warning) Kind() string { return "warning" }
 
 // Kind implements Payload.
 func (OwnershipViolation) Kind() string { return "ownership_violation" }
 
 // Kind implements Payload.
-func (Answer) Kind() string { return InternalPrefix + "answer" }
+func (Answer) Kind() string { return "assistant" }
+
+// Kind implements Payload.
+func (FilesReceived) Kind() string { return "files_received" }
+
+// Kind implements Payload.
+func (PlanMade) Kind() string { return "plan" }
+
+// Kind implements Payload.
+func (Error) Kind() string { return "error" }
 
 // Kind implements Payload.
 func (TurnResult) Kind() string { return "turn_result" }

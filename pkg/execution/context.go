@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Origin holds the fields of a Context (contract OC-7). Put no secrets into Metadata, because it is stored with
+// Origin holds the values from which a Context is made (contract OC-7). Put no secrets into Metadata, because it is stored with
 // the trace, and every agent and tool can read it. Credentials belong in Auth.
 type Origin struct {
 	TraceID        string // id of the turn's trace (required)
@@ -86,7 +86,7 @@ func (o Origin) check() error {
 	return nil
 }
 
-// Origin returns a copy of the fields of the context.
+// Origin returns a copy of what the context was made from: the ids, the caller and the metadata of its turn.
 func (c Context) Origin() Origin {
 	o := c.origin
 	o.Metadata = maps.Clone(o.Metadata)

@@ -6,7 +6,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-// Effect says whether it is harmful to run a tool again (guarantees 2.8).
+// Effect says whether it is harmful to run a tool again (guarantees, section 2.8).
 type Effect string
 
 // The effects. The zero Effect counts as AtMostOnce.

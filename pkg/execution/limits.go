@@ -9,11 +9,12 @@ const (
 	MaxTaskText = 4 << 10 // bytes
 
 	DefaultProfile       = "default"
-	MaxTurnMetadata      = 32   // pairs
-	MaxTurnMetadataKey   = 64   // bytes
-	MaxTurnMetadataValue = 1024 // bytes
+	MaxTurnMetadata      = 32       // pairs
+	MaxTurnMetadataKey   = 64       // bytes
+	MaxTurnMetadataValue = 1024     // bytes
+	MaxTurnMetadataBytes = 16 << 10 // bytes of all keys and values together
 
-	MaxObservations = 64        // observations of a result (guarantees S9)
+	MaxObservations = 64        // observations of a result (guarantee S9)
 	MaxPending      = 64        // waiting calls of one turn
 	MaxAnswer       = 256 << 10 // bytes of the answer to a waiting call
 

@@ -20,13 +20,13 @@ func (c *Control) EmitChanges(text string) error {
 }
 
 // Absorb applies the changes of a fork to the memory of the turn. The next event of the turn contains them. It returns
-// the keys that were changed since the fork to values that are overwritten (AD-36).
+// the keys whose values, changed since the fork was made, are overwritten (AD-36).
 func (c *Control) Absorb(fork *Memory) (overwritten []string) {
 	return c.turn.memory.joinUnemitted(fork)
 }
 
-// TakeUnjournaled returns the changes of state that the journal does not have yet: the keys that were set, the keys
-// that were removed, and of keys that were updated the values before. It returns each change once.
+// TakeUnjournaled returns the changes of state that the journal does not have yet: the keys that were set, the keys that
+// were removed, and the earlier values of the keys that were updated. It returns each change once.
 func (c *Control) TakeUnjournaled() (set map[string]json.RawMessage, removed []string, bases map[string]json.RawMessage) {
 	m := c.turn.memory
 	m.mu.Lock()
@@ -55,7 +55,7 @@ func (c *Control) Reapply(set map[string]json.RawMessage, removed []string, base
 	defer m.mu.Unlock()
 	r := statechange.Recorded{Set: set, Removed: removed, Bases: bases}
 	m.changes.Restore(r, containsUnjournaled)
-	merge(&m.unemitted, r.Values())
+	statechange.Collect(&m.unemitted, r.Values())
 }
 
 // ChangesToStore returns all changes of state that must be stored with the step.
@@ -71,8 +71,8 @@ func (c *Control) ChangesToStore() map[string]json.RawMessage {
 	return values
 }
 
-// ExpectedRevisions returns which revisions the changed keys must still have that sessions share, and how their changes
-// are repeated on other values. Both are nil if the turn depends on no such key. See event.TurnResult.
+// ExpectedRevisions returns the revisions that changed shared keys must still have at the commit, and a function that
+// repeats the changes on other values. Both are nil if no such key was changed. See event.TurnResult.
 func (c *Control) ExpectedRevisions() (
 	expected map[string]int64,
 	rebase func(values map[string]json.RawMessage, revisions map[string]int64) (state map[string]json.RawMessage, overwritten []string, _ error),

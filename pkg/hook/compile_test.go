@@ -101,7 +101,7 @@ func TestHandlers_CompileOnlyWithPermittedChanges(t *testing.T) {
 		{"AfterUserInput", turn, `x.Memory().store.State(nil)`, "cannot refer to unexported field"},
 		// Events cannot be changed.
 		{"AfterUserInput", turn, `x.Usage().InputTokens = 0`, "cannot assign"},
-		{"AfterUserInput", turn, `x.Emit(nil)`, "x.Emit undefined"},
+		{"AfterUserInput", turn, `x.Forward(nil)`, "x.Forward undefined"},
 		// No handler can reach the Control of a turn.
 		{"AfterUserInput", turn, `_ = (*hook.Control)(x)`, "cannot convert"},
 		{"AfterUserInput", turn, `_ = &hook.Control{nil, nil, nil, nil, x}`, "implicit assignment to unexported field"},

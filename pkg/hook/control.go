@@ -77,6 +77,13 @@ func New(s Start) *Control {
 // Turn returns the view of the turn for handlers.
 func (c *Control) Turn() *Turn { return c.turn }
 
+// BeginEvents runs the OnEvent handlers for all events from now on, until EndEvents.
+func (c *Control) BeginEvents(ctx context.Context) {
+	if len(c.Handlers.set.run.onEvent) > 0 {
+		c.Events.SetInterceptor(func(e event.Event) (event.Payload, error) { return c.Handlers.OnEvent(ctx, e) })
+	}
+}
+
 // EmitLast emits the last message of the conversation.
 func (c *Control) EmitLast() error {
 	return c.Events.Emit(event.MessageAppended{Message: c.Conversation.LastMessage()})
@@ -93,5 +100,5 @@ func (c *Control) MissingLogin(call *Call) *execution.Login { return call.wait.M
 // SetWait prepares a call before its handlers run. It sets whether the call may wait, whether it waited or ran in
 // an earlier attempt, and the answer that this turn brought.
 func (c *Control) SetWait(call *Call, allowed, passed bool, answer execution.Answer) {
-	call.wait = waitSetting{CanContinue: allowed, WaitedOrRan: passed, Answer: answer}
+	call.wait = turnstate.CallWait{CanContinue: allowed, WaitedOrRan: passed, Answer: answer}
 }

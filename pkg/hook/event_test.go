@@ -3,6 +3,7 @@ package hook_test
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 
@@ -10,11 +11,52 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
+	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
 var llmRequest llm.Request
+
+// Req: AD-37
+func TestTurn_EmitsEventsOfItsOwnKinds(t *testing.T) {
+	var heard []event.Event
+	numbers := &hook.Numbers{}
+	agents := make([]*hook.Control, 2) // of one flow
+	for i := range agents {
+		agents[i] = hook.New(hook.Start{Info: hook.Info{Agent: "test", TurnID: "turn-1"}, Numbers: numbers, Emit: func(e event.Event) error {
+			heard = append(heard, e)
+			return nil
+		}})
+	}
+	turn := agents[0].Turn()
+	require.NoError(t, turn.Emit("order.placed", map[string]any{"id": 7}))
+	require.NoError(t, turn.Emit("idle", nil))
+	require.Equal(t, []event.Payload{event.Custom{Name: "order.placed", Data: json.RawMessage(`{"id":7}`)}, event.Custom{Name: "idle"}},
+		[]event.Payload{heard[0].Payload, heard[1].Payload})
+	require.Equal(t, []string{"turn-1/0/1", "turn-1/0/2"}, []string{heard[0].ID(), heard[1].ID()})
+	require.Equal(t, heard, turn.Entries())
+
+	for wrong, err := range map[string]error{
+		"use a name of 1 to 64":   turn.Emit("Order placed", nil),
+		"its data cannot be JSON": turn.Emit("a", func() {}),
+		"use at most 65536":       turn.Emit("a", strings.Repeat("x", event.MaxCustomData)),
+	} {
+		require.True(t, failure.Is(err, failure.AgentLogic), wrong)
+		require.ErrorContains(t, err, wrong)
+	}
+	require.Len(t, heard, 2, "nothing is emitted")
+
+	for range event.MaxCustomEvents - 2 {
+		require.NoError(t, agents[1].Turn().Emit("tick", nil))
+	}
+	err := turn.Emit("tick", nil)
+	require.True(t, failure.Is(err, failure.ResourceQuota), "%v", err)
+	require.ErrorContains(t, err, "at most 256 events of its own")
+	turn.Warn("W", "the turn continues")
+	require.NoError(t, agents[0].Events.Err())
+	require.Len(t, heard, event.MaxCustomEvents+1)
+}
 
 // Req: CO-46, CO-47
 func TestControl_NumbersEventsAndKeepsThem(t *testing.T) {

@@ -2,15 +2,16 @@
 //
 // A turn goes through its events in this order; events in brackets happen only when there is a reason (CO-40):
 //
-//	BeforeAgent  AfterUserInput
+//	OnUserMessage  BeforeRun  BeforeAgent  AfterUserInput
 //	  ┌─▶ BeforeIteration  BeforeLLM  [OnLLMError]  AfterLLM
 //	  │     [BeforeTools  {BeforeEachTool  [OnError]  AfterEachTool}…  AfterTools]
 //	  └── AfterIteration
-//	[OnStopSignal]  AfterAgent  OnComplete
+//	[OnStopSignal]  AfterAgent  OnComplete  AfterRun
 //
-// OnAgentReady happens once, when the agent is created. Handlers of plugins run before the agent's own, each list in
-// its order (CO-4). They run one at a time, on the goroutine of the turn. A handler that fails ends the turn, and the
-// caller gets its error (CO-41, C-10). Only an error in BeforeEachTool fails no more than its tool (CO-36).
+// OnEvent runs for each event in between, and AfterRun however the run ended. OnAgentReady happens once, when the agent is
+// created. Handlers of plugins run before the agent's own, each list in its order (CO-4). They run one at a time, on the
+// goroutine of the turn. A handler that fails ends the turn, and the caller gets its error (CO-41, C-10). Only an error in
+// BeforeEachTool fails no more than its tool (CO-36).
 //
 // A turn in which a call waits for external input (Call.Wait) ends there, and no later event happens. The turn that
 // continues it begins anew and goes through all events.
@@ -20,18 +21,17 @@
 // a tool call.
 //
 // When a worker is lost, its successor goes through the turn again. Models and tools are not called again
-// (guarantees 2.8), but handlers are. So base what a handler decides only on what it is given.
+// (guarantees, section 2.8), but handlers are. So base what a handler decides only on what it is given.
 package hook
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"runtime/debug"
 	"strings"
 
 	"github.com/troupe-dev/troupe/internal/hookerror"
+	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
@@ -67,6 +67,7 @@ type (
 	callFunc     = func(context.Context, *Call) error
 	completeFunc = func(context.Context, *Completion) error
 	readyFunc    = func(Agent) error
+	eventFunc    = func(context.Context, *Turn, event.Event) (event.Payload, error)
 )
 
 // boundHandler is a handler function with the names of its event and its plugin.
@@ -78,10 +79,17 @@ type boundHandler[F any] struct {
 // Set holds all handlers of an agent by event, in the order in which they run. A Set is immutable.
 type Set struct {
 	plugins   []Plugin
+	run       runHandlers
 	turn      turnHandlers
 	iteration iterationHandlers
 	model     modelHandlers
 	tools     toolHandlers
+}
+
+type runHandlers struct {
+	onUserMessage, before []boundHandler[replyFunc]
+	onEvent               []boundHandler[eventFunc]
+	after                 []boundHandler[completeFunc]
 }
 
 type turnHandlers struct {
@@ -150,7 +158,7 @@ func run[F any](t *Turn, all []boundHandler[F], call func(F) error) error {
 			return nil
 		}
 		if err := t.recoverPanic(func() error { return call(h.fn) }); err != nil {
-			return h.wrapError(err)
+			return hookerror.Wrap(h.fullName(), err)
 		}
 	}
 	return nil
@@ -162,27 +170,6 @@ func (n handlerName) fullName() string {
 		return n.event + " of plugin " + n.plugin
 	}
 	return n.event
-}
-
-// wrapError adds the names of the handler and its plugin to an error, as its fact handler. A failure.Error is written for
-// the user, who reads its message as it is (CO-75). Any other error may contain secrets, so its text is left out.
-func (n handlerName) wrapError(err error) error {
-	of := n.fullName()
-	mode, message := failure.ModeOf(err), fmt.Sprintf("the handler %s failed and gave no reason; the log of the agent has the error", of)
-	own, isForUser := errors.AsType[*failure.Error](err)
-	switch {
-	case isForUser && own.Mode != failure.Unknown:
-		message = own.Message
-	case mode == failure.Unknown:
-		mode = failure.AgentLogic
-	default: // the context ended
-		message = fmt.Sprintf("the handler %s failed: %s", of, failure.PlainMessage(err))
-	}
-	named := failure.New(mode, "hook."+of, message).Because(hookerror.Error{Err: err})
-	if isForUser {
-		named.Facts = maps.Clone(own.Facts)
-	}
-	return named.With("handler", of)
 }
 
 // recoverPanic calls a handler and returns its panic as an error. It does not recover a panic in the consumer of

@@ -22,8 +22,9 @@ func jsonValue(t *testing.T, m *hook.Memory, key string) string {
 	return string(value)
 }
 
-// rebased returns what the turn makes of user:n if another session has changed it to value.
-func rebased(t *testing.T, c *hook.Control, value string) string {
+// valueAfterRebase returns the value of user:n after the turn repeats its change on a value that another session has
+// stored.
+func valueAfterRebase(t *testing.T, c *hook.Control, value string) string {
 	t.Helper()
 	_, rebase := c.ExpectedRevisions()
 	state, overwritten, err := rebase(map[string]json.RawMessage{"user:n": json.RawMessage(value)}, map[string]int64{"user:n": 9})
@@ -60,7 +61,7 @@ func TestMemory_Updates(t *testing.T) {
 	c := hook.New(hook.Start{Memory: m})
 	expected, _ := c.ExpectedRevisions()
 	require.Equal(t, map[string]int64{"user:n": 4, "user:tags": 4, "user:prefs": 4}, expected, "no other session changes the other keys")
-	require.Equal(t, "102", rebased(t, c, "100"))
+	require.Equal(t, "102", valueAfterRebase(t, c, "100"))
 }
 
 func TestMemory_RejectsInvalidUpdates(t *testing.T) {
@@ -118,7 +119,7 @@ func TestMemory_JoinMergesForks(t *testing.T) {
 	require.Equal(t, []string{"7", "7", "2", `{"a":1,"one":true,"two":true}`, `"two"`}, []string{
 		jsonValue(t, m, "user:n"), jsonValue(t, m, "own"), jsonValue(t, m, "fresh"), jsonValue(t, m, "prefs"), jsonValue(t, m, "name"),
 	})
-	require.Equal(t, "102", rebased(t, c, "100"))
+	require.Equal(t, "102", valueAfterRebase(t, c, "100"))
 }
 
 // A successor applies the updates that the journal recorded to the values that it finds, and each of them once: also
@@ -153,7 +154,7 @@ func TestMemory_ReappliesUpdatesOfTheJournal(t *testing.T) {
 		handler(successor)
 		expected, _ := c.ExpectedRevisions()
 		require.EqualValues(t, -1, expected["user:n"], name)
-		require.Equal(t, "62", rebased(t, c, "50"), name)
+		require.Equal(t, "62", valueAfterRebase(t, c, "50"), name)
 	}
 }
 

@@ -42,7 +42,7 @@ func TestPage_QuotesTheExampleOfEveryEvent(t *testing.T) {
 }
 
 // The package exports exactly the event names that the contract lists.
-// Req: CO-42
+// Req: CO-42, AD-27
 func TestHandlers_HaveTheDocumentedNames(t *testing.T) {
 	var names []string
 	for name := range functionBodies(t, "handlers.go") {
@@ -51,6 +51,7 @@ func TestHandlers_HaveTheDocumentedNames(t *testing.T) {
 		}
 	}
 	require.ElementsMatch(t, []string{
+		"OnUserMessage", "BeforeRun", "AfterRun", "OnEvent",
 		"BeforeAgent", "AfterAgent", "AfterUserInput", "BeforeIteration", "AfterIteration", "BeforeLLM", "AfterLLM", "OnLLMError",
 		"BeforeTools", "AfterTools", "BeforeEachTool", "AfterEachTool", "OnError", "OnStopSignal", "OnComplete", "OnAgentReady",
 	}, names)

@@ -28,7 +28,7 @@ func (r *runner) runReplyHandlers(ctx context.Context, all []boundHandler[replyF
 	for _, h := range all {
 		if err := r.t.recoverPanic(func() (err error) { text, err = h.fn(ctx, r.t); return err }); err != nil {
 			r.t.memory.revert(before)
-			return "", h.wrapError(err)
+			return "", hookerror.Wrap(h.fullName(), err)
 		}
 		if text != "" || r.t.progress.Ended() {
 			break
@@ -37,9 +37,52 @@ func (r *runner) runReplyHandlers(ctx context.Context, all []boundHandler[replyF
 	return text, r.t.events.Err()
 }
 
+// OnUserMessage runs the OnUserMessage handlers and returns the first text.
+func (r *runner) OnUserMessage(ctx context.Context) (string, error) {
+	return r.runReplyHandlers(ctx, r.set.run.onUserMessage)
+}
+
+// BeforeRun runs the BeforeRun handlers and returns the first text. A text ends the run.
+func (r *runner) BeforeRun(ctx context.Context) (string, error) {
+	return r.runEndingHandlers(ctx, r.set.run.before)
+}
+
+// AfterRun runs the handlers of a run that has ended.
+func (r *runner) AfterRun(ctx context.Context, done *Completion) (err error) {
+	for _, h := range r.set.run.after { // also in a turn that a handler has ended
+		if err = r.t.recoverPanic(func() error { return h.fn(ctx, done) }); err != nil {
+			return hookerror.Wrap(h.fullName(), err)
+		}
+	}
+	return nil
+}
+
+// OnEvent runs the OnEvent handlers and returns the first replacement (nil if there is none).
+func (r *runner) OnEvent(ctx context.Context, e event.Event) (replacement event.Payload, err error) {
+	for _, h := range r.set.run.onEvent {
+		err = r.t.recoverPanic(func() (err error) {
+			if replacement, err = h.fn(ctx, r.t, e); err == nil && replacement != nil {
+				replacement, err = turnstate.ReplaceTexts(e.Payload, replacement)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, hookerror.Wrap(h.fullName(), err)
+		}
+		if replacement != nil {
+			break
+		}
+	}
+	return replacement, nil
+}
+
 // BeforeAgent runs the BeforeAgent handlers and returns the first text. A text ends the turn (AD-4).
 func (r *runner) BeforeAgent(ctx context.Context) (string, error) {
-	text, err := r.runReplyHandlers(ctx, r.set.turn.beforeAgent)
+	return r.runEndingHandlers(ctx, r.set.turn.beforeAgent)
+}
+
+func (r *runner) runEndingHandlers(ctx context.Context, all []boundHandler[replyFunc]) (string, error) {
+	text, err := r.runReplyHandlers(ctx, all)
 	if text != "" || err != nil {
 		r.t.progress.End()
 	}

@@ -66,7 +66,7 @@ func (c *Call) DenialText(reason string) string {
 }
 
 // Allow records that a person has allowed this call with its current arguments, so the guard does not ask for
-// approval (S14). Use it in a handler that asks within the turn. An answer to Wait needs no Allow.
+// approval (guarantee S14). Use it in a handler that asks within the turn. An answer to Wait needs no Allow.
 func (c *Call) Allow() { c.wait.ApprovedInTurn = true }
 
 // Allowed reports whether a person has allowed the call, either through Allow or through the answer that this turn

@@ -20,20 +20,20 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// waitSetting holds the arguments of Control.SetWait.
-type waitSetting struct {
-	allowed, passed bool
-	answer          execution.Answer
+// waitArguments holds the arguments of Control.SetWait about the waiting of a call.
+type waitArguments struct {
+	canContinue, waitedOrRan bool
+	answer                   execution.Answer
 }
 
 // callAfterHandlers runs the BeforeEachTool handlers on a call and returns the resulting call.
-func callAfterHandlers(t *testing.T, w waitSetting, handlers ...hook.Handler) *hook.Call {
+func callAfterHandlers(t *testing.T, w waitArguments, handlers ...hook.Handler) *hook.Call {
 	t.Helper()
 	set, err := hook.NewSet(nil, handlers)
 	require.NoError(t, err)
 	c := hook.New(hook.Start{Handlers: set})
 	call := &hook.Call{Turn: c.Turn(), Name: "send", Arguments: "{}"}
-	c.SetWait(call, w.allowed, w.passed, w.answer)
+	c.SetWait(call, w.canContinue, w.waitedOrRan, w.answer)
 	require.NoError(t, c.Handlers.BeforeEachTool(t.Context(), call))
 	return call
 }
@@ -48,7 +48,7 @@ func wait(reason string) hook.Handler {
 // Req: AD-32
 func TestCall_FirstHandlerThatWaitsDecides(t *testing.T) {
 	changeArguments := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Arguments = `{"a": 1}`; return nil })
-	call := callAfterHandlers(t, waitSetting{allowed: true}, wait("one"), changeArguments, wait("second"))
+	call := callAfterHandlers(t, waitArguments{canContinue: true}, wait("one"), changeArguments, wait("second"))
 	require.Equal(t, event.ToolWaiting, call.Status)
 	require.Equal(t, "one", call.Text)
 	require.Equal(t, time.Unix(3, 0), call.Until)
@@ -61,7 +61,7 @@ func TestCall_FirstHandlerThatWaitsDecides(t *testing.T) {
 func TestCall_LaterHandlerMayAnswerInsteadOfWaiting(t *testing.T) {
 	refuse := hook.BeforeEachTool(func(_ context.Context, c *hook.Call) error { c.Reject("never"); return nil })
 	for name, handlers := range map[string][]hook.Handler{"before": {refuse, wait("one")}, "after": {wait("one"), refuse}} {
-		call := callAfterHandlers(t, waitSetting{allowed: true}, handlers...)
+		call := callAfterHandlers(t, waitArguments{canContinue: true}, handlers...)
 		require.Equal(t, event.ToolError, call.Status, name)
 		require.Equal(t, "never", call.Text, name)
 	}
@@ -69,15 +69,15 @@ func TestCall_LaterHandlerMayAnswerInsteadOfWaiting(t *testing.T) {
 
 // Req: CO-64, LP-32
 func TestCall_WaitsOnlyWhenItMust(t *testing.T) {
-	answer := func(v execution.Verdict, late bool) waitSetting {
-		return waitSetting{allowed: true, answer: execution.Answer{ID: "1-1-2", Verdict: v, Late: late}}
+	answer := func(v execution.Verdict, late bool) waitArguments {
+		return waitArguments{canContinue: true, answer: execution.Answer{ID: "1-1-2", Verdict: v, Late: late}}
 	}
 	for name, tc := range map[string]struct {
-		waiting waitSetting
+		waiting waitArguments
 		want    event.ToolStatus
 	}{
-		"no person can be asked": {waitSetting{}, event.ToolError},
-		"it waited before":       {waitSetting{allowed: true, passed: true}, ""},
+		"no person can be asked": {waitArguments{}, event.ToolError},
+		"it waited before":       {waitArguments{canContinue: true, waitedOrRan: true}, ""},
 		"allowed":                {answer(execution.Approve, false), ""},
 		"ran at the client":      {answer(execution.Succeed, false), ""},
 		"failed there":           {answer(execution.Fail, false), ""},

@@ -28,7 +28,7 @@ const (
 	CircuitOpen     Kind = "circuit"        // the provider was not called, because its last requests failed (see Guarded)
 )
 
-// kindProperties holds the properties of each kind: its failure mode, whether the same request may succeed a
+// kindProperties holds the properties of each kind of error: its failure mode, whether the same request may succeed a
 // moment later (retryable), and whether it may succeed at another provider (failover).
 var kindProperties = map[Kind]struct {
 	mode                failure.Mode

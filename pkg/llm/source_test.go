@@ -19,14 +19,15 @@ import (
 
 var testSource = llm.Source{Provider: "openai", Model: "openai/gpt-5", KeyVariable: "OPENAI_API_KEY", Key: secret.New("sk-1234")}
 
-var kindProperties = []llm.Kind{
+// providerKinds lists the kinds of errors that a provider may return.
+var providerKinds = []llm.Kind{
 	llm.Authentication, llm.Permission, llm.RateLimit, llm.Credits, llm.PaidModel, llm.BadRequest,
 	llm.ContextLength, llm.NotFound, llm.Connection, llm.Unavailable, llm.Malformed, llm.ContentFiltered,
 }
 
 // Req: CO-13
 func TestSource_ErrorsOfEveryKindHaveModeFactsAndAdvice(t *testing.T) {
-	for _, kind := range kindProperties {
+	for _, kind := range providerKinds {
 		err := testSource.NewError(kind, errors.New("says the provider"))
 		f, ok := errors.AsType[*failure.Error](err)
 		require.True(t, ok)

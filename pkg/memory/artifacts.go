@@ -4,14 +4,15 @@ import (
 	"context"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/attachment"
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Limits of artifacts (guarantees S9). They apply to the artifacts of a session, and separately to the artifacts
+// Limits of artifacts (guarantee S9). They apply to the artifacts of a session, and separately to the artifacts
 // of a user.
 const (
 	MaxArtifactBytes        = 64 << 20
-	MaxArtifactNameBytes    = 256       // bytes
+	MaxArtifactNameBytes    = attachment.MaxName
 	MaxArtifacts            = 1000      // versions of a session or of a user, including staged contents
 	MaxSessionArtifactBytes = 256 << 20 // bytes of all these versions and contents
 	// ArtifactChunk is the size in bytes of the pieces in which content is written and read. Only the last piece

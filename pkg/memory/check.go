@@ -26,7 +26,7 @@ func (b Begin) Check(op string) error {
 }
 
 // Check rejects a commit whose state, waiting calls or rounds cannot be stored. Modes: state_violation and
-// user_invalid_input, as of CheckDelta; user_invalid_input.
+// user_invalid_input, as for CheckDelta.
 func (c Commit) Check(op string) error {
 	if err := CheckDelta(op, c.State); err != nil {
 		return err
@@ -59,6 +59,41 @@ func checkExpected(op string, c Commit) error {
 	return nil
 }
 
+// Check rejects an end of a turn whose outcome and results do not fit together. Modes: user_invalid_input.
+func (f Fail) Check(op string) error {
+	switch waits := f.Outcome.NeedsInput(); {
+	case !waits && f.Failure == nil:
+		return failure.Newf(failure.UserInvalidInput, op, "failure: a turn that ends with %s needs a reason", f.Outcome).With("fields", "failure")
+	case !waits && len(f.Results) > 0:
+		return failure.Newf(failure.UserInvalidInput, op, "results: a turn that ends with %s stores none; leave them out", f.Outcome).With("fields", "results")
+	case !waits:
+		return nil
+	}
+	waiting := 0
+	for i, r := range f.Results {
+		waiting += len(r.Pending)
+		switch {
+		case len(r.Pending) == 0 && r.Failure == nil:
+			return failure.Newf(failure.UserInvalidInput, op, "results[%d]: step %d neither waits nor failed; commit it", i, r.Step).With("fields", "results")
+		case i > 0 && r.Step <= f.Results[i-1].Step:
+			return failure.Newf(failure.UserInvalidInput, op, "results[%d].step: %d does not follow %d; sort the results by step", i, r.Step, f.Results[i-1].Step).
+				With("fields", "results.step")
+		}
+	}
+	switch {
+	case waiting == 0 || f.Outcome != session.InputOutcome(f.Results...):
+		return failure.Newf(failure.UserInvalidInput, op, "outcome: %d calls of the results wait, which is not %s", waiting, f.Outcome).With("fields", "outcome")
+	case waiting > execution.MaxPending:
+		return newTooManyPendingError(op, "results.pending", waiting)
+	}
+	return nil
+}
+
+func newTooManyPendingError(op, field string, calls int) error {
+	return failure.Newf(failure.UserInvalidInput, op, "%s: %d calls are too many; at most %d of a turn may wait", field, calls, execution.MaxPending).
+		With("fields", field)
+}
+
 // checkPending rejects waiting calls that the outcome does not allow, or that are too many. Modes: user_invalid_input.
 func checkPending(op string, c Commit) error {
 	switch pending := c.Result.Pending; {
@@ -66,9 +101,7 @@ func checkPending(op string, c Commit) error {
 		return failure.Newf(failure.UserInvalidInput, op, "outcome: a step with calls that wait ends its turn with %s; set it, or leave the calls out",
 			session.InputOutcome(c.Result)).With("fields", "outcome")
 	case len(pending) > execution.MaxPending:
-		return failure.Newf(failure.UserInvalidInput, op, "result.pending: %d calls are too many; at most %d of a turn may wait", len(pending),
-			execution.MaxPending).
-			With("fields", "result.pending")
+		return newTooManyPendingError(op, "result.pending", len(pending))
 	default:
 		return nil
 	}

@@ -19,7 +19,7 @@ const (
 	KindUserBytes     = "artifact_bytes_of_user"
 )
 
-// ErasureReport says what was removed of a session or user, and what remains (S24). It is stored with the
+// ErasureReport says what was removed of a session or user, and what remains (guarantee S24). It is stored with the
 // tombstone, so every later call returns the same report.
 type ErasureReport struct {
 	Session, User string           // exactly one of them is set

@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Limits of a single call (guarantees S9).
+// Limits of a single call (guarantee S9).
 const (
 	MaxWindow = 1000 // messages that one call returns
 	// MaxWindowBytes limits the text that one call returns. A call returns at least one message, even if it is

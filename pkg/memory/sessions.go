@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// Limits of sessions (guarantees S9).
+// Limits of sessions (guarantee S9).
 const (
 	MaxPage                 = 200 // sessions that one call lists
 	MaxSessionMetadata      = 64  // labels

@@ -31,9 +31,9 @@ type Turns interface {
 	// turn still has that epoch. If the turn has a higher epoch, it was already taken over, and the call is
 	// treated as a repetition.
 	//
-	// A turn with Continues replaces a turn that ended with waiting calls. It gets that turn's window, its steps
-	// except the last, the journal of the last step, and the next attempt. The Answers are stored with it. Any
-	// other new turn drops the waiting calls for good.
+	// A turn with Continues replaces a turn that ended with waiting calls. It gets that turn's window, the steps without
+	// waiting calls as inherited ones, the journals of the others, and the next attempt. The Answers are stored with
+	// it. Any other new turn drops the waiting calls for good.
 	//
 	// A turn with Resumes replaces the session's last turn, which failed. It gets that turn's window, the journals
 	// of the steps that are not Inherited, and the next attempt. Tools recognize repeated calls by the turn's
@@ -47,7 +47,7 @@ type Turns interface {
 	// and from journals of steps that failed. It does so even if no message has the source. The window is marked
 	// with the source that the session remembered when the turn began (see conversation.MarkUntrusted). For a turn
 	// that replaces another, it is the source when the replaced turn began. Only ClearSession removes the source
-	// (S14).
+	// (guarantee S14).
 	//
 	// Modes:
 	//   - not_found: LookupOnly is set and the turn is unknown, or the session has another user
@@ -59,7 +59,7 @@ type Turns interface {
 	//     fail, is not the last, or is no longer stored
 	//   - session_full
 	//   - resource_quota: the session would have too many artifacts
-	//   - user_invalid_input: see CheckBegin
+	//   - user_invalid_input: see Begin.Check
 	BeginTurn(ctx context.Context, b Begin) (BeginResult, error)
 	// RenewTurn sets the lease of a turn to end ttl from now. Modes: fenced, turn_not_open, not_found.
 	RenewTurn(ctx context.Context, h Lease, ttl time.Duration) error
@@ -73,7 +73,7 @@ type Turns interface {
 	// The journal of the step is deleted except for the entries that its Rounds name, unless the store keeps
 	// journals (see Recording). If the result has
 	// waiting calls, the journal is kept as long as the turn, for the turn that continues with their answers. Only
-	// the last step of a turn may have waiting calls. A turn that continues must commit the step with these calls
+	// the last step of a turn may have waiting calls. A turn that continues must commit the steps with these calls
 	// first.
 	//
 	// The Rounds of the step join the history of its agent, which LoadRounds returns. The journal entries that they
@@ -86,14 +86,20 @@ type Turns interface {
 	// Expected revision; resource_quota when a scope would hold too much state. Concurrent commits to app: or user: may
 	// each pass this last check and exceed the limit together. Changes that make a scope smaller always pass.
 	//
-	// Nobody else changes a key with an Expected revision between this check and the change. After revision_mismatch
+	// No other caller changes a key with an Expected revision between this check and the change. After revision_mismatch
 	// the step may be committed with other values and revisions.
 	CommitStep(ctx context.Context, c Commit) (int64, error)
-	// FailTurn closes a turn without an answer and returns it. If the session has room, FailTurn stores the
+	// FailTurn closes a turn without an answer and returns it.
+	//
+	// With the outcome input_required or auth_required, the turn waits for answers to calls of its Results. These are
+	// steps that no commit could close the turn with, because others ran at the same time. Their journals are kept as
+	// long as the turn, for the turn that continues with the answers.
+	//
+	// With another outcome, and if the session has room, FailTurn stores the
 	// unfinished reply of the running step as one message that is marked partial (LP-17, see PartialMessage). The
 	// running step is the one after the last committed step. A closed turn is returned unchanged. The journals of
 	// a failed turn are kept for the turn that resumes it. The journals of a cancelled turn are deleted. Modes:
-	// fenced, not_found.
+	// fenced, not_found, user_invalid_input by Fail.Check, turn_not_open if one of the Results is committed.
 	FailTurn(ctx context.Context, f Fail) (session.Turn, error)
 }
 
@@ -245,6 +251,7 @@ type Fail struct {
 	Ref     session.Ref
 	TurnID  string
 	Epoch   int64
-	Outcome session.Outcome // failed or cancelled
-	Failure *failure.Error
+	Outcome session.Outcome    // failed or cancelled; input_required or auth_required if calls of Results wait
+	Failure *failure.Error     // only of a failed or cancelled turn
+	Results []execution.Result // of steps that are not committed: calls of theirs wait, or they failed; only if calls wait
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
-	"github.com/troupe-dev/troupe/pkg/plugin/internal/keep"
+	"github.com/troupe-dev/troupe/pkg/plugin/internal/perkey"
 )
 
 // ContextWatch configures a plugin that warns while the context of a model fills up (CO-21).
@@ -29,13 +29,13 @@ func NewContextWatch(c ContextWatch) (hook.Plugin, error) {
 		at = []float64{50, 75, 90}
 	}
 	slices.Sort(at)
-	w := &contextWatch{thresholds: at, last: keep.New[float64]("_contextwatch")}
+	w := &contextWatch{thresholds: at, last: perkey.New[float64]("_contextwatch")}
 	return hook.Plugin{Name: ContextWatchName, Handlers: []hook.Handler{hook.AfterLLM(w.check)}}, nil
 }
 
 type contextWatch struct {
-	thresholds []float64             // in ascending order
-	last       *keep.Values[float64] // per cent of the context after the last model call, by session
+	thresholds []float64               // in ascending order
+	last       *perkey.Values[float64] // per cent of the context after the last model call, by session
 }
 
 // check warns about the highest threshold that the session has crossed since its last model call. It does not warn

@@ -31,8 +31,8 @@ import (
 func TestPlugins_UseHandlersOnly(t *testing.T) {
 	const module = "github.com/troupe-dev/troupe/"
 	may := []string{
-		"conversation", "event", "execution", "failure", "manifest", "ownership", "llm", "hook", "trust", "plugin/internal/aside",
-		"plugin/internal/keep",
+		"conversation", "event", "execution", "failure", "manifest", "ownership", "llm", "hook", "trust", "plugin/internal/sidecall",
+		"plugin/internal/perkey",
 	}
 	seen := 0
 	require.NoError(t, filepath.WalkDir(".", func(file string, _ fs.DirEntry, err error) error {

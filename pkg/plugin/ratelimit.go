@@ -9,7 +9,7 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
-	"github.com/troupe-dev/troupe/pkg/plugin/internal/keep"
+	"github.com/troupe-dev/troupe/pkg/plugin/internal/perkey"
 )
 
 // RateLimit limits how often an agent calls its model and its tools, in total and in each session. It needs at
@@ -60,7 +60,7 @@ func NewRateLimit(c RateLimit) (hook.Plugin, error) {
 		wait:     cmp.Or(c.Wait, DefaultWait),
 		model:    callKind{"model", c.ModelCalls, newLimiter(c.ModelCalls.Agent)},
 		tool:     callKind{"tool", c.ToolCalls, newLimiter(c.ToolCalls.Agent)},
-		sessions: keep.New[map[string]*rate.Limiter]("_ratelimit"),
+		sessions: perkey.New[map[string]*rate.Limiter]("_ratelimit"),
 	}
 	return hook.Plugin{Name: RateLimitName, Handlers: []hook.Handler{hook.BeforeLLM(l.beforeLLM), hook.BeforeEachTool(l.beforeTool)}}, nil
 }
@@ -83,7 +83,7 @@ type callKind struct {
 type rateLimits struct {
 	wait        time.Duration
 	model, tool callKind
-	sessions    *keep.Values[map[string]*rate.Limiter] // by session; the map has the name of a kind as key
+	sessions    *perkey.Values[map[string]*rate.Limiter] // by session; the map has the name of a kind as key
 }
 
 func (l *rateLimits) beforeLLM(ctx context.Context, req *hook.LLMRequest) error {

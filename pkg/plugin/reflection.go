@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
-	"github.com/troupe-dev/troupe/pkg/plugin/internal/aside"
+	"github.com/troupe-dev/troupe/pkg/plugin/internal/sidecall"
 )
 
 // Reflection lets the model of an agent make a plan after the user's message, and reflect after a round of tools
@@ -58,7 +58,7 @@ func (p reflection) plan(ctx context.Context, t *hook.Turn) error {
 	if len(t.Info().Routes) > 0 {
 		return nil // the agent only chooses a route and does no work of its own
 	}
-	return think(ctx, t, event.Plan, planInstruction, aside.Messages(conversation.Window(t.Messages(), lastMessages, 0), maxText))
+	return think(ctx, t, event.Plan, planInstruction, sidecall.Messages(conversation.Window(t.Messages(), lastMessages, 0), maxText))
 }
 
 // reflect asks for a reflection after every few iterations. It uses the iteration number because a successor of a
@@ -68,9 +68,9 @@ func (p reflection) reflect(ctx context.Context, r *hook.Round) error {
 		return nil
 	}
 	return think(ctx, r.Turn, event.Reflection, reflectInstruction, struct {
-		Request string       `json:"request"`
-		Calls   []aside.Call `json:"calls"`
-	}{conversation.Truncate(r.Info().Prompt, maxText), aside.Calls(r, maxText)})
+		Request string          `json:"request"`
+		Calls   []sidecall.Call `json:"calls"`
+	}{conversation.Truncate(r.Info().Prompt, maxText), sidecall.Calls(r, maxText)})
 }
 
 var titles = map[event.Topic]string{event.Plan: "Your plan:\n", event.Reflection: "Your thoughts on these results:\n"}
@@ -78,8 +78,8 @@ var titles = map[event.Topic]string{event.Plan: "Your plan:\n", event.Reflection
 // think asks the model and adds its thought to the conversation as a user message. If the thought were an
 // assistant message at the end of the conversation, a model would continue it instead of answering.
 func think(ctx context.Context, t *hook.Turn, topic event.Topic, instruction string, data any) error {
-	thought, err := aside.Ask(ctx, t, instruction, data)
-	if errors.Is(err, aside.ErrModel) {
+	thought, err := sidecall.Ask(ctx, t, instruction, data)
+	if errors.Is(err, sidecall.ErrModel) {
 		t.Warn(ReasonReflectionFailed, "the agent continues without a "+string(topic)+": its model did not answer")
 		return nil
 	}

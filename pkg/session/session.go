@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// The limits of a session (guarantees S9).
+// The limits of a session (guarantee S9).
 const (
 	MaxMessages = 10_000
 	MaxBytes    = 64 << 20
@@ -31,11 +31,13 @@ const (
 	OutcomeAuthRequired  Outcome = "auth_required"
 )
 
-// InputOutcome returns the outcome of a turn whose last step asks a question or has pending calls. The outcome is
-// auth_required if a call waits for a credential, and input_required otherwise.
-func InputOutcome(r execution.Result) Outcome {
-	if pendingcall.NeedsAuth(r.Pending) {
-		return OutcomeAuthRequired
+// InputOutcome returns the outcome of a turn that ends because steps with these results ask a question or have pending
+// calls. The outcome is auth_required if a call waits for a credential, and input_required otherwise.
+func InputOutcome(results ...execution.Result) Outcome {
+	for _, r := range results {
+		if pendingcall.NeedsAuth(r.Pending) {
+			return OutcomeAuthRequired
+		}
 	}
 	return OutcomeInputRequired
 }
@@ -56,7 +58,7 @@ type Session struct {
 	State        State
 	Turns        int // number of turns that have begun
 	Size         Size
-	Sequence     int64 // sequence of the last message, even if the message was removed
+	LastSequence int64 // sequence of the last message, even if the message was removed
 	Summarized   int64 // sequence of the last message that the summary replaces (0 without a summary)
 	Created      time.Time
 	LastActivity time.Time
@@ -96,7 +98,7 @@ type Turn struct {
 }
 
 // TurnID derives the id of a turn from the request that begins it, so that a repeated request finds the same turn
-// (guarantees 2.2). The id consists of 26 characters of lower-case base32.
+// (guarantees, section 2.2). The id consists of 26 characters of lower-case base32.
 func TurnID(ref Ref, requestID string) string {
 	sum := sha256.Sum256([]byte(ref.Tenant + "|" + ref.Session + "|" + requestID))
 	return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:26]

@@ -60,7 +60,7 @@ func (c *clientTool) Call(_ context.Context, args json.RawMessage) (Result, erro
 		"%s runs at the client of the agent, not here; give it to an agent in a session, whose turn ends with the call and continues with its result", c.spec.Name)
 }
 
-// AtClient reports whether a tool, or the tool that With or Within decorates, was made by Client. If so, it
+// AtClient reports whether a tool, or the tool that WithEffect, WithLogin or WithScope decorates, was made by Client. If so, it
 // returns the schema of its arguments.
 func AtClient(t Tool) (*Schema, bool) {
 	switch t := t.(type) {

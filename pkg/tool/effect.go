@@ -24,7 +24,7 @@ func EffectOf(t Tool) execution.Effect {
 
 // WithEffect declares the effect of a tool. Call it around Func:
 //
-//	tool.With(execution.Read, search)
+//	tool.WithEffect(execution.Read, search)
 //
 // A tool that is Idempotent finds its key with IdempotencyKey.
 func WithEffect(effect execution.Effect, t Tool) Tool {

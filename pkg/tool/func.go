@@ -13,16 +13,13 @@ import (
 // noDescriptionText is the error text for a tool without a description.
 const noDescriptionText = "the description is empty; the model chooses tools by it"
 
-// MaxResult is the maximum size, in bytes, of a tool result that the model reads. Longer results are cut, and the
-// text says so.
-const MaxResult = 256 << 10
-
 // Func makes a tool of a Go function. In is a struct; its JSON Schema is inferred from its json tags, and a
 // `jsonschema:"…"` tag describes a field. Fields without omitempty or omitzero are required, a pointer may be
 // null, and an Enum lists its values. Unknown fields are rejected.
 //
-// Out is what the model reads: a string as it is, anything else as JSON of at most MaxResult bytes (CO-39). A
-// value that cannot be JSON, such as NaN or a cycle, is agent_logic; the message says that the tool did run.
+// Out is what the model reads: a string as it is, a Result with its files, anything else as JSON of at most MaxResult
+// bytes, which clients get as the structured result (CO-39). A value that cannot be JSON, such as NaN or a cycle, is
+// agent_logic; the message says that the tool did run.
 //
 // Arguments are checked before fn runs. Arguments that do not match are agent_validation, with a hint of what the
 // schema wants (CO-37). An error of Func itself is agent_validation too.
@@ -65,17 +62,20 @@ func (t *funcTool[In, Out]) Call(ctx context.Context, args json.RawMessage) (Res
 		return Result{}, err
 	}
 	out, err := t.fn(ctx, in)
-	if text, ok := any(out).(string); ok {
-		return Result{Text: text}, err
+	switch out := any(out).(type) {
+	case string:
+		return Result{Text: out}, err
+	case Result:
+		return out, err
 	}
 	if err != nil {
 		return Result{}, err
 	}
 	text, err := t.encode(out)
-	return Result{Text: text}, err
+	return Result{Text: TruncateResult(text), Structured: json.RawMessage(text)}, err
 }
 
-// encode returns a result as the text that the model reads: JSON, cut to MaxResult.
+// encode returns a result as JSON.
 func (t *funcTool[In, Out]) encode(out Out) (string, error) {
 	var text strings.Builder
 	to := json.NewEncoder(&text)
@@ -84,7 +84,7 @@ func (t *funcTool[In, Out]) encode(out Out) (string, error) {
 		return "", failure.Newf(failure.AgentLogic, "tool.Call",
 			"%s did run, but its result is no JSON: %s; return finite numbers, and nothing that holds itself", t.spec.Name, err).Because(err)
 	}
-	return TruncateResult(strings.TrimSuffix(text.String(), "\n")), nil
+	return strings.TrimSuffix(text.String(), "\n"), nil
 }
 
 // decode checks the arguments against the schema and decodes them into the argument type.

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
@@ -75,6 +76,24 @@ func TestFunc_ExplainsAResultThatCannotBeJSON(t *testing.T) {
 		require.Contains(t, failure.PlainMessage(err), want)
 		require.Contains(t, failure.PlainMessage(err), "give did run, but its result is no JSON")
 	}
+}
+
+// A function may return a whole result. The JSON of any other value is the structured result, too.
+//
+// Req: CO-74, CO-39c
+func TestFunc_ReturnsFilesAndStructuredResults(t *testing.T) {
+	picture := tool.Result{Text: "taken", Attachments: []conversation.Attachment{{Name: "a.png", Data: []byte("png")}}}
+	shoot, err := tool.Func("shoot", "Takes a picture.", func(context.Context, noArguments) (tool.Result, error) { return picture, nil })
+	require.NoError(t, err)
+	result, err := shoot.Call(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, picture, result)
+
+	count, err := tool.Func("count", "Counts.", func(context.Context, noArguments) (map[string]int, error) { return map[string]int{"n": 1}, nil })
+	require.NoError(t, err)
+	result, err = count.Call(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, tool.Result{Text: `{"n":1}`, Structured: json.RawMessage(`{"n":1}`)}, result)
 }
 
 func TestFunc_BoundsItsJSON(t *testing.T) {

@@ -1,6 +1,6 @@
 package tool
 
-// Guard decides what happens to tool calls once a turn has read untrusted text (S14). Text is untrusted if neither
+// Guard decides what happens to tool calls once a turn has read untrusted text (guarantee S14). Text is untrusted if neither
 // the user nor the agent's author wrote it, because it may try to make the model do harm. Only tools for which
 // Scope.Guarded is true are affected.
 type Guard string

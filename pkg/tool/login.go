@@ -22,7 +22,7 @@ func WithLogin(login execution.Login, t Tool) Tool {
 	return newDecoratedTool(decoratedTool{Tool: t, effect: EffectOf(t), login: &login}, t)
 }
 
-// LoginOf returns the credential that a tool requires, also if the login was declared inside With or Within.
+// LoginOf returns the credential that a tool requires, also if the login was declared inside WithEffect or WithScope.
 func LoginOf(t Tool) (execution.Login, bool) {
 	var w *decoratedTool
 	switch t := t.(type) {

@@ -7,9 +7,6 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// MaxProgress is the maximum number of reports that a call sends each second. Further reports are dropped.
-const MaxProgress = 10
-
 // Report describes the progress of a call.
 type Report struct {
 	Message  string

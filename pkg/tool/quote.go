@@ -10,7 +10,7 @@ type quoteKey struct{}
 
 // Quotes declares, from inside a call, that the result contains text of a third party, such as "mailbox ann". A
 // third party is neither the user nor the author of the agent. Use it for tools where only some calls return such
-// text; otherwise declare it with Within. The source is cut to 128 bytes, and only the first one counts. Quotes
+// text; otherwise declare it with WithScope. The source is cut to 128 bytes, and only the first one counts. Quotes
 // may be called by any goroutine until the call ends. It does nothing outside of a turn.
 func Quotes(ctx context.Context, source string) {
 	if heard, ok := ctx.Value(quoteKey{}).(func(string)); ok && source != "" {

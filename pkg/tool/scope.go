@@ -5,8 +5,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 )
 
-// Scope declares which third parties a tool involves: whose text it may return, and who may see its arguments
-// (guarantee S14). A third party is neither the user nor the author of the agent. With the zero Scope no third
+// Scope declares the flow of data between a tool and third parties: whose text it may return, and who may see its
+// arguments (guarantee S14). It grants no rights. A third party is neither the user nor the author of the agent. With the zero Scope no third
 // party is involved.
 type Scope struct {
 	// Untrusted means that results may contain text of third parties, such as web pages, mails or tickets. Such
@@ -54,7 +54,7 @@ func (d *decoratedTool) within() (Scope, bool) {
 
 // WithScope declares the scope of a tool, instead of its own. Call it around Func:
 //
-//	tool.Within(tool.Scope{Untrusted: true}, tool.With(execution.Read, inbox))
+//	tool.WithScope(tool.Scope{Untrusted: true}, tool.WithEffect(execution.Read, inbox))
 func WithScope(scope Scope, t Tool) Tool {
 	return newDecoratedTool(decoratedTool{Tool: t, scope: &scope}, t)
 }

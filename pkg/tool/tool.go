@@ -8,6 +8,7 @@ import (
 	"errors"
 	"regexp"
 
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
@@ -23,11 +24,18 @@ type Tool interface {
 	Call(ctx context.Context, args json.RawMessage) (Result, error)
 }
 
-// Result holds the text that a tool returns.
+// Result holds what a tool returns.
 type Result struct {
 	// Text is the result for the model and for later steps. If it is empty, later steps see no observation of the
 	// call.
 	Text string
+	// Attachments are images and other files that the model gets with the text (CO-74). They are stored as artifacts of
+	// the session. Name and MediaType may be empty. The limits are the ones of a user's files, from
+	// conversation.MaxAttachments on; files that exceed them make the call fail. Size and Version are ignored.
+	Attachments []conversation.Attachment
+	// Structured is the result as JSON for clients, in addition to the text (CO-39c). It is left out if it has more than
+	// 64 KiB, more than 8 levels, or a number that is not finite. The model does not read it.
+	Structured json.RawMessage
 }
 
 // AskUser returns the error of a tool that cannot continue without the user. The other tools of the round still
@@ -56,8 +64,12 @@ type Starter interface {
 	Close() error
 }
 
-// MaxName is the maximum length of a tool name, in characters.
-const MaxName = 64
+// Limits of tools.
+const (
+	MaxName     = 64        // characters of a name
+	MaxResult   = 256 << 10 // bytes of a result that the model reads; a longer one is cut, and the text says so
+	MaxProgress = 10        // reports of a call each second; further ones are dropped
+)
 
 // namePattern matches the tool names that all model providers accept.
 var namePattern = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)

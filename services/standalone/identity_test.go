@@ -22,7 +22,7 @@ import (
 	workers "github.com/troupe-dev/troupe/services/worker/app"
 )
 
-// The services of a mesh accept calls only from the allowed roles, and never in plain text (guarantees 4.2).
+// The services of a mesh accept calls only from the allowed roles, and never in plain text (guarantees, section 4.2).
 // Clients need no certificate.
 func TestRun_ServicesAcceptOnlyAllowedRoles(t *testing.T) {
 	m := runMesh(t, testConfig(t))

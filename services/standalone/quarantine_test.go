@@ -27,12 +27,12 @@ func TestRun_StartsWithAQuarantinedAgent(t *testing.T) {
 	f.write("greeter.yaml", agentYAML("greeter", "  config: {protocol: merge}\n"))
 	f.write("prompts/greeter.md", "Say hello.")
 	cfg := standalone.Config{DataDir: t.TempDir(), GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0", Agents: os.DirFS(f.dir), Drain: 10 * time.Second}
-	f.mesh = runMesh(t, cfg)
+	f.runningMesh = runMesh(t, cfg)
 	_, err := f.QuarantineAgent(t.Context(), &troupev1.QuarantineAgentRequest{Agent: "greeter", Reason: "a drill"})
 	require.NoError(t, err)
 	f.stop()
 
-	f.mesh = runMesh(t, cfg)
+	f.runningMesh = runMesh(t, cfg)
 	self, err := identity.Open(identity.Config{DevCA: f.DevCA}, identity.Worker, "greeter", zap.NewNop())
 	require.NoError(t, err)
 	conn, err := rpc.DialWith(self.ClientCredentials(identity.Memory, ""), f.Memory, telemetry.Discard())

@@ -16,8 +16,8 @@ import (
 
 // declarations holds the documents of a folder, and the agents and workflows that they declare.
 type declarations struct {
-	dir             string // on disk (empty if it is not watched)
-	snapshot        *folderSnapshot
+	dir             string // path of the folder on disk (empty if it is not watched)
+	snapshot        *readOnceFS
 	agents          map[string]manifest.Document
 	manifests       map[string]bool // names of the manifest files
 	workflowNames   []string        // names of the workflows
@@ -27,7 +27,7 @@ type declarations struct {
 
 // loadDeclarations reads the manifests of the folder. It skips a file with errors and returns these errors
 // together with the other documents. After an error outside of any file, it returns no documents.
-func (g *workerGroup) loadDeclarations(files *folderSnapshot) (declarations, error) {
+func (g *workerGroup) loadDeclarations(files *readOnceFS) (declarations, error) {
 	docs, err := manifest.Load(files)
 	wrong, located := manifestErrors(err)
 	d := declarations{dir: g.cfg.Watch, snapshot: files, agents: map[string]manifest.Document{}, manifests: map[string]bool{}, isComplete: err == nil}
@@ -73,7 +73,7 @@ func manifestErrors(err error) (all []*manifest.Error, ok bool) {
 // logged. All other changes take effect.
 func (g *workerGroup) reload(ctx, life context.Context) {
 	began := time.Now()
-	d, err := g.loadDeclarations(newFolderSnapshot(g.cfg.Agents))
+	d, err := g.loadDeclarations(newReadOnceFS(g.cfg.Agents))
 	g.logOnce("", err)
 	if len(d.agents) == 0 { // an empty folder is more likely a mistake than intended
 		if err == nil {

@@ -58,7 +58,7 @@ func serveEchoModel(t *testing.T) (asked <-chan struct{}, release chan<- struct{
 
 // watchedFolder is a mesh that watches a folder with agents.
 type watchedFolder struct {
-	*mesh
+	*runningMesh
 	t    *testing.T
 	dir  string
 	logs *observer.ObservedLogs
@@ -85,7 +85,7 @@ func watchFolderAt(t *testing.T, dir string, files map[string]string) *watchedFo
 		DataDir: t.TempDir(), GRPCAddr: "127.0.0.1:0", HTTPAddr: "127.0.0.1:0",
 		Agents: os.DirFS(f.dir), Watch: f.dir, Drain: 10 * time.Second,
 	}
-	f.mesh, f.logs = runMeshWith(t, telemetry.FromLogger(zap.New(core)), cfg), logs
+	f.runningMesh, f.logs = runMeshWith(t, telemetry.FromLogger(zap.New(core)), cfg), logs
 	return f
 }
 

@@ -12,9 +12,9 @@ import (
 	"sync"
 )
 
-// folderSnapshot reads each file of a folder only once, so that all agents are created from the same content. Safe
+// readOnceFS is a file system that reads each file of a folder only once, so that all agents are created from the same content. Safe
 // for concurrent use.
-type folderSnapshot struct {
+type readOnceFS struct {
 	folder  fs.FS
 	invalid map[string]bool // manifests with errors, which are left out
 
@@ -27,21 +27,21 @@ type fileContent struct {
 	err  error
 }
 
-func newFolderSnapshot(folder fs.FS) *folderSnapshot {
-	return &folderSnapshot{folder: folder, invalid: map[string]bool{}, files: map[string]fileContent{}}
+func newReadOnceFS(folder fs.FS) *readOnceFS {
+	return &readOnceFS{folder: folder, invalid: map[string]bool{}, files: map[string]fileContent{}}
 }
 
 // Open implements fs.FS.
-func (f *folderSnapshot) Open(name string) (fs.File, error) { return f.folder.Open(name) }
+func (f *readOnceFS) Open(name string) (fs.File, error) { return f.folder.Open(name) }
 
 // ReadDir implements fs.ReadDirFS.
-func (f *folderSnapshot) ReadDir(name string) ([]fs.DirEntry, error) {
+func (f *readOnceFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	entries, err := fs.ReadDir(f.folder, name)
 	return slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return name == "." && f.invalid[e.Name()] }), err
 }
 
 // ReadFile implements fs.ReadFileFS.
-func (f *folderSnapshot) ReadFile(name string) ([]byte, error) {
+func (f *readOnceFS) ReadFile(name string) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c, ok := f.files[name]
@@ -54,7 +54,7 @@ func (f *folderSnapshot) ReadFile(name string) ([]byte, error) {
 
 // fileRecorder records which files are read while an agent is created.
 type fileRecorder struct {
-	*folderSnapshot
+	*readOnceFS
 	names []string // names of the recorded files
 }
 
@@ -63,7 +63,7 @@ func (f *fileRecorder) ReadFile(name string) ([]byte, error) {
 	if !slices.Contains(f.names, name) {
 		f.names = append(f.names, name)
 	}
-	return f.folderSnapshot.ReadFile(name)
+	return f.readOnceFS.ReadFile(name)
 }
 
 // agentSource identifies everything that an agent was created from. Equal sources give the same agent.
@@ -94,7 +94,7 @@ func (d declarations) newAgentSource(agent string, names []string) agentSource {
 }
 
 // digest returns the digest of a file. If the file cannot be read, it returns the digest of the error.
-func (f *folderSnapshot) digest(name string) string {
+func (f *readOnceFS) digest(name string) string {
 	text, err := f.ReadFile(name)
 	if err != nil {
 		return fmt.Sprint("unreadable: ", err)
@@ -113,7 +113,7 @@ func treeDigest(dir, path string) string {
 	if path, err = filepath.Abs(path); err != nil {
 		return ""
 	}
-	if below, err := filepath.Rel(dir, path); err != nil || !filepath.IsLocal(below) {
+	if inside, err := filepath.Rel(dir, path); err != nil || !filepath.IsLocal(inside) {
 		return ""
 	}
 	hash := sha256.New()

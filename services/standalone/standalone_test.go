@@ -45,26 +45,26 @@ func testConfig(t *testing.T) standalone.Config {
 	}
 }
 
-// mesh is a running mesh with a client. It stops when stop is called or the test ends.
-type mesh struct {
+// runningMesh is a mesh with a client. It stops when stop is called or the test ends.
+type runningMesh struct {
 	standalone.Endpoints
 	*client.Client
 	stop func()
 }
 
-func runMesh(t *testing.T, cfg standalone.Config) *mesh {
+func runMesh(t *testing.T, cfg standalone.Config) *runningMesh {
 	t.Helper()
 	return runMeshWith(t, telemetry.Discard(), cfg)
 }
 
-func runMeshWith(t *testing.T, tel *telemetry.Telemetry, cfg standalone.Config) *mesh {
+func runMeshWith(t *testing.T, tel *telemetry.Telemetry, cfg standalone.Config) *runningMesh {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ready, ended := make(chan standalone.Endpoints, 1), make(chan error, 1)
 	go func() {
 		ended <- standalone.Run(ctx, tel, cfg, func(e standalone.Endpoints) { ready <- e })
 	}()
-	m := &mesh{}
+	m := &runningMesh{}
 	select {
 	case m.Endpoints = <-ready:
 	case err := <-ended:
@@ -88,7 +88,7 @@ func runMeshWith(t *testing.T, tel *telemetry.Telemetry, cfg standalone.Config) 
 }
 
 // ask runs a turn with the question and returns its events and its result.
-func (m *mesh) ask(t *testing.T, req *troupev1.OrchestrateRequest, text string) (events []*troupev1.Event, result *troupev1.TurnResult) {
+func (m *runningMesh) ask(t *testing.T, req *troupev1.OrchestrateRequest, text string) (events []*troupev1.Event, result *troupev1.TurnResult) {
 	t.Helper()
 	req.Input = &troupev1.OrchestrateRequest_Text{Text: text}
 	for e, err := range m.Turn(t.Context(), req) {
@@ -114,7 +114,7 @@ func await(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-func (m *mesh) readyInstances(t *testing.T, agent string) int {
+func (m *runningMesh) readyInstances(t *testing.T, agent string) int {
 	t.Helper()
 	resp, err := m.ListAgents(t.Context(), &troupev1.ListAgentsRequest{})
 	require.NoError(t, err)

@@ -29,7 +29,7 @@ type workerGroup struct {
 	telemetry *telemetry.Telemetry
 	log       *zap.Logger
 	cfg       Config
-	mesh      *Endpoints // GRPC is set before the first change
+	mesh      *Endpoints // its field GRPC is set before apply is called for the first time
 
 	members         map[string]*member // members that are not being drained, by agent
 	workflowsDigest string             // digest of the workflows that the mesh runs
@@ -73,7 +73,7 @@ func newWorkerGroup(ctx context.Context, t *telemetry.Telemetry, cfg Config, mes
 
 // makeWorkers creates the first worker of each agent.
 func (g *workerGroup) makeWorkers(ctx context.Context) error {
-	files := newFolderSnapshot(g.cfg.Agents)
+	files := newReadOnceFS(g.cfg.Agents)
 	var err error
 	if g.mesh.Agents, err = workers.Names(files); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (g *workerGroup) Close() error {
 
 // makeWorker creates the worker of an agent.
 func (g *workerGroup) makeWorker(ctx context.Context, agent string, d declarations) (*member, error) {
-	files := &fileRecorder{folderSnapshot: d.snapshot}
+	files := &fileRecorder{readOnceFS: d.snapshot}
 	m := &member{agent: agent, id: agent + "-" + uuid.NewString()[:8], ready: make(chan struct{}), done: make(chan struct{}), stop: func() {}}
 	w, err := workers.New(ctx, g.telemetry, workers.Config{Agent: agent, Docs: g.cfg.Docs, AgentLog: g.cfg.AgentLog, Worker: worker.Config{
 		GRPCAddr: anyPort, HTTPAddr: anyPort, Etcd: g.mesh.Etcd, Memory: g.mesh.Memory, Drain: g.cfg.Drain, InstanceID: m.id,
@@ -191,7 +191,7 @@ func (g *workerGroup) startWorkers(ctx, life context.Context, members ...*member
 	return errs
 }
 
-// logRejection logs that a member was rejected, for example because its agent is quarantined (S18). The mesh
+// logRejection logs that a member was rejected, for example because its agent is quarantined (guarantee S18). The mesh
 // continues without this member, because otherwise the agent could not be released.
 func (g *workerGroup) logRejection(m *member, why error) {
 	g.log.Error("an instance was rejected and has ended; release its agent and start again", zap.String("instance", m.id), zap.Error(why))

@@ -5,6 +5,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/history"
 	"github.com/troupe-dev/troupe/test/chaos/simclients"
 	"github.com/troupe-dev/troupe/test/chaos/verify"
+	"github.com/troupe-dev/troupe/test/overlay"
 )
 
 // CheckEpochReuse is the name of the check that no epoch is granted again after the stored data went back in time.
@@ -15,7 +16,7 @@ type Bug struct {
 	ID, What   string
 	FoundBy    string // name of the check that must find the bug
 	Program    string // program that contains the bug
-	Changes    []bugbuild.Change
+	Changes    []overlay.Change
 	Redis      []string // flags of the Redis server that cause the bug
 	Durability string   // durability class that the memory service requires (empty means its default)
 	Contenders int      // number of callers of the memory service (0 means a few)
@@ -32,7 +33,7 @@ var Bugs = []Bug{
 	{
 		ID: "B1", What: "a commit does not look at its epoch", FoundBy: history.Epochs,
 		Program: bugbuild.Memory,
-		Changes: []bugbuild.Change{{
+		Changes: []overlay.Change{{
 			File:        commitLua,
 			Find:        "local refusal = check_epoch(epoch, current, turn)",
 			Replacement: "local refusal = check_epoch(current, current, turn)",
@@ -41,7 +42,7 @@ var Bugs = []Bug{
 	{
 		ID: "B2", What: "the Redis client repeats a write by itself, and a commit again is a commit more", FoundBy: history.SessionLog,
 		Program: bugbuild.Memory,
-		Changes: []bugbuild.Change{
+		Changes: []overlay.Change{
 			{
 				File:        "internal/redisconn/redisconn.go",
 				Find:        "o.MaxRetries = -1\n\to.DialerRetries = 1\n",
@@ -70,7 +71,7 @@ end`,
 	{
 		ID: "B4", What: "a commit is acknowledged before it is stored", FoundBy: history.SessionLog,
 		Program: bugbuild.Memory,
-		Changes: []bugbuild.Change{{
+		Changes: []overlay.Change{{
 			File: "services/memory/internal/redisstore/turns/commit.go",
 			Find: "\tr, err := t.db.RunScript(ctx, op, c.Ref, commitScript, keys, call.args(lock.Nonce, refusal)...)\n",
 			Replacement: `	if true {
@@ -84,7 +85,7 @@ end`,
 	{
 		ID: "B5", What: "a takeover keeps the epoch", FoundBy: history.Epochs,
 		Program: bugbuild.Memory,
-		Changes: []bugbuild.Change{{
+		Changes: []overlay.Change{{
 			File:        beginLua,
 			Find:        "local epoch = decimal(math.max(tonumber(last_epoch or 0) + 1, least))",
 			Replacement: "local epoch = known and turn[4] or decimal(math.max(tonumber(last_epoch or 0) + 1, least))",
@@ -93,7 +94,7 @@ end`,
 	{
 		ID: "B6", What: "epochs know no generation, and the data of Redis go back in time", FoundBy: CheckEpochReuse,
 		Program: bugbuild.Memory,
-		Changes: []bugbuild.Change{{
+		Changes: []overlay.Change{{
 			File:        "services/memory/internal/redisstore/redisstore.go",
 			Find:        "generation << generationBits",
 			Replacement: "generation * 0",
@@ -102,7 +103,7 @@ end`,
 	{
 		ID: "B7", What: "a tool that the journal knows as done is run again", FoundBy: verify.NotAgain,
 		Program: bugbuild.Worker,
-		Changes: []bugbuild.Change{{
+		Changes: []overlay.Change{{
 			File:        "internal/loop/execute/restore.go",
 			Find:        "recorded, found)\n\t}\n\tswitch {\n\tcase c.State == toolcall.Waiting:\n\tcase found:\n",
 			Replacement: "recorded, found)\n\t}\n\tswitch {\n\tcase c.State == toolcall.Waiting:\n\tcase found && false:\n",
@@ -111,7 +112,7 @@ end`,
 	{
 		ID: "B8", What: "the idempotency key of a tool depends on the attempt", FoundBy: verify.OneKey,
 		Program: bugbuild.Worker,
-		Changes: []bugbuild.Change{{
+		Changes: []overlay.Change{{
 			File:        "pkg/agent/internal/scope/journal.go",
 			Find:        "stepjournal.CallKey(step.CallTurn(), step.Number, number)",
 			Replacement: "stepjournal.CallKey(step.CallTurn()+string(rune('0'+step.Attempt)), step.Number, number)",
@@ -120,7 +121,7 @@ end`,
 	{
 		ID: "B9", What: "a turn ends with the stream of the client that began it", FoundBy: simclients.CheckCompletion,
 		Program: bugbuild.Orchestrator,
-		Changes: []bugbuild.Change{{
+		Changes: []overlay.Change{{
 			File:        "services/orchestrator/internal/turn/admit/once.go",
 			Find:        "return do(context.WithoutCancel(ctx))",
 			Replacement: "return do(ctx)",
@@ -129,7 +130,7 @@ end`,
 	{
 		ID: "B10", What: "the events of a turn begin at 1 again when another worker has it", FoundBy: verify.Contiguous,
 		Program: bugbuild.Orchestrator,
-		Changes: []bugbuild.Change{{
+		Changes: []overlay.Change{{
 			File:        "services/orchestrator/internal/trace/history.go",
 			Find:        "\t\th.sequence++\n",
 			Replacement: "\t\tif h.sequence++; e.GetTextRetracted() != nil {\n\t\t\th.sequence = 1\n\t\t}\n",
@@ -138,7 +139,7 @@ end`,
 	{
 		ID: "B15", What: "a tool that may run once is run again when in doubt", FoundBy: verify.OnceAtMost,
 		Program: bugbuild.Worker,
-		Changes: []bugbuild.Change{{
+		Changes: []overlay.Change{{
 			File:        "internal/loop/toolcall/call.go",
 			Find:        "return log.HasIntent(c.JournalEntry.Number) && !c.SpansTurns()",
 			Replacement: "return false && log.HasIntent(c.JournalEntry.Number) && !c.SpansTurns()",

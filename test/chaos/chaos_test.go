@@ -26,7 +26,7 @@ func TestChaos(t *testing.T) {
 	r := startRun(t, mesh.Config{Programs: buildPrograms(t, nil), Workers: workers, LogFolder: *logs})
 	r.startClients(clients, contenders)
 	began := time.Now()
-	strikes, freezes := Plan(seed(), PlanSizes{
+	strikes, freezes := Plan(seed(), FaultCounts{
 		WorkerKills: *workerKills, MemoryKills: *memoryKills, RedisKills: *redisKills, Stops: *stops, Cuts: *cuts,
 	})
 	alone := len(strikes) * 2 / 3 // the others come while workers are frozen
@@ -79,7 +79,7 @@ func (r *run) checkCoverage() {
 	counts := r.clients.Counts()
 	require.GreaterOrEqual(r.t, counts.Turns, 2*(*workerKills), "turns acknowledged")
 	require.Positive(r.t, counts.Bursts, "bursts of one request")
-	require.Positive(r.t, counts.Leaves, "clients that left and came back")
+	require.Positive(r.t, counts.Disconnects, "clients that left and came back")
 	for fault, samples := range r.clients.Recovery.Samples() {
 		if goal, ok := goals[fault]; ok {
 			require.LessOrEqual(r.t, simclients.Quantile(samples, 0.99), goal, "recovery from %s at p99", fault)

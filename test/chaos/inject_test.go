@@ -12,8 +12,8 @@ import (
 
 // Times of strikes.
 const (
-	aimTime     = 2 * time.Second // until a worker is in the call during which it is hit
-	recoverTime = 5 * time.Second // before the next strike comes anyway
+	aimTime         = 2 * time.Second // until a worker is in the call during which it is hit
+	recoveryTimeout = 5 * time.Second // how long the mesh may take to recover before the next fault is injected anyway
 )
 
 // injectFault injects one fault. The goroutine of the test must call it.
@@ -48,7 +48,7 @@ func (r *run) injectFault(s PlannedFault) {
 	}
 	r.pause(s.Pause)
 	if !s.Overlaps {
-		r.poll(recoverTime, func() bool { return r.acknowledgedTurns() > turns+1 })
+		r.poll(recoveryTimeout, func() bool { return r.acknowledgedTurns() > turns+1 })
 	}
 }
 

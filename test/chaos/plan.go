@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/simclients"
 )
 
-// PlanSizes holds the number of faults of each kind in a plan.
-type PlanSizes struct {
+// FaultCounts says how many faults of each kind a plan has.
+type FaultCounts struct {
 	WorkerKills, MemoryKills, RedisKills, Stops, Cuts int
 }
 
@@ -58,7 +58,7 @@ const (
 
 // Plan returns the faults of a run in two sequences that run concurrently, because freezing a worker takes long.
 // The plan depends only on the seed.
-func Plan(seed uint64, s PlanSizes) (main, stops []PlannedFault) {
+func Plan(seed uint64, s FaultCounts) (main, stops []PlannedFault) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	add := func(fault simclients.Fault, n int) {
 		for i := range n {

@@ -9,10 +9,11 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/bugbuild"
 	"github.com/troupe-dev/troupe/test/chaos/ledger"
 	"github.com/troupe-dev/troupe/test/chaos/simclients"
+	"github.com/troupe-dev/troupe/test/overlay"
 )
 
 func TestPlan_IsDeterminedByTheSeed(t *testing.T) {
-	sizes := PlanSizes{WorkerKills: 20, MemoryKills: 5, RedisKills: 4, Stops: 6, Cuts: 11}
+	sizes := FaultCounts{WorkerKills: 20, MemoryKills: 5, RedisKills: 4, Stops: 6, Cuts: 11}
 	strikes, stops := Plan(1, sizes)
 	again, stopsAgain := Plan(1, sizes)
 	require.Empty(t, cmp.Diff(strikes, again))
@@ -44,7 +45,7 @@ func TestBugs_SnippetsOccurOnce(t *testing.T) {
 	for _, b := range Bugs {
 		require.False(t, seen[b.ID], "%s is there twice", b.ID)
 		seen[b.ID] = true
-		_, err := bugbuild.ApplyAll(b.Changes)
+		_, err := overlay.ApplyAll(bugbuild.RepositoryRoot(), b.Changes)
 		require.NoError(t, err, b.ID)
 	}
 }

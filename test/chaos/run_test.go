@@ -29,6 +29,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/simclients"
 	"github.com/troupe-dev/troupe/test/chaos/verify"
 	"github.com/troupe-dev/troupe/test/chaos/violation"
+	"github.com/troupe-dev/troupe/test/overlay"
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
@@ -62,7 +63,7 @@ var seed = sync.OnceValue(func() uint64 {
 
 // buildPrograms returns the paths of all programs. It builds the changed programs anew and builds unchanged
 // programs only once.
-func buildPrograms(t *testing.T, changes []bugbuild.Change, changed ...string) map[string]string {
+func buildPrograms(t *testing.T, changes []overlay.Change, changed ...string) map[string]string {
 	t.Helper()
 	folder, err := clean()
 	require.NoError(t, err)

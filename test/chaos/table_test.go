@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/verify"
 )
 
-// goals holds the required recovery times at the 99th percentile (guarantees 3.4), for the faults that have one.
+// goals holds the required recovery times at the 99th percentile (guarantees, section 3.4), for the faults that have one.
 var goals = map[simclients.Fault]time.Duration{
 	simclients.KillWorker: 3 * time.Second, simclients.StopWorker: 10 * time.Second, simclients.KillMemory: 2 * time.Second,
 }
@@ -44,7 +44,7 @@ in %s, seed %d: %d turns acknowledged, %d failed (three workers lost), %d event 
 %d takeovers, %d part resets, %d results replayed from the journal, %d tools in doubt, %d workers fenced
 beside them on the memory service: %d turns, %d takeovers, %d fenced writes
 `, took.Round(time.Second), seed(), counts.Turns, counts.Failed, counts.Streams, len(r.ledger.Calls()),
-		counts.Bursts, simclients.BurstSize, counts.Leaves,
+		counts.Bursts, simclients.BurstSize, counts.Disconnects,
 		seen.Takeovers, seen.Retractions, seen.ReplayedResults, seen.InDoubt, r.CountLogLines("step failed", "fenced"),
 		r.contention.Turns(), replies[contention.TakenOver], replies[contention.Fenced])
 	return text.String()

@@ -1,6 +1,6 @@
 // Package injection_test tests the guard with a model that obeys every instruction in any text that it reads. The
 // texts try to misuse the tools. The guard must stop them, so the results do not depend on how well a model
-// resists (S14).
+// resists (guarantee S14).
 package injection_test
 
 import (

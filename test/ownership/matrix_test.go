@@ -72,7 +72,7 @@ func TestMatrix_IsEnforcedByTheMesh(t *testing.T) {
 func TestMatrix_IsEnforcedByEachLayerAlone(t *testing.T) {
 	whole := newMesh(t, rig.Config{})
 	whole.unguardedRedis, whole.unguardedEtcd = redistest.StartUnguarded(t), etcdtest.Start(t)
-	places := map[ownership.Place]struct {
+	layers := map[ownership.Layer]struct {
 		mesh   *mesh
 		trials map[ownership.Cell][]trial
 	}{
@@ -81,27 +81,27 @@ func TestMatrix_IsEnforcedByEachLayerAlone(t *testing.T) {
 		ownership.Redis:    {whole, redisTrials},
 		ownership.Etcd:     {whole, etcdTrials},
 	}
-	for name, place := range places {
+	for name, layer := range layers {
 		t.Run(string(name), func(t *testing.T) {
-			for cell, trials := range place.trials {
+			for cell, trials := range layer.trials {
 				may, known := ownership.Matrix[cell]
 				require.True(t, known && !may, "%v is not forbidden", cell)
 				for n, trial := range trials {
-					before := place.mesh.ownedState(t)
-					err := trial.tryForbidden(t, place.mesh)
+					before := layer.mesh.ownedState(t)
+					err := trial.tryForbidden(t, layer.mesh)
 					require.True(t, failure.Is(err, rejectionModes...), "%v, try %d: %v", cell, n, err)
-					require.Equal(t, before, place.mesh.ownedState(t), "%v, try %d", cell, n)
-					require.NoError(t, trial.tryUnguarded(t, place.mesh), "%v, try %d, without the place", cell, n)
+					require.Equal(t, before, layer.mesh.ownedState(t), "%v, try %d", cell, n)
+					require.NoError(t, trial.tryUnguarded(t, layer.mesh), "%v, try %d, without the layer", cell, n)
 				}
 			}
 		})
 	}
 	for cell, may := range ownership.Matrix {
 		besides := 0
-		for name, place := range places {
+		for name, layer := range layers {
 			_, untried := ownership.Untried[name][cell]
-			require.Equal(t, !may && !untried, len(place.trials[cell]) > 0, "%v at %s: try it, or say why not", cell, name)
-			if name != ownership.SDK && len(place.trials[cell]) > 0 {
+			require.Equal(t, !may && !untried, len(layer.trials[cell]) > 0, "%v at %s: try it, or say why not", cell, name)
+			if name != ownership.SDK && len(layer.trials[cell]) > 0 {
 				besides++
 			}
 		}

@@ -1,4 +1,4 @@
-// Package ownership contains the matrix of who may access which state (contract SO-8), and the places at which the
+// Package ownership contains the matrix of who may access which state (contract SO-8), and the layers at which the
 // matrix is tested.
 package ownership
 

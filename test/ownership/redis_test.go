@@ -76,8 +76,8 @@ func configWriteTrial(as ownership.Actor) trial {
 	return redisTrial(as, "m:config:{"+ownerAgent+"}", hashWrites("v:tone"))
 }
 
-// redisTrial returns a trial that runs commands on the first key that matches the pattern. A Redis without
-// user rights runs them.
+// redisTrial returns a trial that runs commands on the first key that matches the pattern. The guarded Redis must deny
+// them. The unguarded one, which has no ACL, must run them.
 func redisTrial(as ownership.Actor, pattern string, on commands) trial {
 	return trial{
 		tryForbidden: func(t *testing.T, m *mesh) error {

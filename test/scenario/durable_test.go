@@ -78,7 +78,7 @@ func runDurable(t *testing.T, s *gatedMesh) bool {
 	return true
 }
 
-// awaitAll waits until every slow worker accepts steps.
+// awaitAll waits until every worker of the agent slow accepts steps.
 func (g *gatedMesh) awaitAll(t *testing.T) {
 	t.Helper()
 	g.AwaitReady()

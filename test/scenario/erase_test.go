@@ -96,7 +96,8 @@ func TestErasure_InProcess(t *testing.T) {
 	}
 }
 
-// withoutFailureLogs removes the log lines of failed turns, because they quote the reason of a cancellation.
+// withoutFailureLogs removes the log lines of failed turns from the log in places. Such a line quotes the reason of a
+// cancellation, which may name the user.
 func withoutFailureLogs(places map[string]string) map[string]string {
 	kept := strings.Builder{}
 	for line := range strings.Lines(places["log"]) {

@@ -122,7 +122,7 @@ func etcdRestartFailsNoTurn(t *testing.T, m *rig.Mesh) {
 	t.Logf("%d turns, none failed", turns)
 }
 
-// When no lease can be renewed, workers cannot know whether theirs is still valid. They continue to work (F9).
+// When no lease can be renewed, workers cannot know whether theirs is still valid. They continue to work (guarantee F9).
 func etcdOutageBeyondLeasesFailsNoTurn(t *testing.T, m *rig.Mesh) {
 	var out time.Duration
 	turns := runUnderLoad(t, m, func() {

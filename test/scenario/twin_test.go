@@ -65,14 +65,14 @@ var twinScenarios = map[string]twinScenario{
 		play:    func(s twinSession) []string { return []string{s.say("Hello"), s.say("How are you?")} },
 	},
 	"tool rounds": {
-		config: lookingUp,
+		config: lookupAgentConfig,
 		replies: []scripted.Reply{
 			looksUp("oslo", "error"), scripted.Say("Sunny."), looksUp("bergen"), looksUp("voss"), scripted.Say("Rain."), scripted.Say("Yes."),
 		},
 		play: func(s twinSession) []string { return []string{s.say("Oslo?"), s.say("Bergen?"), s.say("Sure?")} },
 	},
 	"thoughts and data of the provider": {
-		config: lookingUp,
+		config: lookupAgentConfig,
 		replies: []scripted.Reply{
 			{Thought: "I look.", Deltas: []string{"One moment."}, ToolCalls: []conversation.ToolCall{{ID: "a", Name: "lookup", Arguments: `{"query":"x"}`, Extra: "opaque"}}},
 			{Thought: "I have it.", Deltas: []string{"X."}},
@@ -81,14 +81,14 @@ var twinScenarios = map[string]twinScenario{
 		play: func(s twinSession) []string { return []string{s.say("x?"), s.say("y?")} },
 	},
 	"calls with the same id": {
-		config: lookingUp,
+		config: lookupAgentConfig,
 		replies: []scripted.Reply{
 			scripted.Call(lookup("1", "a")), scripted.Say("A."), scripted.Call(lookup("1", "b")), scripted.Say("B."), scripted.Say("C."),
 		},
 		play: func(s twinSession) []string { return []string{s.say("a?"), s.say("b?"), s.say("c?")} },
 	},
 	"more turns than the window": {
-		config:  lookingUp,
+		config:  lookupAgentConfig,
 		replies: manyTurns(12),
 		play: func(s twinSession) (answers []string) {
 			for n := range 12 {
@@ -99,7 +99,7 @@ var twinScenarios = map[string]twinScenario{
 	},
 	"text of third parties": {
 		config: func(t *testing.T) agent.Config {
-			c := lookingUp(t)
+			c := lookupAgentConfig(t)
 			c.Tools[0] = tool.WithScope(tool.Scope{Untrusted: true}, tool.WithEffect(execution.Read, c.Tools[0]))
 			return c
 		},
@@ -110,12 +110,12 @@ var twinScenarios = map[string]twinScenario{
 	},
 	// Req: CO-6, C-8
 	"a limit of iterations for one turn": {
-		config:  lookingUp,
+		config:  lookupAgentConfig,
 		replies: []scripted.Reply{looksUp("oslo"), looksUp("bergen"), looksUp("voss"), scripted.Say("Rain.")},
 		play:    func(s twinSession) []string { return []string{s.sayWithin(2, "Weather?"), s.say("And?")} },
 	},
 	"a question to the user": {
-		config:  lookingUp,
+		config:  lookupAgentConfig,
 		replies: []scripted.Reply{looksUp("ask"), looksUp("oslo"), scripted.Say("Sunny.")},
 		play:    func(s twinSession) []string { return []string{s.say("Weather?"), s.say("Oslo")} },
 	},
@@ -136,7 +136,7 @@ var twinScenarios = map[string]twinScenario{
 	},
 	"state in the instructions": {
 		config: func(t *testing.T) agent.Config {
-			c := lookingUp(t)
+			c := lookupAgentConfig(t)
 			c.Instructions, c.OutputKey = "You said before: {last?}", "last"
 			return c
 		},
@@ -145,7 +145,7 @@ var twinScenarios = map[string]twinScenario{
 	},
 	"a handler adds messages": {
 		config: func(t *testing.T) agent.Config {
-			c := lookingUp(t)
+			c := lookupAgentConfig(t)
 			c.Handlers = []hook.Handler{hook.AfterEachTool(func(_ context.Context, call *hook.Call) error {
 				call.Add(conversation.User("Be brief, please."))
 				return nil
@@ -158,7 +158,7 @@ var twinScenarios = map[string]twinScenario{
 	// Req: CO-68
 	"the trace of earlier turns": {
 		config: func(t *testing.T) agent.Config {
-			c := lookingUp(t)
+			c := lookupAgentConfig(t)
 			c.Handlers = []hook.Handler{hook.AfterUserInput(func(ctx context.Context, turn *hook.Turn) error {
 				all, err := turn.Memory().EarlierEntries(ctx, 0)
 				latest, err2 := turn.Memory().EarlierEntries(ctx, 3)
@@ -181,7 +181,7 @@ var twinScenarios = map[string]twinScenario{
 	},
 	"as many rounds as it may": {
 		config: func(t *testing.T) agent.Config {
-			c := lookingUp(t)
+			c := lookupAgentConfig(t)
 			c.MaxIterations = 2
 			return c
 		},
@@ -189,13 +189,25 @@ var twinScenarios = map[string]twinScenario{
 		play:    func(s twinSession) []string { return []string{s.say("Oslo?"), s.say("Sure?")} },
 	},
 	"a sequence of agents": {
-		config:  lookingUp,
+		config:  lookupAgentConfig,
 		flow:    true,
 		replies: []scripted.Reply{looksUp("oslo"), scripted.Say("Sun."), scripted.Say("It is sunny."), looksUp("oslo"), scripted.Say("Sun."), scripted.Say("It still is.")},
 		play:    func(s twinSession) []string { return []string{s.say("Oslo?"), s.say("And now?")} },
 	},
+	// Req: CO-74
+	"pictures of a tool": {
+		config: takingPictures,
+		replies: []scripted.Reply{
+			looksUp("fog", "sun"), scripted.Say("Fog and sun."), scripted.Say("Still."), looksUp("fog"), scripted.Say("Fog."), scripted.Say("Yes."),
+		},
+		play: func(s twinSession) []string {
+			answers := []string{s.say("Look."), s.say("Sure?"), s.say("And now?")}
+			s.reopen()
+			return append(answers, s.say("Sure?"))
+		},
+	},
 	"a compaction": {
-		config:  lookingUp,
+		config:  lookupAgentConfig,
 		replies: append(manyTurns(4), scripted.Say("Yes.")),
 		play: func(s twinSession) (answers []string) {
 			for n := range 4 {
@@ -206,7 +218,7 @@ var twinScenarios = map[string]twinScenario{
 		},
 	},
 	"a session that is cleared": {
-		config:  lookingUp,
+		config:  lookupAgentConfig,
 		replies: append(manyTurns(2), scripted.Say("What?")),
 		play: func(s twinSession) []string {
 			answers := []string{s.say("0?"), s.say("1?")}
@@ -215,7 +227,7 @@ var twinScenarios = map[string]twinScenario{
 		},
 	},
 	"a pause": {
-		config:  lookingUp,
+		config:  lookupAgentConfig,
 		replies: append(manyTurns(1), scripted.Say("Yes.")),
 		play: func(s twinSession) []string {
 			answers := []string{s.say("0?")}
@@ -224,7 +236,7 @@ var twinScenarios = map[string]twinScenario{
 		},
 	},
 	"another process": {
-		config:  lookingUp,
+		config:  lookupAgentConfig,
 		replies: append(manyTurns(1), scripted.Say("Yes.")),
 		play: func(s twinSession) []string {
 			answers := []string{s.say("0?")}
@@ -239,8 +251,8 @@ var twinExceptions = map[string]string{
 	"Time": "the clock of the store", // no provider gets it
 }
 
-// lookingUp is the config of an agent with a tool that finds things.
-func lookingUp(t *testing.T) agent.Config {
+// lookupAgentConfig returns the config of an agent with the tool lookup.
+func lookupAgentConfig(t *testing.T) agent.Config {
 	t.Helper()
 	found, err := tool.Func("lookup", "Looks something up.", func(_ context.Context, in struct {
 		Query string `json:"query"`
@@ -283,10 +295,24 @@ func describeEntries(entries []event.Event) string {
 	return lines.String()
 }
 
+// takingPictures is the config of an agent with a tool that returns a picture.
+func takingPictures(t *testing.T) agent.Config {
+	t.Helper()
+	camera, err := tool.Func("lookup", "Takes a picture.", func(_ context.Context, in struct {
+		Query string `json:"query"`
+	},
+	) (tool.Result, error) {
+		picture := conversation.Attachment{Name: in.Query + ".png", Data: []byte("\x89PNG\r\n\x1a\n" + in.Query)}
+		return tool.Result{Text: "taken", Attachments: []conversation.Attachment{picture}}, nil
+	})
+	require.NoError(t, err)
+	return agent.Config{Tools: []tool.Tool{camera}}
+}
+
 // askingFirst is the config of an agent whose tool needs an approval.
 func askingFirst(t *testing.T) agent.Config {
 	t.Helper()
-	c := lookingUp(t)
+	c := lookupAgentConfig(t)
 	c.Handlers = []hook.Handler{hook.BeforeEachTool(func(_ context.Context, call *hook.Call) error {
 		call.Wait("May it look this up?", time.Time{})
 		return nil
@@ -368,6 +394,9 @@ func requireSameRequests(t *testing.T, here, there []llm.Request) {
 	require.Len(t, there, len(here))
 	for i := range here {
 		require.Equal(t, requestText(t, here[i]), requestText(t, there[i]), "request %d", i+1)
+		for k, m := range here[i].Messages { // the text has no bytes of files
+			require.Equal(t, m.Attachments, there[i].Messages[k].Attachments, "request %d, message %d", i+1, k+1)
+		}
 	}
 }
 
@@ -389,8 +418,8 @@ func requestText(t *testing.T, r llm.Request) string {
 	return string(text)
 }
 
-// twinInProgram is a session in a program.
-type twinInProgram struct {
+// programTwin is a session in a program.
+type programTwin struct {
 	t        *testing.T
 	newAgent func() (*agent.Agent, error)
 	store    memory.Store
@@ -400,12 +429,12 @@ type twinInProgram struct {
 
 func openTwinInProgram(t *testing.T, newAgent func() (*agent.Agent, error)) twinSession {
 	t.Helper()
-	s := &twinInProgram{t: t, newAgent: newAgent, store: inmem.New(inmem.Config{}), id: uuid.NewString()}
+	s := &programTwin{t: t, newAgent: newAgent, store: inmem.New(inmem.Config{}), id: uuid.NewString()}
 	s.reopen()
 	return s
 }
 
-func (s *twinInProgram) run(in local.Input) string {
+func (s *programTwin) run(in local.Input) string {
 	done, err := s.session.Execute(s.t.Context(), in, nil)
 	if err != nil {
 		return string(failure.ModeOf(err))
@@ -413,13 +442,13 @@ func (s *twinInProgram) run(in local.Input) string {
 	return done.Result.Text
 }
 
-func (s *twinInProgram) say(text string) string { return s.sayWithin(0, text) }
+func (s *programTwin) say(text string) string { return s.sayWithin(0, text) }
 
-func (s *twinInProgram) sayWithin(iterations int, text string) string {
+func (s *programTwin) sayWithin(iterations int, text string) string {
 	return s.run(local.Input{Text: text, MaxIterations: iterations})
 }
 
-func (s *twinInProgram) answer(yes bool) string {
+func (s *programTwin) answer(yes bool) string {
 	verdict := execution.Deny
 	if yes {
 		verdict = execution.Approve
@@ -428,15 +457,15 @@ func (s *twinInProgram) answer(yes bool) string {
 	return s.run(local.Input{Answers: []execution.Answer{{ID: call.ID, Verdict: verdict}}})
 }
 
-func (s *twinInProgram) compact(keep int) {
+func (s *programTwin) compact(keep int) {
 	_, err := s.session.Compact(s.t.Context(), keep, "")
 	require.NoError(s.t, err)
 }
 
-func (s *twinInProgram) clear() { require.NoError(s.t, s.session.Clear(s.t.Context())) }
-func (s *twinInProgram) pause() { require.NoError(s.t, s.session.Pause(s.t.Context())) }
+func (s *programTwin) clear() { require.NoError(s.t, s.session.Clear(s.t.Context())) }
+func (s *programTwin) pause() { require.NoError(s.t, s.session.Pause(s.t.Context())) }
 
-func (s *twinInProgram) reopen() {
+func (s *programTwin) reopen() {
 	if s.session != nil {
 		require.NoError(s.t, s.session.Close(s.t.Context()))
 	}
@@ -446,14 +475,14 @@ func (s *twinInProgram) reopen() {
 	require.NoError(s.t, err)
 }
 
-func (s *twinInProgram) export() string {
+func (s *programTwin) export() string {
 	var out strings.Builder
 	require.NoError(s.t, s.session.ExportOpenAI(s.t.Context(), &out))
 	return out.String()
 }
 
-// twinInMesh is a session in a mesh.
-type twinInMesh struct {
+// meshTwin is a session in a mesh.
+type meshTwin struct {
 	t        *testing.T
 	mesh     *rig.Mesh
 	agent    string
@@ -465,12 +494,12 @@ type twinInMesh struct {
 
 func openTwinInMesh(t *testing.T, m *rig.Mesh, name string, newAgent func() (*agent.Agent, error)) twinSession {
 	t.Helper()
-	s := &twinInMesh{t: t, mesh: m, agent: name, newAgent: newAgent, id: uuid.NewString()}
+	s := &meshTwin{t: t, mesh: m, agent: name, newAgent: newAgent, id: uuid.NewString()}
 	s.reopen()
 	return s
 }
 
-func (s *twinInMesh) run(req *troupev1.OrchestrateRequest) string {
+func (s *meshTwin) run(req *troupev1.OrchestrateRequest) string {
 	req.SessionId, req.RequestId = s.id, uuid.NewString()
 	result := turnResult(runTurn(s.t, s.mesh, req))
 	s.pending = result.GetPending()
@@ -480,15 +509,15 @@ func (s *twinInMesh) run(req *troupev1.OrchestrateRequest) string {
 	return result.GetText()
 }
 
-func (s *twinInMesh) say(text string) string { return s.sayWithin(0, text) }
+func (s *meshTwin) say(text string) string { return s.sayWithin(0, text) }
 
-func (s *twinInMesh) sayWithin(iterations int, text string) string {
+func (s *meshTwin) sayWithin(iterations int, text string) string {
 	req := textRequest(text)
 	req.Target, req.MaxIterations = s.agent, int32(iterations)
 	return s.run(req)
 }
 
-func (s *twinInMesh) answer(yes bool) string {
+func (s *meshTwin) answer(yes bool) string {
 	verdict := denied
 	if yes {
 		verdict = approved
@@ -496,22 +525,22 @@ func (s *twinInMesh) answer(yes bool) string {
 	return s.run(verdictRequest(s.id, s.pending[0].GetId(), verdict, ""))
 }
 
-func (s *twinInMesh) compact(keep int) {
+func (s *meshTwin) compact(keep int) {
 	_, err := s.mesh.Sessions.CompactSession(s.t.Context(), &troupev1.CompactSessionRequest{SessionId: s.id, KeepRecent: int32(keep)})
 	require.NoError(s.t, err)
 }
 
-func (s *twinInMesh) clear() {
+func (s *meshTwin) clear() {
 	_, err := s.mesh.Sessions.ClearSession(s.t.Context(), &troupev1.ClearSessionRequest{SessionId: s.id})
 	require.NoError(s.t, err)
 }
 
-func (s *twinInMesh) pause() {
+func (s *meshTwin) pause() {
 	_, err := s.mesh.Sessions.PauseSession(s.t.Context(), &troupev1.PauseSessionRequest{SessionId: s.id})
 	require.NoError(s.t, err)
 }
 
-func (s *twinInMesh) reopen() {
+func (s *meshTwin) reopen() {
 	if s.workers > 0 {
 		s.mesh.Stop(s.worker())
 	}
@@ -523,7 +552,7 @@ func (s *twinInMesh) reopen() {
 }
 
 // export runs the command that a user runs.
-func (s *twinInMesh) export() string {
+func (s *meshTwin) export() string {
 	folder, err := gobuild.Build("", "github.com/troupe-dev/troupe/cmd/troupe")
 	require.NoError(s.t, err)
 	command := exec.CommandContext(s.t.Context(), filepath.Join(folder, "troupe"),
@@ -536,4 +565,4 @@ func (s *twinInMesh) export() string {
 }
 
 // worker returns the worker that runs now.
-func (s *twinInMesh) worker() rig.Part { return rig.Part(fmt.Sprintf("%s-%d", s.agent, s.workers)) }
+func (s *meshTwin) worker() rig.Part { return rig.Part(fmt.Sprintf("%s-%d", s.agent, s.workers)) }

@@ -80,6 +80,7 @@ async function ask(agent: Agent, request: ExecuteStepRequest, rounds: Rounds, re
     call: (tool, parameters, run) => rounds.call(tool, parameters, run),
     signal,
     say: (text) => answers.send({ event: { time: timestamp(new Date()), textDelta: { text } } }),
+    emit: (name, data) => answers.send({ event: { time: timestamp(new Date()), custom: { name, data: JSON.stringify(data) } } }),
   });
 }
 

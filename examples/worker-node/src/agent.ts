@@ -12,6 +12,8 @@ export interface Step {
   call(tool: string, parameters: object, run: () => Promise<string>): Promise<string>;
   /** Streams a piece of the answer to the clients that watch. */
   say(text: string): Promise<void>;
+  /** Sends an event of a kind of the agent's own to the clients that watch; it is stored with the trace. */
+  emit(name: string, data: unknown): Promise<void>;
   /** Aborted when the step is cancelled; the agent should stop then. */
   signal: AbortSignal;
 }

@@ -53,7 +53,7 @@ export interface ExecuteStepRequest {
 }
 
 export interface ExecuteStepResponse {
-  event?: { time: Timestamp; textDelta: { text: string } };
+  event?: { time: Timestamp; textDelta?: { text: string }; custom?: { name: string; data: string } };
   result?: StepResult;
   heartbeat?: Record<string, never>;
 }

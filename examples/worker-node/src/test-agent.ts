@@ -15,7 +15,7 @@ export function testAgent(capacity: number): Agent {
     version: '1',
     description: 'Does what the conformance kit says.',
     capacity,
-    async run({ question, remembered, call, say, signal }) {
+    async run({ question, remembered, call, say, emit, signal }) {
       const [, verb, rest = ''] = /^(\S+)(?: (.*))?$/s.exec(question) ?? [];
       switch (verb) {
         case 'say':
@@ -44,6 +44,12 @@ export function testAgent(capacity: number): Agent {
           return ownership(rest).owns ? 'owns' : 'does not own';
         case 'look':
           return call('look', { word: rest }, async () => `found ${rest}`);
+        case 'emit': {
+          const [, name, data] = /^(\S+) (.*)$/s.exec(rest) ?? [];
+          if (name === undefined || data === undefined) break;
+          await emit(name, JSON.parse(data));
+          return name;
+        }
         case 'recall': {
           const results = remembered.filter((m) => m.role === 'ROLE_TOOL').map(textOf);
           return results.join(', ') || 'nothing';

@@ -1,5 +1,5 @@
 // Package bearer authenticates the clients of the orchestrator by the bearer token of each call. The token is
-// listed in a token file or was issued by an OpenID Connect issuer (guarantees S7). Only the token determines the
+// listed in a token file or was issued by an OpenID Connect issuer (guarantee S7). Only the token determines the
 // tenant of a call.
 package bearer
 

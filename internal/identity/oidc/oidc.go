@@ -1,5 +1,5 @@
 // Package oidc authenticates clients by tokens of an OpenID Connect issuer. The tokens are JWTs that the issuer
-// signed for this mesh (guarantees S7).
+// signed for this mesh (guarantee S7).
 package oidc
 
 import (

@@ -1,5 +1,5 @@
 // Package token authenticates clients by tokens that an operator issues. A file lists the clients with the SHA-256
-// digests of their tokens (guarantees S7), so reading the file reveals no token.
+// digests of their tokens (guarantee S7), so reading the file reveals no token.
 package token
 
 import (

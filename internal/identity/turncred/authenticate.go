@@ -14,7 +14,7 @@ import (
 // TurnFromContext to limit what the call may touch.
 //
 // If the connection proves the caller, the modes are the same as in Verify. Otherwise an invalid or expired
-// credential fails with user_unauthenticated and counts as a failure of the caller's address (guarantees S10).
+// credential fails with user_unauthenticated and counts as a failure of the caller's address (guarantee S10).
 func Authenticate(a *Authority, next rpc.Authenticator) rpc.Authenticator {
 	if a == nil {
 		return next

@@ -30,7 +30,7 @@ func requireRejected(t *testing.T, a *Authority, credential string) {
 	}
 }
 
-// A credential in which any bit was changed is rejected (guarantees S6).
+// A credential in which any bit was changed is rejected (guarantee S6).
 func TestAuthority_RejectsEveryChangedBit(t *testing.T) {
 	m := newMesh(t, "example.org")
 	credential, err := m.orchestrator(t).Issue(testTurn(), time.Time{})
@@ -89,7 +89,7 @@ func forge(t *testing.T, by *Authority, algorithm jose.SignatureAlgorithm, key a
 }
 
 // Only an orchestrator of the mesh can issue credentials, because they are signed with the key of its certificate
-// (guarantees S6).
+// (guarantee S6).
 func TestAuthority_RejectsForgeries(t *testing.T) {
 	m := newMesh(t, "example.org")
 	orchestrator, memory, worker := m.orchestrator(t), m.memory(t), m.authority(t, identity.Worker, "research", newECKey(t))

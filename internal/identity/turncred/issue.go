@@ -39,8 +39,9 @@ type claims struct {
 	Budget budget.Limits `json:"budget"`
 }
 
-// Issue returns a credential for a turn. It expires one minute after the deadline (zero for no deadline), but at
-// most MaxLife from now. The credential is empty if the process has no identity. Modes: unknown.
+// Issue returns a credential for a turn. It expires one minute after the deadline, but at most MaxLife from now. With a
+// zero deadline it expires after MaxLife. The credential is empty if the process has no identity. An error of the
+// signature has the mode unknown.
 func (a *Authority) Issue(t Turn, deadline time.Time) (string, error) {
 	if a == nil {
 		return "", nil

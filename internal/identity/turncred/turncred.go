@@ -43,7 +43,7 @@ type Turn struct {
 	// Replay is true for a replayed step, which may read but not write.
 	Replay bool
 
-	// These fields limit the child turns that the worker may start (guarantees S17).
+	// These fields limit the child turns that the worker may start (guarantee S17).
 	Root   string        // root trace of the run
 	Level  int           // depth below the root turn (0 for the root turn)
 	Budget budget.Limits // budget of the step, which bounds each child turn

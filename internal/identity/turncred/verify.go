@@ -1,6 +1,7 @@
 package turncred
 
 import (
+	"crypto"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -63,17 +64,9 @@ func (a *Authority) verifyCredential(credential string, now time.Time) (c claims
 		return c, errors.New("it lacks iat or exp")
 	}
 	began, end := c.IssuedAt.Time(), c.Expiry.Time()
-	chain, err := certificateChain(credential)
+	signer, key, err := a.verifySigner(credential, began)
 	if err != nil {
 		return c, err
-	}
-	signer, key, err := a.self.VerifySigner(chain, began)
-	if err != nil {
-		return c, err
-	}
-	self := a.self.ID()
-	if signer.Role != identity.Orchestrator || signer.TrustDomain != self.TrustDomain {
-		return c, fmt.Errorf("it is signed by %s, which is no orchestrator of %s", signer, self.TrustDomain)
 	}
 	c = claims{}
 	if err := token.Claims(key, &c); err != nil {
@@ -86,8 +79,25 @@ func (a *Authority) verifyCredential(credential string, now time.Time) (c claims
 		return c, jwt.ErrExpired // no leeway, because Grace includes one
 	}
 	return c, c.ValidateWithLeeway(jwt.Expected{
-		Issuer: signer.String(), AnyAudience: jwt.Audience{meshAudience(self.TrustDomain)}, Time: now,
+		Issuer: signer.String(), AnyAudience: jwt.Audience{meshAudience(signer.TrustDomain)}, Time: now,
 	}, leeway)
+}
+
+// verifySigner returns the orchestrator of this mesh that signed a credential, and its key. Its certificate must have been
+// valid at the given time.
+func (a *Authority) verifySigner(credential string, at time.Time) (signer identity.ID, key crypto.PublicKey, err error) {
+	chain, err := certificateChain(credential)
+	if err != nil {
+		return signer, nil, err
+	}
+	signer, key, err = a.self.VerifySigner(chain, at)
+	if err != nil {
+		return signer, nil, err
+	}
+	if domain := a.self.ID().TrustDomain; signer.Role != identity.Orchestrator || signer.TrustDomain != domain {
+		return signer, nil, fmt.Errorf("it is signed by %s, which is no orchestrator of %s", signer, domain)
+	}
+	return signer, key, nil
 }
 
 // certificateChain returns the certificate chain in the x5c header of a JWS, without verifying it.

@@ -40,12 +40,13 @@ func (e *Executor) RestoreFromJournal(ctx context.Context, c *toolcall.Call) err
 		return err
 	}
 	if sealed := e.Log.SealedJournal(); sealed != nil {
-		return e.restoreInReplay(sealed, c, recorded, found)
+		return e.restoreInReplay(ctx, sealed, c, recorded, found)
 	}
 	switch {
 	case c.State == toolcall.Waiting:
 	case found:
 		c.RestoreFrom(recorded)
+		return loadFiles(ctx, c)
 	case c.IsInDoubt(e.Log):
 		markInDoubt(c)
 	default:
@@ -56,7 +57,7 @@ func (e *Executor) RestoreFromJournal(ctx context.Context, c *toolcall.Call) err
 
 // restoreInReplay is RestoreFromJournal for a replay, in which running a recorded tool again is an error. Only
 // nested calls and calls of tools that do not exist run again, because they have no effect of their own.
-func (e *Executor) restoreInReplay(sealed stepjournal.SealedJournal, c *toolcall.Call, recorded execution.Entry, found bool) error {
+func (e *Executor) restoreInReplay(ctx context.Context, sealed stepjournal.SealedJournal, c *toolcall.Call, recorded execution.Entry, found bool) error {
 	if found {
 		sealed.AddRepeatedCall(c.JournalEntry.Number, c.JournalEntry.Digest)
 		if event.ToolStatus(recorded.Status) == event.ToolNotFound && c.Tool != nil {
@@ -67,10 +68,11 @@ func (e *Executor) restoreInReplay(sealed stepjournal.SealedJournal, c *toolcall
 	case c.State == toolcall.Waiting:
 	case c.Nested != nil || c.Tool == nil:
 		if found && c.Nested != nil {
-			c.RecordedEntry = &recorded
+			c.Nested.Recorded = &recorded
 		}
 	case found:
 		c.RestoreFrom(recorded)
+		return loadFiles(ctx, c)
 	case c.IsInDoubt(e.Log):
 		markInDoubt(c)
 	default:

@@ -48,9 +48,12 @@ func (e *Executor) Run(ctx context.Context, c *toolcall.Call) {
 	ctx, leave := e.Control.EnterTool(ctx, c.Requested.ID, c.Memory)
 	defer leave()
 	result, err := e.callTool(ctx, c)
-	if c.RecordedEntry != nil && stepjournal.IsUnrecorded(err) {
-		c.RestoreFrom(*c.RecordedEntry)
+	if c.Nested != nil && c.Nested.Recorded != nil && stepjournal.IsUnrecorded(err) {
+		c.RestoreFrom(*c.Nested.Recorded)
 		return
+	}
+	if err == nil && len(result.Attachments) > 0 {
+		result.Attachments, err = storeFiles(ctx, c, result.Attachments)
 	}
 	setResult(ctx, c, result, err)
 }
@@ -108,6 +111,8 @@ func setResult(ctx context.Context, c *toolcall.Call, result tool.Result, err er
 		h.Status, h.Text, h.Err = event.ToolInterrupted, toolcall.Interrupted, err
 	case err != nil:
 		h.Status, h.Text, h.Err = event.ToolError, toolcall.FailedPrefix+strings.ToValidUTF8(failure.PlainMessage(err), "�"), err
+	default:
+		c.Output = tool.Result{Attachments: result.Attachments, Structured: boundedJSON(result.Structured)}
 	}
 }
 

@@ -24,7 +24,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// Finisher finishes the tool calls of one run in the order of the calls.
+// Finisher completes the tool calls of one run, in the order in which the model made them: it records, emits and appends
+// their results, and counts the failures.
 type Finisher struct {
 	Control *hook.Control
 	Log     *journal.Log
@@ -57,6 +58,7 @@ func (f *Finisher) Finish(ctx context.Context, c *toolcall.Call) error {
 	}
 	f.Control.Conversation.Append(conversation.Message{
 		Role: conversation.RoleTool, Text: c.HookCall.Text, ToolCallID: c.Requested.ID, Untrusted: f.untrustedSource(c),
+		Attachments: c.Output.Attachments,
 	})
 	err := stop.IgnoreErrStopped(f.runAfterHandlers(ctx, c))
 	f.Control.Conversation.SetLastText(toolcall.CutText(c.HookCall.Text, toolcall.MaxText))
@@ -136,15 +138,18 @@ func (f *Finisher) recordEnd(c *toolcall.Call, changes func() statechange.Record
 	return nil
 }
 
-// addEffects adds the effects of a tool to the journal entry of its call. It stores them in the entry's reply
-// field, which tool calls do not use otherwise.
+// addEffects adds the effects of a tool and the names of its files to the journal entry of its call. It stores them in
+// the entry's reply field, which tool calls do not use otherwise.
 func (f *Finisher) addEffects(c *toolcall.Call, changes statechange.Recorded) error {
 	effects := toolcall.Effects{Recorded: changes, ToolOnly: c.Effects.ToolOnly, Escalate: f.Control.Progress.Escalated(), Untrusted: c.UntrustedSource()}
 	if c.Nested != nil {
 		effects.LastNumber, effects.Stopped, c.JournalEntry.Usage = c.Nested.LastNumber, c.Nested.Stopped, c.Nested.Usage
 	}
 	text, err := json.Marshal(effects)
-	if err != nil || string(text) == "{}" {
+	if string(text) == "{}" {
+		text = nil
+	}
+	if err != nil || len(text)+len(c.Output.Attachments) == 0 {
 		return err
 	}
 	if len(text) > conversation.MaxMessageBytes {
@@ -152,7 +157,8 @@ func (f *Finisher) addEffects(c *toolcall.Call, changes statechange.Recorded) er
 			"tool %s changed %d bytes of state in one call, and the journal takes %d; store more as an artifact",
 			c.Requested.Name, len(text), conversation.MaxMessageBytes)
 	}
-	c.JournalEntry.Reply, c.JournalEntry.SideCall = conversation.Message{Role: conversation.RoleTool, Text: string(text)}, true
+	reply := conversation.Message{Role: conversation.RoleTool, Text: string(text), Attachments: c.Output.Attachments}
+	c.JournalEntry.Reply, c.JournalEntry.SideCall = reply.WithoutData(), true
 	return nil
 }
 
@@ -162,6 +168,7 @@ func (f *Finisher) emitEnd(c *toolcall.Call) error {
 	finished := event.ToolFinished{
 		CallID: c.Requested.ID, Tool: c.Requested.Name, Arguments: h.Arguments, Iteration: f.Control.Turn().Iteration(), Status: h.Status, Result: h.Text,
 		Duration: h.Duration, Replayed: c.State == toolcall.Replayed,
+		Attachments: conversation.AttachmentsWithoutData(c.Output.Attachments), Structured: c.Output.Structured,
 	}
 	if c.HasFailed() && h.Err == nil { // the tool does not exist, a handler rejected the call, or it failed in an earlier attempt
 		text := strings.TrimPrefix(h.Text, toolcall.FailedPrefix)
@@ -174,6 +181,9 @@ func (f *Finisher) emitEnd(c *toolcall.Call) error {
 	if h.Status == event.ToolAsked {
 		f.firstQuestion = cmp.Or(f.firstQuestion, h.Text)
 		h.Text = "The user was asked: " + h.Text
+	}
+	if len(c.Output.Attachments) > 0 {
+		h.Text = cmp.Or(h.Text, toolcall.OnlyFiles)
 	}
 	h.Text = cmp.Or(h.Text, toolcall.NoOutput)
 	finished.Summary = conversation.Excerpt(h.Text, event.MaxSummary)

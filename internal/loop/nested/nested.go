@@ -31,6 +31,8 @@ type Call struct {
 	// when the turn continues.
 	Pending []execution.Pending
 
+	Recorded *execution.Entry // in a replay, how the call ended originally (nil otherwise)
+
 	// Stopped is the reason why a person stopped an inner call and thereby the whole turn (empty while the turn
 	// continues). StopParent sets it. A handler of the nested agent that stops its turn stops only that agent,
 	// whose last text then becomes the result for the parent.

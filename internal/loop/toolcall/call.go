@@ -24,6 +24,7 @@ const (
 	Interrupted  = "Interrupted: the turn was stopped while it ran." // a stop interrupted the tool
 	NotRun       = "Not run: the turn was stopped before it."        // a stop came before the tool ran
 	NoOutput     = "(no output)"                                     // providers reject empty messages
+	OnlyFiles    = "(no text, only files)"                           // the result has files and no text
 )
 
 // MaxText is the size limit in bytes of the part of a tool's result that a model reads.
@@ -58,15 +59,15 @@ type Call struct {
 	State     State
 
 	ID      string              // id under which the call is answered
-	Answer  Answer              // answer that came with the turn
+	Answer  Answer              // answer to this call that the turn brought
 	Pending []execution.Pending // what the call waits for: its own answer, or answers to its inner calls
 
-	JournalEntry   execution.Entry  // journal entry, filled in step by step
-	IdempotencyKey string           // idempotency key (empty for none)
-	RecordedEntry  *execution.Entry // in a replay, how the nested call ended originally
-	Memory         *hook.Memory     // memory of the tool; its changes are kept only if the tool succeeds (CO-39c)
-	Effects        Effects          // changes of the tool to the turn besides its result
-	FatalErr       error            // why the step cannot continue after the call (nil if it can)
+	JournalEntry   execution.Entry // journal entry, filled in step by step
+	IdempotencyKey string          // idempotency key (empty for none)
+	Memory         *hook.Memory    // memory of the tool; its changes are kept only if the tool succeeds (CO-39c)
+	Output         tool.Result     // what a successful tool returned; HookCall has the text that the model reads
+	Effects        Effects         // changes of the tool to the turn besides its result
+	FatalErr       error           // why the step cannot continue after the call (nil if it can)
 
 	mu sync.Mutex // guards Effects.Untrusted, because a tool may use goroutines
 }
@@ -120,7 +121,7 @@ func (c *Call) IsInDoubt(log *journal.Log) bool {
 // RestoreFrom sets the result of the call from its journal entry.
 func (c *Call) RestoreFrom(e execution.Entry) {
 	c.HookCall.Status, c.HookCall.Text, c.State = event.ToolStatus(e.Status), e.Text, Replayed
-	c.JournalEntry.Mode = e.Mode
+	c.JournalEntry.Mode, c.Output.Attachments = e.Mode, e.Reply.Attachments
 	if e.Reply.Text != "" && json.Unmarshal([]byte(e.Reply.Text), &c.Effects) != nil {
 		return // the entry was not written by this package
 	}

@@ -133,7 +133,7 @@ func (r *Runner) isNew(c *toolcall.Call) bool {
 	return c.State == toolcall.Ready && !c.IsInDoubt(r.Log) && !found
 }
 
-// emitStart emits that a call has started, unless an earlier attempt reported its result or the call waits.
+// emitStart emits ToolStarted for a call. It does nothing for a call that waits, or whose result is from the journal.
 func (r *Runner) emitStart(c *toolcall.Call) error {
 	if c.State == toolcall.Replayed || c.State == toolcall.Waiting {
 		return nil

@@ -7,7 +7,7 @@
 //	<stores>/<name>                   generation, beat and identity of a store's data, as JSON (StoreRecords)
 //
 // A lease is trusted only to remove the records of dead instances. A live instance can lose its lease, and a
-// dead one keeps it for the TTL, or longer when etcd changes its leader (guarantees 2.6).
+// dead one keeps it for the TTL, or longer when etcd changes its leader (guarantees, section 2.6).
 package etcdregistry
 
 import (

@@ -20,7 +20,7 @@ const (
 	// outage, because the client retries forever.
 	livenessInterval = 2 * time.Second
 	// relistInterval is the interval at which all keys are listed again, in case the watch missed events
-	// (guarantees 5.2.5).
+	// (guarantees, section 5.2.5).
 	relistInterval = time.Minute
 )
 

@@ -32,7 +32,7 @@ func SessionToProto(s session.Session) *troupev1.Session {
 		LastTraceId:  s.LastTrace,
 
 		UserId: s.User, Metadata: s.Metadata, Revision: s.Revision,
-		LastSequence: s.Sequence, Summarized: s.Summarized, ArtifactBytes: s.Size.ArtifactBytes,
+		LastSequence: s.LastSequence, Summarized: s.Summarized, ArtifactBytes: s.Size.ArtifactBytes,
 		WaitingTurnId: s.WaitingTurn, Pending: wire.PendingToProto(s.Pending),
 	}
 }
@@ -50,7 +50,7 @@ func SessionFromProto(s *troupev1.Session) session.Session {
 		LastTrace:    s.GetLastTraceId(),
 
 		User: s.GetUserId(), Metadata: s.GetMetadata(), Revision: s.GetRevision(),
-		Sequence: s.GetLastSequence(), Summarized: s.GetSummarized(),
+		LastSequence: s.GetLastSequence(), Summarized: s.GetSummarized(),
 		WaitingTurn: s.GetWaitingTurnId(), Pending: wire.PendingFromProto(s.GetPending()),
 	}
 }

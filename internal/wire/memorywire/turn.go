@@ -200,6 +200,7 @@ func FailToProto(f memory.Fail) *troupev1.FailTurnRequest {
 		Epoch:     f.Epoch,
 		Outcome:   OutcomeToProto(f.Outcome),
 		Failure:   wire.FailureToProto(f.Failure),
+		Results:   convert.All(f.Results, wire.ResultToProto),
 	}
 }
 
@@ -211,5 +212,6 @@ func FailFromProto(tenant string, r *troupev1.FailTurnRequest) memory.Fail {
 		Epoch:   r.GetEpoch(),
 		Outcome: OutcomeFromProto(r.GetOutcome()),
 		Failure: grpcfailure.FromProto(r.GetFailure()),
+		Results: convert.All(r.GetResults(), wire.ResultFromProto),
 	}
 }

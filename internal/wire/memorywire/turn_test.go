@@ -48,7 +48,7 @@ var (
 				Messages: wiretest.Amount.Draw(t, "messages"), Bytes: wiretest.Amount.Draw(t, "bytes"),
 				ArtifactBytes: wiretest.Amount.Draw(t, "artifact bytes"),
 			},
-			Sequence:     wiretest.Amount.Draw(t, "sequence"),
+			LastSequence: wiretest.Amount.Draw(t, "sequence"),
 			Summarized:   wiretest.Amount.Draw(t, "summarized"),
 			Created:      wiretest.Moment.Draw(t, "created"),
 			LastActivity: wiretest.Moment.Draw(t, "active"),

@@ -15,6 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/ownership"
 	"github.com/troupe-dev/troupe/pkg/tool"
@@ -33,7 +34,20 @@ func newTestAgent(capacity int) (*agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return agent.New(agent.Config{Name: testAgentName, Version: "test", Model: commandModel{}, Capacity: capacity, Tools: []tool.Tool{look}})
+	return agent.New(agent.Config{
+		Name: testAgentName, Version: "test", Model: commandModel{}, Capacity: capacity, Tools: []tool.Tool{look},
+		Handlers: []hook.Handler{hook.AfterUserInput(emitCustomEvent)},
+	})
+}
+
+// emitCustomEvent executes the command emit.
+func emitCustomEvent(_ context.Context, turn *hook.Turn) error {
+	said, ok := strings.CutPrefix(turn.Info().Prompt, "emit ")
+	if !ok {
+		return nil
+	}
+	name, data, _ := strings.Cut(said, " ")
+	return turn.Emit(name, json.RawMessage(data))
 }
 
 // commandModel is the model of the test agent. It executes the command in the user's last message, as
@@ -76,6 +90,9 @@ func (commandModel) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm
 			}
 			arguments, _ := json.Marshal(map[string]string{"word": rest})
 			yield(llm.Delta{ToolCalls: []conversation.ToolCall{{Name: "look", Arguments: string(arguments)}}}, nil)
+		case "emit":
+			name, _, _ := strings.Cut(rest, " ")
+			yield(llm.Delta{Text: name}, nil)
 		case "recall":
 			yield(llm.Delta{Text: rememberedResults(req.Messages)}, nil)
 		default:

@@ -36,7 +36,7 @@ const maxInstructions = 256 << 10
 
 // Startup implements troupev1.LifecycleServiceServer.
 func (s *Server) Startup(ctx context.Context, req *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
-	if err := s.Instance.StartupWith(WithTransitionCause(ctx), settingsFromProto(req.GetSettings())); err != nil {
+	if err := s.Instance.StartupWith(verbContext(ctx, req.IfStateVersion), settingsFromProto(req.GetSettings())); err != nil {
 		return nil, err
 	}
 	return &troupev1.StartupResponse{Status: s.status()}, nil
@@ -44,8 +44,9 @@ func (s *Server) Startup(ctx context.Context, req *troupev1.StartupRequest) (*tr
 
 // settingsFromProto converts the settings of a Startup. What they leave out stays as the worker has it.
 func settingsFromProto(p *troupev1.LifecycleSettings) lifecycle.Settings {
-	s := lifecycle.Settings{
-		Timeout: p.GetTimeout().AsDuration(), DropState: p.GetStatePersistence() == troupev1.StatePersistence_STATE_PERSISTENCE_AGENT,
+	s := lifecycle.Settings{Timeout: p.GetTimeout().AsDuration()}
+	if kept := p.GetStatePersistence(); kept != troupev1.StatePersistence_STATE_PERSISTENCE_UNSPECIFIED {
+		s.DropState = new(kept == troupev1.StatePersistence_STATE_PERSISTENCE_AGENT)
 	}
 	if p != nil && p.MaxRetries != nil {
 		s.MaxRetries = new(int(p.GetMaxRetries()))
@@ -62,12 +63,13 @@ func (s *Server) Shutdown(ctx context.Context, req *troupev1.ShutdownRequest) (*
 	if req.GetDrain() != nil {
 		drain = req.GetDrain().AsDuration()
 	}
-	err := s.Instance.Shutdown(WithTransitionCause(ctx), drain, req.GetReason())
-	if ctx.Err() != nil {
+	err := s.Instance.Shutdown(verbContext(ctx, req.IfStateVersion), drain, req.GetReason())
+	joined, ended := err.(interface{ Unwrap() []error }) //nolint:errorlint // the errors of the shutdown itself
+	if ctx.Err() != nil || err != nil && !ended {
 		return nil, err
 	}
 	resp := &troupev1.ShutdownResponse{Status: s.status()}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+	if ended {
 		for _, e := range joined.Unwrap() {
 			resp.Errors = append(resp.Errors, failure.PlainMessage(e))
 		}
@@ -77,7 +79,7 @@ func (s *Server) Shutdown(ctx context.Context, req *troupev1.ShutdownRequest) (*
 
 // Pause implements troupev1.LifecycleServiceServer.
 func (s *Server) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupev1.PauseResponse, error) {
-	if err := s.Instance.Pause(WithTransitionCause(ctx), req.GetReason()); err != nil {
+	if err := s.Instance.Pause(verbContext(ctx, req.IfStateVersion), req.GetReason()); err != nil {
 		return nil, err
 	}
 	return &troupev1.PauseResponse{Status: s.status()}, nil
@@ -85,7 +87,7 @@ func (s *Server) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupe
 
 // Resume implements troupev1.LifecycleServiceServer.
 func (s *Server) Resume(ctx context.Context, req *troupev1.ResumeRequest) (*troupev1.ResumeResponse, error) {
-	if err := s.Instance.Resume(WithTransitionCause(ctx), req.GetReason()); err != nil {
+	if err := s.Instance.Resume(verbContext(ctx, req.IfStateVersion), req.GetReason()); err != nil {
 		return nil, err
 	}
 	return &troupev1.ResumeResponse{Status: s.status()}, nil
@@ -147,6 +149,15 @@ func (s *Server) statusToProto(st lifecycle.Status) *troupev1.InstanceStatus {
 	status := instancewire.StatusToProto(st)
 	status.InstanceId, status.Agent, status.Version = s.ID, s.Agent, s.Version
 	return status
+}
+
+// verbContext returns the context of a verb: WithTransitionCause, and the version that the status must have (nil means any).
+func verbContext(ctx context.Context, version *uint64) context.Context {
+	ctx = WithTransitionCause(ctx)
+	if version != nil {
+		ctx = lifecycle.ContextIfVersion(ctx, *version)
+	}
+	return ctx
 }
 
 // WithTransitionCause returns a context whose state transitions are recorded with the trace and the caller of the call. If

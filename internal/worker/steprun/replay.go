@@ -90,7 +90,7 @@ func (r *Runner) Replay(ctx context.Context, req *troupev1.ReplayStepRequest) (*
 		return &troupev1.StepReplay{Step: asked.GetStep(), Agent: asked.GetAgent(), Skipped: failure.PlainMessage(err)}, nil
 	}
 	if err == nil && step.Silent {
-		err = dropBranchMessages(&done)
+		err = dropBranchMessages(&done, step.Answers)
 	}
 	return replayToProto(asked, journal, journal.Compare(was, done.Result, err)), nil
 }

@@ -5,6 +5,7 @@ package steprun
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/troupe-dev/troupe/internal/broker"
@@ -77,7 +78,7 @@ func (r *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}), MaxIterations: int(req.GetMaxIterations()),
 	}, emit)
 	if err == nil && step.Silent {
-		err = dropBranchMessages(&done)
+		err = dropBranchMessages(&done, step.Answers)
 	}
 	if err == nil && len(done.Result.Pending) > 0 {
 		err = journal.Sync(ctx) // the continuing turn finds the step in the journal, not in a commit
@@ -128,11 +129,17 @@ func (r *Runner) entriesToCommit(ctx context.Context, req *troupev1.ExecuteStepR
 }
 
 // dropBranchMessages drops the messages of a step in a branch, because they do not belong in the session. It
-// returns an error if the step would end the turn, because parallel steps are still running.
-func dropBranchMessages(done *event.TurnResult) error {
-	if r := done.Result; r.InputRequired || r.Stopped || len(r.Pending) > 0 {
+// returns an error if the step would end the turn, because parallel steps are still running. If an answer has stopped
+// the step, the error ends the turn.
+func dropBranchMessages(done *event.TurnResult, answers []execution.Answer) error {
+	r := done.Result
+	stop := slices.IndexFunc(answers, func(a execution.Answer) bool { return a.Verdict == execution.Stop })
+	switch {
+	case r.Stopped && stop >= 0:
+		return failure.Newf(failure.UserCancelled, "agent.ExecuteStep", "the answer to call %s stopped the turn", answers[stop].ID)
+	case r.Stopped || r.InputRequired && len(r.Pending) == 0:
 		return failure.Newf(failure.AgentContract, "agent.ExecuteStep",
-			"agent %s would end the turn in a branch of the workflow; only a step outside of branches may ask the user, wait or stop", r.Agent)
+			"agent %s would end the turn in a branch of the workflow; only a step outside of branches may ask the user or stop", r.Agent)
 	}
 	done.Messages = nil
 	return nil
@@ -157,14 +164,20 @@ const commitTimeout = 3 * time.Second
 // commitJournal holds the journal entries and the tool rounds of a commit.
 type commitJournal struct {
 	left   []execution.Entry     // entries of a recorded step that may not be stored yet
-	rounds []memory.RoundMessage // for the history of the agent
+	rounds []memory.RoundMessage // messages of the tool rounds, for the history of the agent
 }
 
 // commitStep commits the step, which makes its messages visible. Cancelling the step then no longer stops the
 // commit at once, because the result may already be durable.
+//
+// A step in a branch whose calls wait has no commit. The orchestrator closes the turn when the other branches have ended,
+// and stores the result then.
 func (r *Runner) commitStep(step context.Context, req *troupev1.ExecuteStepRequest, result execution.Result, done event.TurnResult,
 	journal commitJournal, emit func(event.Event) error,
 ) (int64, error) {
+	if req.GetSilent() && len(result.Pending) > 0 {
+		return req.GetBaseSequence(), nil
+	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(step))
 	defer cancel()
 	defer context.AfterFunc(step, func() { time.AfterFunc(commitTimeout, cancel) })()

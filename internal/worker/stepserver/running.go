@@ -10,7 +10,7 @@ import (
 )
 
 // runningSteps holds the running steps, so that no step runs twice under one epoch. The journal tells attempts
-// apart, but not two calls for the same attempt (guarantees 2.4). It is safe for concurrent use.
+// apart, but not two calls for the same attempt (guarantees, section 2.4). It is safe for concurrent use.
 type runningSteps struct {
 	mu    sync.Mutex
 	steps map[stepKey]*attempt

@@ -175,7 +175,7 @@ func (s *Server) runStep(ctx context.Context, stop context.CancelCauseFunc, req 
 }
 
 // auditBlockedCall records in the audit log that a tool call was blocked, or needs an approval, because the turn
-// has read untrusted content (S14). The record does not contain that content.
+// has read untrusted content (guarantee S14). The record does not contain that content.
 func (s *Server) auditBlockedCall(req *troupev1.ExecuteStepRequest, e event.Event) {
 	w, ok := e.Payload.(event.Warning)
 	if !ok || w.Reason != guard.ReasonUntrustedInput {

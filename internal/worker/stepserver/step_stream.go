@@ -8,7 +8,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// These are the timings of a running step (guarantees 2.11).
+// These are the timings of a running step (guarantees, section 2.11).
 const (
 	maxSilence = 2 * time.Second // longest time without a message on the stream
 	leaseTTL   = 30 * time.Second

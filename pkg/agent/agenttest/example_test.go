@@ -69,7 +69,7 @@ func ExampleSession_Say() {
 	fmt.Fprintln(os.Stdout, turn.Kinds())
 	// Output:
 	// 4 messages, city Bergen
-	// [user_input llm_call tool_call tool_execution message llm_call turn_result]
+	// [user_input llm_call tool_call tool_execution message llm_call assistant turn_result]
 }
 
 // clerk returns an agent that sends mail after a person has approved it.

@@ -83,7 +83,7 @@ type childSequence struct {
 	yield          func(event.Event, error) bool
 	priorCount     int              // number of results from steps before the flow
 	endsEscalation bool             // the flow consumes an escalation (Repeat) instead of passing it on
-	lastResult     event.TurnResult // of the previous child
+	lastResult     event.TurnResult // result of the previous child
 }
 
 func newChildSequence(inv agent.Invocation, yield func(event.Event, error) bool) *childSequence {

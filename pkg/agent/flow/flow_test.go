@@ -75,8 +75,8 @@ func TestSequence_RunsEachChildOnceInOrder(t *testing.T) {
 	require.Equal(t, []string{
 		"user user_input",
 		"finder team.finder llm_call", "finder team.finder tool_call", "finder team.finder tool_execution",
-		"finder team.finder text_delta", "finder team.finder llm_call", "finder team.finder message",
-		"writer team.writer text_delta", "writer team.writer llm_call",
+		"finder team.finder text_delta", "finder team.finder llm_call", "finder team.finder assistant", "finder team.finder message",
+		"writer team.writer text_delta", "writer team.writer llm_call", "writer team.writer assistant",
 		"team turn_result",
 	}, events)
 	require.Equal(t, event.Natural, done.Reason)
@@ -331,8 +331,8 @@ func TestRun_FunctionRunsAgents(t *testing.T) {
 	events, done, err := runAndDescribe(t.Context(), chooser, agent.Invocation{Step: questionStep("hi")})
 	require.NoError(t, err)
 	require.Equal(t, []string{
-		"user user_input", "plan chooser.plan text_delta", "plan chooser.plan llm_call",
-		"big chooser.big text_delta", "big chooser.big llm_call", "chooser turn_result",
+		"user user_input", "plan chooser.plan text_delta", "plan chooser.plan llm_call", "plan chooser.plan assistant",
+		"big chooser.big text_delta", "big chooser.big llm_call", "big chooser.big assistant", "chooser turn_result",
 	}, events)
 	require.Equal(t, "A big answer.", done.Result.Text)
 	require.Equal(t, execution.Usage{ModelCalls: 2, OutputTokens: 20}, done.Result.Usage)

@@ -73,7 +73,7 @@ func TestAsTool_HasItsOwnSession(t *testing.T) {
 	require.Equal(t, "Found a.", result)
 	require.Equal(t, []string{
 		"user user_input", "boss llm_call", "boss tool_call", "boss tool_execution", "boss message", "boss text_delta",
-		"boss llm_call", "boss message", "boss turn_result",
+		"boss llm_call", "boss assistant", "boss message", "boss turn_result",
 	}, events)
 	require.Equal(t, execution.Usage{ModelCalls: 3, OutputTokens: 15}, spent, "at once")
 	require.Equal(t, execution.Usage{ModelCalls: 4, OutputTokens: 25}, done.Result.Usage)

@@ -96,7 +96,7 @@ func TestAgent_EndsWithWaitingCallsAndContinues(t *testing.T) {
 		Messages: []conversation.Message{conversation.Assistant("clerk", text)},
 	}, done, gocmp.FilterPath(func(p gocmp.Path) bool { return p.String() == "Duration" }, gocmp.Ignore())))
 	require.Equal(t, []string{"before"}, hooks)
-	require.Equal(t, []string{"clerk tool_pending", "clerk turn_result"}, events[len(events)-2:])
+	require.Equal(t, []string{"clerk tool_pending", "clerk assistant", "clerk turn_result"}, events[len(events)-3:])
 	require.Empty(t, w.toolCalls)
 
 	_, done, err = runAndDescribe(t.Context(), a, continuingTurn(inv, approveCalls(done.Result.Pending, nil)...))

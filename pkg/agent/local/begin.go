@@ -29,7 +29,7 @@ type openTurn struct {
 // turnLease is the lease that this process holds on a turn, with its renewal and the turn's journal.
 type turnLease struct {
 	writer      *storage.Writer
-	journal     *recorder.Recorder      // (nil until it is open)
+	journal     *recorder.Recorder      // journal of the turn's step (nil until load has opened it)
 	endRun      context.CancelCauseFunc // ends the agent's run
 	stopRenewal context.CancelFunc      // ends the renewal of the lease
 	renewal     sync.WaitGroup

@@ -59,7 +59,7 @@ func shortened(p event.Payload) (event.Payload, int) {
 		return event.TurnResult{
 			Turn: p.Turn, Reason: p.Reason, Usage: p.Usage, ErrorType: p.ErrorType, Duration: p.Duration, Result: execution.Result{Agent: p.Result.Agent},
 		}, header
-	case event.MessageAppended, event.Answer:
+	case event.MessageAppended, event.Answer, event.FilesReceived, event.PlanMade, event.Error:
 		return p, -1
 	default:
 		return p, header
@@ -71,6 +71,9 @@ const maxPrompt = 200
 
 // latest returns at most limit of the latest entries.
 func (l *entryLog) latest(_ context.Context, limit int) ([]event.Event, error) {
+	if limit <= 0 {
+		limit = execution.MaxEntries
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.entries[max(0, len(l.entries)-limit):]), nil

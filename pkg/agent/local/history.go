@@ -9,7 +9,7 @@ import (
 // the store.
 type recentHistory struct {
 	storage.History
-	limit           int    // of the messages
+	limit           int    // maximum number of messages
 	untrustedSource string // source of untrusted text, also in messages that are gone
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// Input begins a turn.
+// Input is what a turn begins with: a text, answers to waiting calls, or neither.
 type Input struct {
 	Text string // what the user says, 1 byte to conversation.MaxMessageBytes
 	// Continue continues the conversation where it is, and appends no message of the user (LP-8). Text is empty
@@ -28,7 +28,7 @@ type Input struct {
 	// Auth holds the actor and the credentials of the turn. Tools and the model can read it during this turn only.
 	// It is never stored (LP-18).
 	Auth          execution.Auth
-	MaxIterations int // overrides the agent's limit (0 keeps that, CO-6)
+	MaxIterations int // overrides the agent's limit (0 keeps the agent's own, CO-6)
 }
 
 func (in Input) check() error {

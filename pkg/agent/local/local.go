@@ -26,7 +26,7 @@ import (
 const (
 	DefaultMaxMessages = 100              // messages stored before the session counts as too long (LP-2)
 	DefaultWindow      = 50               // latest messages that a turn gets (LP-20)
-	DefaultLease       = 30 * time.Second // of a turn
+	DefaultLease       = 30 * time.Second // how long a lost process keeps its turn
 	DefaultTenant      = "default"
 )
 
@@ -53,13 +53,13 @@ type Config struct {
 
 // Session is a conversation with an agent, turn after turn, in a program of your own. It does what the mesh does for
 // its clients. Its messages, state and artifacts are in a memory.Store. So another Session with the same ID, also in
-// another process, continues where this one stopped (LP-10). The Agent holds nothing of it, and may serve many sessions.
+// another process, continues where this one stopped (LP-10). The Agent keeps no state of a session, and may serve many sessions.
 //
-// Its states are the ones of package session. A turn leads from ready to busy and back to ready. It leads to
+// Package session defines its states. A turn leads from ready to busy and back to ready. It leads to
 // input_required when the agent asks a question or when tool calls wait for an answer (Pending). It leads to failed
 // after an error, and a failed session takes the next turn as a ready one does (C-2). Pause sets the session aside, and
-// the next turn resumes it. Close releases it until Start. If a process was lost during a turn, the session is busy until
-// the lease of that turn has ended, and ready then (LP-10a).
+// the next turn resumes it. A closed session takes no turns until Start opens it again. If a process was lost during a turn,
+// the session is busy until the lease of that turn has ended. Then it is ready (LP-10a).
 //
 // One operation runs at a time. While a turn runs, another turn is rejected with session_busy, and so are Pause, Close,
 // Save, Clear and Compact. A Session is safe for concurrent use.
@@ -97,8 +97,8 @@ func New(ctx context.Context, c agent.Config) (*Session, error) {
 
 // Open starts a session of an agent. It loads what is stored of the session, and starts the agent if it is not started.
 // It does not close the agent; the caller does. Modes: user_invalid_input for an invalid config, not_found for a
-// conversation of another user, session_deleted, the modes of (*agent.Agent).Start, and the modes of a store that does
-// not respond.
+// conversation of another user, session_deleted, and system_network or system_timeout if the store does not respond.
+// If the agent cannot be started, the error is the one of agent.Agent.Start.
 func Open(ctx context.Context, a *agent.Agent, c Config) (*Session, error) {
 	if c.ID == "" {
 		c.ID = strings.ToLower(rand.Text())

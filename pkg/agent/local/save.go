@@ -15,8 +15,8 @@ import (
 
 // Save stores the turns that are not stored yet, in order, if the session has NoAutoSave (LP-12). A turn that the store
 // rejects is stored as a failed turn, and Save returns the reason. After any other error the remaining turns are not
-// lost: call Save again. Modes: session_busy while a turn runs, here or elsewhere; session_closed; session_full; the
-// modes of a store that does not respond.
+// lost: call Save again. Modes: session_busy while a turn runs, here or elsewhere; session_closed; session_full;
+// system_network or system_timeout if the store does not respond.
 func (s *Session) Save(ctx context.Context) error {
 	return s.runOperation("local.Save", func() (session.State, error) { return "", s.flush(ctx) })
 }

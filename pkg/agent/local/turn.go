@@ -51,7 +51,7 @@ func (s *Session) Turn(ctx context.Context, in Input) iter.Seq2[event.Event, err
 }
 
 // Ask runs a turn with a text of the user and returns the agent's text (CO-73). Each call continues the conversation.
-// Modes: those of Execute.
+// Its errors are those of Execute.
 func (s *Session) Ask(ctx context.Context, text string) (string, error) {
 	done, err := s.Execute(ctx, Input{Text: text}, nil)
 	return done.Result.Text, err
@@ -227,7 +227,7 @@ func (ot *openTurn) conclude(done event.TurnResult, said []conversation.Message,
 		t.MarkFailed(outcome, storage.FailureFromError(err))
 	}
 	if ot.lease != nil {
-		t.Rounds = ot.lease.journal.ReferToEntries(t.Rounds)
+		t.RoundMessages = ot.lease.journal.ReferToEntries(t.RoundMessages)
 	}
 }
 

@@ -58,7 +58,7 @@ func turnTwoTurnsShareTheConversation(t *testing.T, store memory.Store) {
 
 	all, err := runTurn(t, s, local.Input{Text: "Hello"})
 	require.NoError(t, err)
-	require.Equal(t, []string{"user_input", "llm_call", "turn_result"}, kindsOf(all))
+	require.Equal(t, []string{"user_input", "llm_call", "assistant", "turn_result"}, kindsOf(all))
 	require.Equal(t, event.UserInput{Turn: 1, Prompt: "Hello"}, all[0].Payload)
 	require.Equal(t, 1, resultOf(all).Turn)
 	require.Equal(t, event.Natural, resultOf(all).Reason)

@@ -2,6 +2,7 @@ package anthropic
 
 import (
 	"encoding/base64"
+	"strings"
 
 	sdk "github.com/anthropics/anthropic-sdk-go"
 
@@ -15,16 +16,33 @@ func userBlocks(m conversation.Message) []sdk.ContentBlockParamUnion {
 	said, files := llm.SplitAttachments(m, acceptsAttachment)
 	var blocks []sdk.ContentBlockParamUnion
 	for _, f := range files {
-		data := base64.StdEncoding.EncodeToString(f.Data)
-		if llm.MediaType(f) == llm.PDF {
-			document := sdk.NewDocumentBlock(sdk.Base64PDFSourceParam{Data: data})
-			document.OfDocument.Title = sdk.String(f.Name)
-			blocks = append(blocks, document)
-			continue
-		}
-		blocks = append(blocks, sdk.NewImageBlockBase64(llm.MediaType(f), data))
+		blocks = append(blocks, fileBlock(f))
 	}
 	return append(blocks, textBlocks(said)...)
+}
+
+// toolResultBlock returns the block of a tool result with its files, even if the result is empty.
+func toolResultBlock(m conversation.Message) *sdk.ToolResultBlockParam {
+	said, files := llm.SplitAttachments(m, acceptsAttachment)
+	r := &sdk.ToolResultBlockParam{ToolUseID: sanitizeID(m.ToolCallID)}
+	if strings.TrimSpace(said) != "" {
+		r.Content = append(r.Content, sdk.ToolResultBlockParamContentUnion{OfText: &sdk.TextBlockParam{Text: said}})
+	}
+	for _, f := range files {
+		block := fileBlock(f)
+		r.Content = append(r.Content, sdk.ToolResultBlockParamContentUnion{OfImage: block.OfImage, OfDocument: block.OfDocument})
+	}
+	return r
+}
+
+func fileBlock(f conversation.Attachment) sdk.ContentBlockParamUnion {
+	data := base64.StdEncoding.EncodeToString(f.Data)
+	if llm.MediaType(f) != llm.PDF {
+		return sdk.NewImageBlockBase64(llm.MediaType(f), data)
+	}
+	document := sdk.NewDocumentBlock(sdk.Base64PDFSourceParam{Data: data})
+	document.OfDocument.Title = sdk.String(f.Name)
+	return document
 }
 
 func acceptsAttachment(mediaType string) bool { return llm.IsImage(mediaType) || mediaType == llm.PDF }

@@ -146,15 +146,6 @@ func assistantBlocks(m conversation.Message) []sdk.ContentBlockParamUnion {
 	return blocks
 }
 
-// toolResultBlock returns the block of a tool result, even if the result is empty.
-func toolResultBlock(m conversation.Message) *sdk.ToolResultBlockParam {
-	r := &sdk.ToolResultBlockParam{ToolUseID: sanitizeID(m.ToolCallID)}
-	if strings.TrimSpace(m.Text) != "" {
-		r.Content = []sdk.ToolResultBlockParamContentUnion{{OfText: &sdk.TextBlockParam{Text: m.Text}}}
-	}
-	return r
-}
-
 // jsonObject returns the arguments of a call as a JSON object. Invalid arguments become the value of a field,
 // so that the model sees what it wrote.
 func jsonObject(arguments string) any {

@@ -25,11 +25,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// Name is the full name of the model.
-const Name = "builtin/extractive"
-
-// Disclaimer is the last line of every answer that may quote documents.
-const Disclaimer = "(builtin/extractive: quoted from the documents, no language model involved)"
+// Name is the full name of the model. Disclaimer is the last line of every answer that may quote documents.
+const (
+	Name       = "builtin/extractive"
+	Disclaimer = "(builtin/extractive: quoted from the documents, no language model involved)"
+)
 
 // wordsPerDelta is the number of words in each text delta.
 const wordsPerDelta = 4

@@ -13,7 +13,7 @@ import (
 // text up to an empty line.
 type passage struct {
 	path  string // (empty if the source of the text is unknown)
-	line  int    // of the first line of the text
+	line  int    // number of the text's first line
 	lines []string
 }
 

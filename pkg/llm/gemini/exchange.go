@@ -11,17 +11,16 @@ import (
 	"github.com/troupe-dev/troupe/pkg/llm"
 )
 
-// exchange holds facts about a request that the SDK hides: the error in an error response, and the error that
-// broke the response, which the SDK would write to the log of the process.
+// exchange holds what the SDK hides about a request. The transport fills it.
 type exchange struct {
-	responseErr error
-	hasResponse bool
-	streamErr   error
+	responseErr error // error in the body of an error response (nil if there is none)
+	hasResponse bool  // the provider accepted the request and has begun to answer
+	streamErr   error // why reading the answer failed; the SDK would only write it to the log of the process
 }
 
 type exchangeKey struct{}
 
-// newContext returns a context that makes transport fill x.
+// newContext returns a context that makes the transport fill e.
 func (e *exchange) newContext(ctx context.Context) context.Context {
 	return context.WithValue(ctx, exchangeKey{}, e)
 }

@@ -15,7 +15,7 @@ import (
 
 // reply holds the message of the model while it arrives.
 type reply struct {
-	earlierCalls int // number of calls in the conversation before this message
+	earlierCalls int // number of tool calls in the conversation before this message
 	calls        []conversation.ToolCall
 	usage        execution.Usage
 	finishReason genai.FinishReason

@@ -51,13 +51,13 @@ func toFunctions(specs []llm.ToolSpec) []*genai.FunctionDeclaration {
 const missingBeginningNote = "(The conversation began before this.)"
 
 // toContents converts messages to the form that the provider requires. Messages of the user and the model
-// alternate. The results of a round are in one content, in the order of their calls.
+// alternate. The results of a round are in one content, in the order of their calls, and nothing else is in it.
 func (m *model) toContents(all []conversation.Message) []*genai.Content {
 	var out []*genai.Content
 	add := func(role string, parts []*genai.Part) {
 		switch last := len(out) - 1; {
 		case len(parts) == 0:
-		case last >= 0 && out[last].Role == role:
+		case last >= 0 && out[last].Role == role && isResult(out[last].Parts[0]) == isResult(parts[0]):
 			out[last].Parts = append(out[last].Parts, parts...)
 		case last < 0 && role == genai.RoleModel:
 			out = append(out, genai.NewContentFromText(missingBeginningNote, genai.RoleUser), &genai.Content{Role: role, Parts: parts})
@@ -66,7 +66,8 @@ func (m *model) toContents(all []conversation.Message) []*genai.Content {
 		}
 	}
 	calls := map[string]conversation.ToolCall{}
-	for _, msg := range all {
+	var files []*genai.Part // of the results of the round
+	for i, msg := range all {
 		switch msg.ReaderRole() {
 		case conversation.RoleSystem: // already part of the instructions
 		case conversation.RoleAssistant:
@@ -75,13 +76,20 @@ func (m *model) toContents(all []conversation.Message) []*genai.Content {
 			}
 			add(genai.RoleModel, m.assistantParts(msg))
 		case conversation.RoleTool:
-			add(genai.RoleUser, []*genai.Part{toolResultPart(calls[msg.ToolCallID], msg.Text)})
+			result, after := m.toolResultParts(calls[msg.ToolCallID], msg)
+			add(genai.RoleUser, []*genai.Part{result})
+			if files = append(files, after...); i+1 == len(all) || all[i+1].Role != conversation.RoleTool {
+				add(genai.RoleUser, files)
+				files = nil
+			}
 		default:
 			add(genai.RoleUser, userParts(msg))
 		}
 	}
 	return out
 }
+
+func isResult(p *genai.Part) bool { return p.FunctionResponse != nil }
 
 // countCalls returns how many tool calls the messages contain.
 func countCalls(all []conversation.Message) int {
@@ -97,7 +105,7 @@ func (m *model) assistantParts(msg conversation.Message) []*genai.Part {
 	parts := textParts(msg.Text)
 	for i, c := range msg.ToolCalls {
 		e := decodeExtra(c.Extra)
-		if i == 0 && len(e.Signature) == 0 && m.requiresSignatures() {
+		if i == 0 && len(e.Signature) == 0 && m.isThirdGeneration() {
 			e.Signature = []byte(placeholderSignature)
 		}
 		parts = append(parts, &genai.Part{
@@ -108,8 +116,9 @@ func (m *model) assistantParts(msg conversation.Message) []*genai.Part {
 	return parts
 }
 
-// requiresSignatures reports whether the model rejects calls without a signature.
-func (m *model) requiresSignatures() bool {
+// isThirdGeneration reports whether the model is of the third generation or later. It then rejects calls without a
+// signature, and accepts files in the results of tools.
+func (m *model) isThirdGeneration() bool {
 	return !strings.HasPrefix(m.model, "gemini-1") && !strings.HasPrefix(m.model, "gemini-2")
 }
 
@@ -121,14 +130,6 @@ func jsonObject(arguments string) map[string]any {
 		return map[string]any{"INVALID_JSON": arguments}
 	}
 	return o
-}
-
-// toolResultPart returns the part of a tool result. The provider matches results with calls by name and order, and
-// also by id if it has given one.
-func toolResultPart(call conversation.ToolCall, text string) *genai.Part {
-	return &genai.Part{FunctionResponse: &genai.FunctionResponse{
-		ID: decodeExtra(call.Extra).ID, Name: call.Name, Response: map[string]any{"output": text},
-	}}
 }
 
 // textParts returns a part with the text. It returns none for an empty text, because the provider rejects empty

@@ -53,3 +53,49 @@ func testAttachments(rig *testbed) {
 	}
 	require.NotContains(rig, all, "chart.png")
 }
+
+// testResultFiles checks how the files of tool results are sent: with the result, or in messages of the user after the
+// last result of the round, because a provider may accept only text in a result (CO-74).
+func testResultFiles(rig *testbed) {
+	m := rig.open(llm.Timeouts{}, respond(Reply{Texts: []string{"hi"}}))
+	messages := []conversation.Message{
+		conversation.User("compare"),
+		{Role: conversation.RoleAssistant, ToolCalls: []conversation.ToolCall{
+			{ID: "call_a", Name: "look", Arguments: `{"at":1}`}, {ID: "call_b", Name: "look", Arguments: `{"at":2}`},
+		}},
+		{Role: conversation.RoleTool, ToolCallID: "call_a", Text: "the first", Attachments: []conversation.Attachment{
+			{Name: "a.png", MediaType: "image/png", Size: 5, Data: []byte("\x89PNG\r")},
+			{Name: "notes.txt", MediaType: "text/plain", Size: 5, Data: []byte("milk\n")},
+			{Name: "sound.wav", MediaType: "audio/wav", Size: 3000, Data: []byte("RIFF")},
+		}},
+		{Role: conversation.RoleTool, ToolCallID: "call_b", Text: "the second", Attachments: []conversation.Attachment{
+			{Name: "b.jpg", MediaType: "image/jpeg", Size: 3, Data: []byte("\xff\xd8\xff")},
+			{Name: "c.pdf", MediaType: "application/pdf", Size: 5, Data: []byte("%PDF-")},
+			{Name: "gone.png", MediaType: "image/png", Size: 3 << 10, Version: 1},
+		}},
+		conversation.Assistant("a", "hm"), conversation.User("and?"),
+	}
+	req := llm.Request{Messages: messages, Tools: []llm.ToolSpec{{Name: "look"}}}
+	require.NoError(rig, rig.ask(rig.Context(), m, req, nil).Err)
+	asked, bodies := rig.requests()
+	var results, files []string
+	assistants := 0
+	for _, m := range asked[0].Messages {
+		if m.Role == conversation.RoleAssistant {
+			assistants++
+		}
+		if m.Role == conversation.RoleTool {
+			require.Empty(rig, files[:max(0, len(files)-1)], "all results come before other messages")
+			results = append(results, m.Text)
+		}
+		for _, a := range m.Attachments {
+			require.Equal(rig, 1, assistants, "the files stand between the calls and the answer")
+			files = append(files, a.MediaType+" "+string(a.Data))
+		}
+	}
+	require.Equal(rig, []string{
+		"the first\n\n[attachment notes.txt, text/plain, 5 B]\nmilk\n[end of notes.txt]\n\n[attachment sound.wav, audio/wav, 3 KiB: not shown to this model]",
+		"the second\n\n[attachment gone.png, image/png, 3 KiB: not shown to this model]",
+	}, results, "%s", bodies[0])
+	require.Equal(rig, []string{"image/png \x89PNG\r", "image/jpeg \xff\xd8\xff", "application/pdf %PDF-"}, files)
+}

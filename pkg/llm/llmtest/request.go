@@ -29,6 +29,7 @@ var requestTests = []suiteTest{
 	{"HasTheTemperatureOnlyIfThereIsOne", testTemperature},
 	{"KeepsNoStateBetweenCalls", testConcurrentRequests},
 	{"ShowsAttachments", testAttachments},
+	{"ShowsTheFilesOfToolResults", testResultFiles},
 	{"FollowsNoRedirect", testRedirect},
 }
 

@@ -67,6 +67,7 @@ type server struct {
 	prefix, baseURL, keyVariable string
 	barePrefixes                 []string
 	plainStream                  bool // see Config.PlainStream
+	strictOrder                  bool // rejects a message of the user right after a tool result
 }
 
 var (
@@ -74,7 +75,7 @@ var (
 	otherServers = []server{
 		{prefix: "groq", baseURL: "https://api.groq.com/openai/v1", keyVariable: "GROQ_API_KEY"},
 		{prefix: "openrouter", baseURL: "https://openrouter.ai/api/v1", keyVariable: "OPENROUTER_API_KEY"},
-		{prefix: "mistral", baseURL: "https://api.mistral.ai/v1", keyVariable: "MISTRAL_API_KEY", plainStream: true},
+		{prefix: "mistral", baseURL: "https://api.mistral.ai/v1", keyVariable: "MISTRAL_API_KEY", plainStream: true, strictOrder: true},
 		{prefix: "grok", baseURL: "https://api.x.ai/v1", keyVariable: "XAI_API_KEY"},
 		{prefix: "co", baseURL: "https://oo.openonion.ai/v1", keyVariable: "OPENONION_API_KEY"},
 	}
@@ -116,6 +117,7 @@ func (s server) open(name string, c Config) (llm.Model, error) {
 		source:      llm.Source{Provider: s.prefix, Model: s.prefix + "/" + bare, KeyVariable: s.keyVariable, Key: c.Key},
 		model:       bare,
 		plainStream: c.PlainStream || s.plainStream,
+		strictOrder: s.strictOrder,
 	}
 	if c.Key.Reveal() == "" && c.BaseURL == "" {
 		return nil, m.source.NewMissingKeyError()
@@ -139,6 +141,7 @@ type model struct {
 	url              string
 	model            string // name without the prefix, as the provider knows it
 	plainStream      bool
+	strictOrder      bool
 	fixedTemperature bool // the provider rejects a temperature for this model
 }
 

@@ -123,10 +123,15 @@ func (m *model) toMessages(req llm.Request) []message {
 	if system := instructions(req); system != "" {
 		all = append(all, message{Role: conversation.RoleSystem, Content: system})
 	}
-	for _, said := range req.Messages {
+	var files []part // of the results of the round
+	for i, said := range req.Messages {
 		switch {
 		case said.Role == conversation.RoleTool:
-			all = append(all, message{Role: conversation.RoleTool, Content: said.Text, ToolCallID: said.ToolCallID})
+			result, parts := m.toToolMessage(said)
+			all, files = append(all, result), append(files, parts...)
+			if isLast := i+1 == len(req.Messages) || req.Messages[i+1].Role != conversation.RoleTool; isLast && len(files) > 0 {
+				all, files = append(all, message{Role: conversation.RoleUser, Content: files}), nil
+			}
 		case said.Text == "" && len(said.ToolCalls) == 0 && len(said.Attachments) == 0:
 		case said.Role == conversation.RoleAssistant:
 			all = append(all, toAssistantMessage(said))
@@ -136,7 +141,22 @@ func (m *model) toMessages(req llm.Request) []message {
 			all = append(all, m.toUserMessage(said))
 		}
 	}
+	if m.strictOrder {
+		return bridgeResults(all)
+	}
 	return all
+}
+
+// bridgeResults adds a message of the assistant between tool results and a message of the user.
+func bridgeResults(all []message) []message {
+	var out []message
+	for i, said := range all {
+		if i > 0 && all[i-1].Role == conversation.RoleTool && said.Role == conversation.RoleUser {
+			out = append(out, message{Role: conversation.RoleAssistant, Content: "I have the results."})
+		}
+		out = append(out, said)
+	}
+	return out
 }
 
 func toAssistantMessage(said conversation.Message) message {

@@ -11,11 +11,12 @@ import (
 	"github.com/troupe-dev/troupe/pkg/hook"
 )
 
-// Name is the name of the plugin.
-const Name = "approval"
-
-// ReasonNotPossible is the reason of the warning that a tool did not run because no person could be asked.
-const ReasonNotPossible = "APPROVAL_NOT_POSSIBLE"
+// Name is the name of the plugin. ReasonNotPossible is the reason of the warning that a tool did not run because no person
+// could be asked.
+const (
+	Name              = "approval"
+	ReasonNotPossible = "APPROVAL_NOT_POSSIBLE"
+)
 
 // Asker asks a person. Implementations are safe for concurrent use.
 type Asker interface {
@@ -36,7 +37,7 @@ type Question struct {
 	Turn        hook.Info
 	CallID      string
 	Tool        string
-	Description string // of the tool
+	Description string // description of the tool
 	Arguments   string // a JSON object
 	Risk        execution.Effect
 	Untrusted   string                  // source of untrusted words that the turn has read, which may be the reason for the call (S14; empty means none)

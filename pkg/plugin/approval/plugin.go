@@ -13,7 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
-	"github.com/troupe-dev/troupe/pkg/plugin/internal/keep"
+	"github.com/troupe-dev/troupe/pkg/plugin/internal/perkey"
 )
 
 // DefaultTimeout and MaxTimeout are the default and the maximum of how long a call waits for an answer from
@@ -52,7 +52,7 @@ func New(c Config) (hook.Plugin, error) {
 	}
 	p := &plugin{
 		asker: c.Asker, timeout: cmp.Or(c.Timeout, DefaultTimeout), never: slices.Clone(c.Never), always: slices.Clone(c.Always),
-		decisions: keep.New[map[string]Answer]("_approval"),
+		decisions: perkey.New[map[string]Answer]("_approval"),
 	}
 	return hook.Plugin{Name: Name, Handlers: []hook.Handler{hook.OnAgentReady(p.checkAgent), hook.BeforeEachTool(p.beforeTool)}}, nil
 }
@@ -64,7 +64,7 @@ type plugin struct {
 	asker         Asker
 	timeout       time.Duration
 	never, always []string
-	decisions     *keep.Values[map[string]Answer] // decisions for the whole session, by session and tool
+	decisions     *perkey.Values[map[string]Answer] // decisions for the whole session, by session and tool
 }
 
 func (p *plugin) checkAgent(a hook.Agent) error {

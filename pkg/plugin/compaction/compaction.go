@@ -12,7 +12,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
-	"github.com/troupe-dev/troupe/pkg/plugin/internal/aside"
+	"github.com/troupe-dev/troupe/pkg/plugin/internal/sidecall"
 )
 
 // Name is the name of the plugin.
@@ -82,9 +82,9 @@ func (c Config) compact(ctx context.Context, reply *hook.LLMReply) error {
 	if messages[0].Role == conversation.RoleSummary {
 		cut++
 	}
-	summary, err := aside.Ask(ctx, reply.Turn, summaryInstruction, aside.Messages(messages[:cut], maxText))
+	summary, err := sidecall.Ask(ctx, reply.Turn, summaryInstruction, sidecall.Messages(messages[:cut], maxText))
 	switch {
-	case errors.Is(err, aside.ErrModel):
+	case errors.Is(err, sidecall.ErrModel):
 		summary = done.Summary
 		reply.Warn(ReasonSummaryFailed, "the model wrote no summary of the conversation so far; a default summary takes its place")
 	case err != nil:

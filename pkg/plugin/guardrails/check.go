@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/troupe-dev/troupe/pkg/hook"
-	"github.com/troupe-dev/troupe/pkg/plugin/internal/aside"
+	"github.com/troupe-dev/troupe/pkg/plugin/internal/sidecall"
 )
 
 // Check decides whether a text must be blocked. The functions of this package create checks, and New reports
@@ -96,7 +96,7 @@ func Topics(subjects ...string) Check {
 		if len(text) > maxJudgedBytes {
 			return true, nil
 		}
-		answer, err := aside.Ask(ctx, t, instruction, struct {
+		answer, err := sidecall.Ask(ctx, t, instruction, struct {
 			Text string `json:"text"`
 		}{text})
 		if err != nil {

@@ -15,15 +15,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
-	"github.com/troupe-dev/troupe/pkg/plugin/internal/aside"
+	"github.com/troupe-dev/troupe/pkg/plugin/internal/sidecall"
 )
 
-// Name is the name of the plugin, unless its Config has another.
-const Name = "guardrails"
-
-// ReasonTripped is the reason of the warning that a check has tripped. The warning names the check but quotes
-// nothing of the text.
-const ReasonTripped = "GUARDRAIL_TRIPPED"
+// Name is the name of the plugin, unless its Config has another. ReasonTripped is the reason of the warning that a check has
+// tripped. The warning names the check but quotes nothing of the text.
+const (
+	Name          = "guardrails"
+	ReasonTripped = "GUARDRAIL_TRIPPED"
+)
 
 // Config holds the settings of the plugin. It needs at least one check.
 type Config struct {
@@ -36,8 +36,8 @@ type Config struct {
 	Log    *zap.Logger // for the reasons why checks fail (nil logs nothing)
 }
 
-// New returns the plugin that c describes. Modes: agent_validation. Building an agent without a model fails, because
-// there is no output to check and no model to judge topics.
+// New returns the plugin that c describes. Modes: agent_validation. An agent without a model accepts no checks of
+// the output and no Topics: building it fails, because there is no output and no model to judge.
 //
 // With checks of the output, the model's words are shown in one piece once they have passed, and not as they
 // arrive (hook.LLMRequest.Quiet).
@@ -71,7 +71,7 @@ func New(c Config) (hook.Plugin, error) {
 		handlers = append(handlers, hook.AfterUserInput(g.afterUserInput))
 	}
 	if len(g.outputChecks) > 0 {
-		handlers = append(handlers, hook.BeforeLLM(g.beforeLLM), hook.AfterLLM(g.afterLLM))
+		handlers = append(handlers, hook.BeforeLLM(g.holdText), hook.AfterLLM(g.afterLLM))
 	}
 	return hook.Plugin{Name: cmp.Or(c.Name, Name), Handlers: handlers}, nil
 }
@@ -144,7 +144,8 @@ func (g *guard) afterUserInput(ctx context.Context, t *hook.Turn) error {
 	return nil
 }
 
-func (g *guard) beforeLLM(_ context.Context, req *hook.LLMRequest) error {
+// holdText withholds the text of a reply until it is checked.
+func (g *guard) holdText(_ context.Context, req *hook.LLMRequest) error {
 	req.Quiet = true
 	return nil
 }
@@ -202,7 +203,7 @@ func (c Check) run(ctx context.Context, t *hook.Turn, text string) (trips bool, 
 		}
 	}()
 	trips, err = c.trips(ctx, t, text)
-	if err != nil && c.usesModel && !errors.Is(err, aside.ErrModel) && !errors.Is(err, errNoJudgement) {
+	if err != nil && c.usesModel && !errors.Is(err, sidecall.ErrModel) && !errors.Is(err, errNoJudgement) {
 		err = turnError{err}
 	}
 	return trips, err

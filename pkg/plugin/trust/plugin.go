@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/hook"
-	"github.com/troupe-dev/troupe/pkg/plugin/internal/keep"
+	"github.com/troupe-dev/troupe/pkg/plugin/internal/perkey"
 )
 
 // Name is the name of the plugin.
@@ -56,7 +56,7 @@ func New(c Config) (hook.Plugin, error) {
 	if c.Log == nil {
 		c.Log = zap.NewNop()
 	}
-	d := &gatekeeper{config: c, gate: gate, admitted: keep.New[bool]("_trust")}
+	d := &gatekeeper{config: c, gate: gate, admitted: perkey.New[bool]("_trust")}
 	return hook.Plugin{Name: Name, Handlers: []hook.Handler{hook.BeforeAgent(d.decide)}}, nil
 }
 
@@ -64,7 +64,7 @@ func New(c Config) (hook.Plugin, error) {
 type gatekeeper struct {
 	config   Config
 	gate     *Gate
-	admitted *keep.Values[bool] // by the id of the turn
+	admitted *perkey.Values[bool] // by the id of the turn
 }
 
 func (g *gatekeeper) decide(ctx context.Context, t *hook.Turn) (string, error) {

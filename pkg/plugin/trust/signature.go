@@ -35,7 +35,7 @@ func (r Request) canonical() []byte {
 // text of the request.
 type Signature struct {
 	Key   ed25519.PublicKey
-	Time  time.Time // of the request, to the millisecond
+	Time  time.Time // time of the request, to the millisecond
 	Value []byte
 }
 

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -42,11 +41,11 @@ func (r *remoteTool) Call(ctx context.Context, args json.RawMessage) (tool.Resul
 	if err != nil {
 		return tool.Result{}, r.newNoResultError(ctx, known, status, err, args)
 	}
-	text := resultText(result)
+	out := toResult(result)
 	if result.IsError {
-		return tool.Result{}, r.newCallError(failure.ResourceTool, "says: %s %s", tool.TruncateResult(text), known.argumentsHint(args))
+		return tool.Result{}, r.newCallError(failure.ResourceTool, "says: %s %s", out.Text, known.argumentsHint(args))
 	}
-	return tool.Result{Text: tool.TruncateResult(text)}, nil
+	return out, nil
 }
 
 // checkArguments returns the arguments as the JSON object to send, or an error if they do not match the schema.
@@ -152,39 +151,4 @@ func (r *remoteTool) newNoResultError(ctx context.Context, known *definition, st
 
 func (r *remoteTool) newCallError(mode failure.Mode, format string, args ...any) *failure.Error {
 	return failure.Newf(mode, "mcptool.Call", "the tool "+r.publicName+" "+format, args...)
-}
-
-// resultText returns the text of a result. It describes images and sounds in words.
-func resultText(result *mcp.CallToolResult) string {
-	var parts []string
-	for _, c := range result.Content {
-		switch c := c.(type) {
-		case *mcp.TextContent:
-			parts = append(parts, c.Text)
-		case *mcp.ImageContent:
-			parts = append(parts, fmt.Sprintf("(an image, %s, of %d bytes, which is not shown)", c.MIMEType, len(c.Data)))
-		case *mcp.AudioContent:
-			parts = append(parts, fmt.Sprintf("(a sound, %s, of %d bytes, which is not shown)", c.MIMEType, len(c.Data)))
-		case *mcp.ResourceLink:
-			parts = append(parts, strings.TrimSpace(c.Name+" "+c.URI))
-		case *mcp.EmbeddedResource:
-			parts = append(parts, resourceText(c.Resource))
-		}
-	}
-	if len(parts) == 0 && result.StructuredContent != nil {
-		if text, err := json.Marshal(result.StructuredContent); err == nil {
-			return string(text)
-		}
-	}
-	return strings.Join(parts, "\n")
-}
-
-func resourceText(r *mcp.ResourceContents) string {
-	switch {
-	case r == nil:
-		return ""
-	case r.Text != "" || len(r.Blob) == 0:
-		return strings.TrimSpace(r.URI + "\n" + r.Text)
-	}
-	return fmt.Sprintf("%s (%s, of %d bytes, which is not shown)", r.URI, r.MIMEType, len(r.Blob))
 }

@@ -34,10 +34,10 @@ type link struct {
 	lostErr error // why the link can no longer be used (nil while it can)
 }
 
-// protocols lists the protocol versions to try, in order. The SDK tries the newest version first and falls back to
+// protocolVersions lists the protocol versions to try, in order. The SDK tries the newest version first and falls back to
 // the one before. Some servers exit at the first request that they do not know, so the older version is tried on a
 // new connection.
-var protocols = []string{"", "2025-11-25"}
+var protocolVersions = []string{"", "2025-11-25"}
 
 // Limits of what a server may send.
 const (
@@ -52,7 +52,7 @@ func (s *Server) dial(ctx context.Context) (*link, error) {
 	defer cancel()
 	var said string
 	var err error
-	for _, protocol := range protocols {
+	for _, protocol := range protocolVersions {
 		var l *link
 		if l, said, err = s.openLink(ctx, protocol); err == nil {
 			l.startWatching()

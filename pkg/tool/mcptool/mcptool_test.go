@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/tool"
@@ -71,10 +72,15 @@ func (s *startedTools) call(name, args string) (string, error) {
 
 func (s *startedTools) callWithContext(ctx context.Context, name, args string) (string, error) {
 	s.t.Helper()
+	result, err := s.find(name).Call(ctx, json.RawMessage(args))
+	return result.Text, err
+}
+
+func (s *startedTools) find(name string) tool.Tool {
+	s.t.Helper()
 	tl, ok := s.Find(name)
 	require.True(s.t, ok, name)
-	result, err := tl.Call(ctx, json.RawMessage(args))
-	return result.Text, err
+	return tl
 }
 
 func (s *startedTools) mustCall(name, args string) string {
@@ -146,7 +152,7 @@ func TestNames_ReturnsAllPagesInOrder(t *testing.T) {
 	names, err := mcptool.Names(t.Context(), testConfig(t, "good"))
 	require.NoError(t, err)
 	require.Equal(t, []string{
-		"add", "change", "child", "die", "die.reading", "env", "fail", "hang", "key", "kinds", "long", "pid", "stop", "structure", "tells", "tree",
+		"add", "change", "child", "die", "die.reading", "env", "fail", "hang", "key", "kinds", "long", "pictures", "pid", "stop", "structure", "tells", "tree",
 	}, names)
 }
 
@@ -185,11 +191,39 @@ func TestCall_BoundsItsResult(t *testing.T) {
 	text := a.mustCall("long", `{"a": 200000}`)
 	require.LessOrEqual(t, len(text), tool.MaxResult)
 	require.Contains(t, text, "… (cut: it has 400000 bytes)")
-	require.Equal(t, strings.Join([]string{
-		"words", "(an image, image/png, of 4 bytes, which is not shown)", "(a sound, audio/wav, of 5 bytes, which is not shown)",
-		"a page file:///page", "file:///note", "noted", "file:///blob (image/png, of 3 bytes, which is not shown)",
-	}, "\n"), a.mustCall("kinds", ``))
-	require.Equal(t, `{"answer":42}`, a.mustCall("structure", ``))
+}
+
+// Images, sounds and embedded files are attachments of the result; texts, and links to resources, are its text.
+//
+// Req: CO-74, CO-39c
+func TestCall_ReturnsAllKindsOfContent(t *testing.T) {
+	a := startTools(t, testConfig(t, "good", "kinds", "structure", "pictures"))
+	result, err := a.find("kinds").Call(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, "words\na page file:///page text/html An entry.\nfile:///note\nnoted\nfile:///dir/blob", result.Text)
+	require.Equal(t, []conversation.Attachment{
+		{MediaType: "image/png", Data: []byte("1234")},
+		{MediaType: "audio/wav", Data: []byte("12345")},
+		{Name: "blob", MediaType: "image/png", Data: []byte("123")},
+	}, result.Attachments)
+	require.Empty(t, result.Structured)
+
+	result, err = a.find("structure").Call(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, `{"answer":42}`, result.Text)
+	require.JSONEq(t, `{"answer":42}`, string(result.Structured))
+
+	for _, c := range []struct{ args, text, files string }{
+		{`{"a": 8, "b": 4}`, "", "8"},
+		{`{"a": 9, "b": 4}`, "(an image, image/png, of 4 bytes, is left out: a result has at most 8 files of 1048576 bytes, and 3145728 bytes together)", "8"},
+		{`{"a": 1, "b": 1048577}`, "(an image, image/png, of 1048577 bytes, is left out: a result has at most 8 files of 1048576 bytes, and 3145728 bytes together)", "0"},
+		{`{"a": 4, "b": 1000000}`, "(an image, image/png, of 1000000 bytes, is left out: a result has at most 8 files of 1048576 bytes, and 3145728 bytes together)", "3"},
+	} {
+		result, err := a.find("pictures").Call(t.Context(), json.RawMessage(c.args))
+		require.NoError(t, err)
+		require.Equal(t, c.text, result.Text)
+		require.Equal(t, c.files, strconv.Itoa(len(result.Attachments)))
+	}
 }
 
 func TestServer_GetsOnlyTheListedEnvironment(t *testing.T) {

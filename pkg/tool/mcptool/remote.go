@@ -56,7 +56,7 @@ func (r *remoteTool) Spec() llm.ToolSpec { return r.definition.Load().spec }
 func (r *remoteTool) Effect() execution.Effect { return r.definition.Load().effect }
 
 // Scope implements tool.Scoper. It is untrusted, with egress, whatever the server says about itself, such as that
-// its world is closed. An author who knows better declares the scope with tool.Within.
+// its world is closed. An author who knows better declares the scope with tool.WithScope.
 func (r *remoteTool) Scope() tool.Scope {
 	return tool.Scope{Untrusted: true, Egress: true, Party: conversation.SourceName(tool.PartyPrefix, r.server.config.displayName())}
 }

@@ -186,10 +186,19 @@ func newServer() *mcp.Server {
 			&mcp.TextContent{Text: "words"},
 			&mcp.ImageContent{MIMEType: "image/png", Data: []byte("1234")},
 			&mcp.AudioContent{MIMEType: "audio/wav", Data: []byte("12345")},
-			&mcp.ResourceLink{Name: "a page", URI: "file:///page"},
+			&mcp.ResourceLink{Name: "a page", URI: "file:///page", MIMEType: "text/html", Description: "An\nentry."},
 			&mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "file:///note", Text: "noted"}},
-			&mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "file:///blob", MIMEType: "image/png", Blob: []byte("123")}},
+			&mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: "file:///dir/blob", MIMEType: "image/png", Blob: []byte("123")}},
 		}}, nil, nil
+	})
+	mcp.AddTool(s, &mcp.Tool{Name: "pictures", Description: "Has a pictures of b bytes."}, func(_ context.Context, _ *mcp.CallToolRequest,
+		in addition,
+	) (*mcp.CallToolResult, any, error) {
+		result := &mcp.CallToolResult{Content: []mcp.Content{}}
+		for range in.A {
+			result.Content = append(result.Content, &mcp.ImageContent{MIMEType: "image/png", Data: make([]byte, in.B)})
+		}
+		return result, nil, nil
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "structure", Description: "Has structured content only."}, func(context.Context, *mcp.CallToolRequest,
 		noArguments,

@@ -16,7 +16,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// quarantine holds the set of quarantined agents (S18). While the registry is unreachable, the set does not
+// quarantine holds the set of quarantined agents (guarantee S18). While the registry is unreachable, the set does not
 // change. The zero value is an empty set. It is safe for concurrent use.
 type quarantine struct {
 	quarantinedAgents atomic.Pointer[map[string]registry.DesiredState]

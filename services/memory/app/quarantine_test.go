@@ -22,7 +22,7 @@ import (
 )
 
 // The memory service rejects calls of workers of a quarantined agent, even while etcd is unreachable, and serves
-// other agents (guarantees S18). Such a worker may still read its configuration and check the health of the
+// other agents (guarantee S18). Such a worker may still read its configuration and check the health of the
 // service. Otherwise it could not start.
 func TestApp_RejectsWorkersOfQuarantinedAgents(t *testing.T) {
 	etcd, dir := etcdtest.Start(t), t.TempDir()

@@ -308,7 +308,7 @@ func BenchmarkApp_SmallRead(b *testing.B) {
 }
 
 // A worker can neither write nor read after another worker has taken over its turn, although its credential is
-// still valid (guarantees S6).
+// still valid (guarantee S6).
 func TestApp_WorkerCannotReadAfterATakeover(t *testing.T) {
 	s := runSecureApp(t)
 	ctx := s.withCredential(t, s.turn, time.Time{})
@@ -337,7 +337,7 @@ func TestApp_WorkerCannotReadAfterATakeover(t *testing.T) {
 var writingMethods = []string{"RenewTurn", "UpdateState", "PutArtifact", "DeleteArtifact", "Journal"}
 
 // An agent writes only in its own step and under its own name, and cannot read the journal of the next agent.
-// After its step is committed, it can write nothing more, even though the turn continues (guarantees S16).
+// After its step is committed, it can write nothing more, even though the turn continues (guarantee S16).
 func TestApp_AgentCannotActAsAnother(t *testing.T) {
 	s := runSecureApp(t)
 	research := s.withCredential(t, s.turn, time.Time{})
@@ -385,7 +385,7 @@ func TestApp_AgentCannotActAsAnother(t *testing.T) {
 }
 
 // After the last step has closed the turn, its worker can no longer read the session or the user's history. This
-// holds even before another turn begins (guarantees S6).
+// holds even before another turn begins (guarantee S6).
 func TestApp_WorkerCannotReadAfterItsTurn(t *testing.T) {
 	s := runSecureApp(t)
 	ctx, all := s.withCredential(t, s.turn, time.Time{}), workerRequests(s.turn)

@@ -141,8 +141,8 @@ func (a *App) openPorts(self *identity.Source) (*clientport.Port, error) {
 func (a *App) openDiscovery(self *identity.Source) (*admission.Controller, error) {
 	var controller *admission.Controller
 	var err error
-	a.discovery, err = discovery.Open(a.cfg.Discovery, self, a.telemetry, func(listed bool) {
-		if listed {
+	a.discovery, err = discovery.Open(a.cfg.Discovery, self, a.telemetry, func(known bool) {
+		if known {
 			a.readiness.Set(conditionRegistry, nil)
 		}
 		controller.AdmitWaiting()

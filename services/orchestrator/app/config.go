@@ -34,7 +34,7 @@ type Config struct {
 type (
 	// PortConfig configures the port for clients.
 	PortConfig = clientport.Config
-	// StoresConfig has the addresses of the stores of traces and sessions.
+	// StoresConfig says where the stores of traces and sessions are, and how long traces are kept.
 	StoresConfig = stores.Config
 	// DiscoveryConfig configures how the orchestrator finds instances of agents.
 	DiscoveryConfig = discovery.Config

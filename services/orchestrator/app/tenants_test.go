@@ -88,11 +88,11 @@ func runFailingTurn(t *testing.T, c *client.Client, session, request, text strin
 	return traceID
 }
 
-// objectIDs holds the ids that a request uses to name an object.
-type objectIDs struct{ session, trace string }
+// targetIDs holds the ids that a request uses to name an object.
+type targetIDs struct{ session, trace string }
 
 // callsByMethod returns one call of each method that names an object. Reads come before writes.
-func callsByMethod(n objectIDs) []struct {
+func callsByMethod(n targetIDs) []struct {
 	method string
 	call   func(ctx context.Context, c *client.Client) (proto.Message, error)
 } {
@@ -191,13 +191,13 @@ func callsByMethod(n objectIDs) []struct {
 // meshWideMethods lists the methods that name no object of a tenant. Agents, workflows and instances serve all
 // tenants.
 var meshWideMethods = []string{
-	"ListAgents", "ListInstances", "ListWorkflows", "GetWorkflow", "DescribeInstance", "PauseAgent", "ResumeAgent", "DrainInstance",
+	"ListAgents", "ListInstances", "ListWorkflows", "GetWorkflow", "DescribeInstance", "PauseAgent", "ResumeAgent", "DrainInstance", "StartInstance",
 	"QuarantineAgent", "ReleaseAgent",
 }
 
 // responseBytes returns the response or error that a caller receives. It replaces the ids in it by the ids of
 // other, so that two responses can be compared.
-func responseBytes(t *testing.T, n, other objectIDs, m proto.Message, err error) []byte {
+func responseBytes(t *testing.T, n, other targetIDs, m proto.Message, err error) []byte {
 	t.Helper()
 	reportedErr := grpcfailure.ToProto(grpcfailure.FromStatus("test", err))
 	require.False(t, errors.Is(err, io.EOF), "%v", err)
@@ -219,13 +219,13 @@ func responseBytes(t *testing.T, n, other objectIDs, m proto.Message, err error)
 }
 
 // For every method that names an object, another tenant's object looks exactly like an object that does not exist.
-// The response is the same byte for byte, and the object is never changed (guarantees S5).
+// The response is the same byte for byte, and the object is never changed (guarantee S5).
 func TestApp_ObjectsOfOtherTenantsAreNotFound(t *testing.T) {
 	all := newTenantClients(t, "acme", "umbrella")
-	nothing := objectIDs{"session-0", strings.Repeat("0", 31) + "1"}
+	nothing := targetIDs{"session-0", strings.Repeat("0", 31) + "1"}
 	for _, pair := range [][2]string{{"acme", "umbrella"}, {"umbrella", "acme"}} {
 		owner, other := all[pair[0]], all[pair[1]]
-		there := objectIDs{session: "session-" + pair[0][:1]}
+		there := targetIDs{session: "session-" + pair[0][:1]}
 		there.trace = runFailingTurn(t, owner, there.session, "r1", "one fish of "+pair[0])
 		before := readAsOwner(t, owner, there)
 
@@ -257,7 +257,7 @@ func TestApp_ObjectsOfOtherTenantsAreNotFound(t *testing.T) {
 }
 
 // readAsOwner returns everything that the owner of the objects can read about them.
-func readAsOwner(t *testing.T, owner *client.Client, n objectIDs) map[string]string {
+func readAsOwner(t *testing.T, owner *client.Client, n targetIDs) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, a := range callsByMethod(n)[:13] { // the reads

@@ -62,7 +62,7 @@ type Result struct {
 	Errors []error // each with file and line (empty if the test passed)
 }
 
-// Config has the parameters of Run.
+// Config says which tests Run runs: the documents of kind Test in a folder, and what their agents get.
 type Config struct {
 	Folder fs.FS
 	Docs   string      // folder for search_documents (empty means the declared one)

@@ -112,11 +112,11 @@ func (f *Folder) watchTree(dir string) error {
 }
 
 func (f *Folder) isIgnored(name string) bool {
-	below, err := filepath.Rel(f.dir, name)
-	if err != nil || below == "." {
+	inside, err := filepath.Rel(f.dir, name)
+	if err != nil || inside == "." {
 		return false
 	}
-	return slices.ContainsFunc(strings.Split(filepath.ToSlash(below), "/"), func(part string) bool {
+	return slices.ContainsFunc(strings.Split(filepath.ToSlash(inside), "/"), func(part string) bool {
 		return strings.HasPrefix(part, ".") || strings.HasSuffix(part, "~") || part == "node_modules"
 	})
 }

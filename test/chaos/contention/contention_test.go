@@ -90,7 +90,7 @@ func TestRun_FindsViolationsOfFaultyStores(t *testing.T) {
 		store func(memory.Store) memory.Store
 		by    string
 	}{
-		"commits that are acknowledged and not stored": {func(s memory.Store) memory.Store { return lossyCommitStore{s} }, history.SessionLog},
+		"commits that are acknowledged and not stored": {func(s memory.Store) memory.Store { return discardingStore{s} }, history.SessionLog},
 		"commits of any epoch":                         {func(s memory.Store) memory.Store { return &unfencedStore{Store: s} }, history.Epochs},
 		"a journal that forgets":                       {func(s memory.Store) memory.Store { return emptyJournalStore{s} }, CheckJournalKept},
 	} {
@@ -142,9 +142,10 @@ func (l *lossyStore) Record(ctx context.Context, h memory.Lease, step int, entri
 	return l.dropReply(l.Store.Record(ctx, h, step, entries))
 }
 
-type lossyCommitStore struct{ memory.Store }
+// discardingStore acknowledges every commit and stores none.
+type discardingStore struct{ memory.Store }
 
-func (l lossyCommitStore) CommitStep(_ context.Context, c memory.Commit) (int64, error) {
+func (l discardingStore) CommitStep(_ context.Context, c memory.Commit) (int64, error) {
 	return c.Base + int64(len(c.Messages)), nil
 }
 

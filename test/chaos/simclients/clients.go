@@ -84,8 +84,8 @@ func (c *Clients) Finish() {
 
 // Counts holds how many requests of each kind the clients made.
 type Counts struct {
-	Turns, Failed, Bursts, Leaves int
-	Streams                       int
+	Turns, Failed, Bursts, Disconnects int
+	Streams                            int
 }
 
 // Counts returns the counts so far.

@@ -80,7 +80,7 @@ func (r *runRecord) countBurst() {
 func (r *runRecord) countDisconnect() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.counts.Leaves++
+	r.counts.Disconnects++
 }
 
 func (r *runRecord) addViolation(check, format string, args ...any) {

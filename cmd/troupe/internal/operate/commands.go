@@ -1,4 +1,4 @@
-// Package operate contains the commands for operators: pause, resume, drain, quarantine, release, cancel, session,
+// Package operate contains the commands for operators: pause, resume, start, drain, quarantine, release, cancel, session,
 // delete, erase, audit and provision.
 package operate
 
@@ -6,6 +6,7 @@ package operate
 type Commands struct {
 	Pause      pauseCommand      `cmd:"" help:"Stop giving steps to an agent without stopping its instances."`
 	Resume     resumeCommand     `cmd:"" help:"Give steps to a paused agent again."`
+	Start      startCommand      `cmd:"" help:"Start an instance that registered before it was started."`
 	Drain      drainCommand      `cmd:"" help:"Let an instance finish its steps, then stop it."`
 	Quarantine quarantineCommand `cmd:"" help:"Block an agent at once: the kill switch."`
 	Release    releaseCommand    `cmd:"" help:"End the quarantine of an agent."`

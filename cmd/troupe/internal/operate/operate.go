@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -96,10 +97,16 @@ func outcomeError(err error, all []*troupev1.InstanceOutcome) error {
 // shutdownTimeout is the time that an instance may need to stop after its drain.
 const shutdownTimeout = 15 * time.Second
 
+// instanceArgs name an instance and the state that it must still have.
+type instanceArgs struct {
+	Instance       string  `arg:"" help:"Id of the instance; troupe get instances lists them."`
+	Agent          string  `help:"Its agent, when several agents have an instance with this id." placeholder:"NAME"`
+	IfStateVersion *uint64 `help:"Fail and change nothing unless the instance still has this state_version; troupe describe instance shows it." placeholder:"N"`
+}
+
 type drainCommand struct {
 	remote.Query `embed:""`
-	Instance     string        `arg:"" help:"Id of the instance; troupe get instances lists them."`
-	Agent        string        `help:"Its agent, when several agents have an instance with this id." placeholder:"NAME"`
+	instanceArgs `embed:""`
 	Reason       string        `help:"Why, at most 200 characters; others see it." placeholder:"TEXT"`
 	Timeout      time.Duration `help:"How long running steps may take to end, at most 10m; then they are cancelled." default:"30s"`
 }
@@ -114,7 +121,7 @@ func (d *drainCommand) Run(ctx context.Context, term console.Terminal) error {
 	var resp *troupev1.DrainInstanceResponse
 	return d.ShowWithTimeout(ctx, d.Timeout+shutdownTimeout, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
 		resp, err = c.DrainInstance(ctx, &troupev1.DrainInstanceRequest{
-			InstanceId: d.Instance, Agent: d.Agent, Reason: d.Reason, Drain: durationpb.New(d.Timeout),
+			InstanceId: d.Instance, Agent: d.Agent, Reason: d.Reason, Drain: durationpb.New(d.Timeout), IfStateVersion: d.IfStateVersion,
 		})
 		return resp, err
 	}, func(w *tabwriter.Writer) {
@@ -123,4 +130,53 @@ func (d *drainCommand) Run(ctx context.Context, term console.Terminal) error {
 			console.PrintRow(w, "", e)
 		}
 	})
+}
+
+type startCommand struct {
+	remote.Query `embed:""`
+	instanceArgs `embed:""`
+	Timeout      time.Duration `help:"Bound of the start with all of its tries, at most 10m; the worker's own when absent." placeholder:"DURATION"`
+	MaxRetries   *int32        `help:"How often a failed start is retried, 0 to 100; the worker's own when absent." placeholder:"N"`
+	KeepFailed   *bool         `help:"Keep an instance whose start failed as it is until it is drained." negatable:""`
+	Persistence  string        `help:"Where the agent's changes to its configuration stay at the end: memory or agent." enum:"memory,agent," default:""`
+}
+
+// Help implements kong.HelpProvider.
+func (startCommand) Help() string {
+	return "Starts an instance that registered before it was started. The settings hold for its life. An instance that has started stays as it is."
+}
+
+// Run starts the instance.
+func (s *startCommand) Run(ctx context.Context, term console.Terminal) error {
+	var resp *troupev1.StartInstanceResponse
+	wait := cmp.Or(s.Timeout, startTimeout) + shutdownTimeout
+	return s.ShowWithTimeout(ctx, wait, term, func(ctx context.Context, c *client.Client) (_ proto.Message, err error) {
+		resp, err = c.StartInstance(ctx, &troupev1.StartInstanceRequest{
+			InstanceId: s.Instance, Agent: s.Agent, Settings: s.settings(), IfStateVersion: s.IfStateVersion,
+		})
+		return resp, err
+	}, func(w *tabwriter.Writer) {
+		console.PrintRow(w, s.Instance, instancewire.StateFromProto(resp.GetStatus().GetState()))
+	})
+}
+
+// startTimeout is how long the command waits for a start without --timeout.
+const startTimeout = 5 * time.Minute
+
+// settings returns the settings that the flags name.
+func (s *startCommand) settings() *troupev1.LifecycleSettings {
+	settings := &troupev1.LifecycleSettings{MaxRetries: s.MaxRetries}
+	if s.Timeout > 0 {
+		settings.Timeout = durationpb.New(s.Timeout)
+	}
+	if s.KeepFailed != nil {
+		settings.CleanupOnError = new(!*s.KeepFailed)
+	}
+	switch s.Persistence {
+	case "memory":
+		settings.StatePersistence = troupev1.StatePersistence_STATE_PERSISTENCE_MEMORY
+	case "agent":
+		settings.StatePersistence = troupev1.StatePersistence_STATE_PERSISTENCE_AGENT
+	}
+	return settings
 }

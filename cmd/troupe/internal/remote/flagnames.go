@@ -42,7 +42,7 @@ func translateToFlags(err error) error {
 		parts := patternRule.FindStringSubmatch(rule)
 		return fmt.Sprintf("want %s to %s letters, digits and %s", parts[2], parts[3], strings.Join(strings.Split(parts[1], ""), " "))
 	})
-	told := *e
-	told.Message = commandOf.Replace(text)
-	return &told
+	explained := *e
+	explained.Message = commandOf.Replace(text)
+	return &explained
 }

@@ -78,6 +78,11 @@ func Topic(t *troupev1.Thinking) string {
 	return strings.ToLower(strings.TrimPrefix(t.GetTopic().String(), "TOPIC_"))
 }
 
+// CustomEvent describes an event of a kind that its agent defines, with the beginning of its data.
+func CustomEvent(e *troupev1.CustomEvent) string {
+	return strings.TrimSpace(console.EscapeLine(e.GetName()) + " " + console.EscapeBeginning(e.GetData(), 200))
+}
+
 // Answer describes the answer to a pending call.
 func Answer(a *troupev1.CallAnswer) string {
 	text := fmt.Sprintf("%s: %s", console.EscapeLine(a.GetId()), strings.ToLower(strings.TrimPrefix(a.GetVerdict().String(), "CALL_VERDICT_")))
@@ -126,7 +131,7 @@ func toolFinished(t *troupev1.ToolCallFinished) string {
 		console.EscapeLine(summary))
 }
 
-// ToolStatus returns the status of a tool call in lower case.
+// ToolStatus returns the name of a status in lower case and without its prefix, such as "success".
 func ToolStatus(s troupev1.ToolStatus) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "TOOL_STATUS_"))
 }

@@ -62,8 +62,8 @@ func (v *View) PrintEvent(e *troupev1.Event) {
 	case *troupev1.Event_TurnStarted:
 		v.printLine("%s", v.Terminal.ApplyStyle(console.Dim, fmt.Sprintf("session %s  turn %d  trace %s", console.EscapeLine(e.GetSessionId()),
 			e.GetTurn(), console.EscapeLine(e.GetTraceId()))))
-		if above := p.TurnStarted.GetParent(); above != nil {
-			v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Dim, "parent"), Parent(above))
+		if parent := p.TurnStarted.GetParent(); parent != nil {
+			v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Dim, "parent"), Parent(parent))
 		}
 		if f := p.TurnStarted.GetFrom(); f != nil {
 			v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Dim, "from"), Origin(f))
@@ -116,6 +116,8 @@ func (v *View) PrintEvent(e *troupev1.Event) {
 	case *troupev1.Event_Thinking:
 		v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Dim, Topic(p.Thinking)), v.Terminal.ApplyStyle(console.Dim,
 			console.EscapeAndIndent(p.Thinking.GetText(), 10)))
+	case *troupev1.Event_Custom:
+		v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Dim, "event"), CustomEvent(p.Custom))
 	case *troupev1.Event_Warning:
 		v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Red, "warning"), console.EscapeLine(p.Warning.GetMessage()))
 	case *troupev1.Event_OwnershipViolation:

@@ -96,7 +96,44 @@ func verbChecks() []check.Check {
 		id := "verbs/" + r.verb + "-in-" + strings.ReplaceAll(strings.ToLower(check.StateName(r.state)), "_", "-")
 		checks = append(checks, check.Check{ID: id, Requirement: r.requirement, Title: r.title, Exclusive: r.verb == "queries", Run: r.run})
 	}
-	return checks
+	return append(checks, check.Check{
+		ID: "verbs/if-state-version", Requirement: "PauseRequest.if_state_version", Run: checkIfStateVersion,
+		Title: "A verb whose if_state_version is not the state_version fails with AGENT_STATE and changes nothing; with the right one it works.",
+	})
+}
+
+func checkIfStateVersion(t *check.T) {
+	in := t.MakeInstance(check.InstanceSpec{})
+	for _, v := range []struct {
+		name string
+		call func(version *uint64) error
+		left troupev1.InstanceState
+	}{
+		{"Startup", func(version *uint64) error {
+			_, err := in.Lifecycle.Startup(t.Ctx, &troupev1.StartupRequest{IfStateVersion: version})
+			return err
+		}, check.Ready},
+		{"Pause", func(version *uint64) error {
+			_, err := in.Lifecycle.Pause(t.Ctx, &troupev1.PauseRequest{IfStateVersion: version})
+			return err
+		}, check.Paused},
+		{"Resume", func(version *uint64) error {
+			_, err := in.Lifecycle.Resume(t.Ctx, &troupev1.ResumeRequest{IfStateVersion: version})
+			return err
+		}, check.Ready},
+		{"Shutdown", func(version *uint64) error {
+			_, err := in.Lifecycle.Shutdown(t.Ctx, &troupev1.ShutdownRequest{IfStateVersion: version})
+			return err
+		}, check.Terminated},
+	} {
+		before := in.Status()
+		other := before.GetStateVersion() + 1
+		t.ErrorHasMode(v.name+" with another if_state_version", v.call(&other), failure.AgentState)
+		in.RequireUnchanged(v.name+" with another if_state_version", before)
+		right := before.GetStateVersion()
+		t.NoError(v.name+" with the right if_state_version", v.call(&right))
+		in.RequireState("after "+v.name, v.left)
+	}
 }
 
 func (v verbCase) run(t *check.T) {

@@ -3,6 +3,7 @@ package steps
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,6 +46,10 @@ func stepChecks() []check.Check {
 		{
 			ID: "step/streams-before-the-result", Requirement: "AgentService.ExecuteStep", Run: checkStepStreamsBeforeResult,
 			Title: "The text of the result is streamed as text deltas before it.",
+		},
+		{
+			ID: "step/sends-custom-events", Requirement: "AD-37", Run: checkStepSendsCustomEvents,
+			Title: "An event of a kind that the agent defines arrives before the result, with its name and its data.",
 		},
 		{
 			ID: "step/reads-the-last-message-of-the-user", Requirement: "ConformanceService", Run: checkStepReadsLastMessage,
@@ -93,7 +98,7 @@ func checkStepSendsHeaderAtAdmission(t *check.T) {
 	t.True(o.AnsweredAt.Sub(o.AdmittedAt) > check.TimingSlack, "the response header of a step of 1s", "long before its result", o.AnsweredAt.Sub(o.AdmittedAt))
 }
 
-// maxSilence is how long the stream of a step may send no item (guarantees 2.11).
+// maxSilence is how long the stream of a step may send no item (guarantees, section 2.11).
 const maxSilence = 2 * time.Second
 
 func checkStepSendsHeartbeats(t *check.T) {
@@ -140,7 +145,7 @@ func checkStepStreamsInOrder(t *check.T) {
 	}
 }
 
-// numbersUpTo returns the answer that the test agent must give to "count n".
+// numbersUpTo returns the answer that the test agent must give to "count n": the numbers 1 to n without separators.
 func numbersUpTo(n int) string {
 	var text strings.Builder
 	for i := range n {
@@ -154,6 +159,23 @@ func checkStepStreamsBeforeResult(t *check.T) {
 	o := in.StartStep("say a rose is a rose").RequireSuccess(t, check.AnswerLimit)
 	check.Equal(t, "text of the result", "a rose is a rose", o.Text())
 	t.True(slices.Equal(o.Deltas(), []string{"a rose is a rose"}), "text deltas", `one, "a rose is a rose"`, fmt.Sprintf("%q", o.Deltas()))
+}
+
+func checkStepSendsCustomEvents(t *check.T) {
+	in := t.StartInstance(check.InstanceSpec{})
+	o := in.StartStep(`emit order.placed {"id":7,"city":"Łódź"}`).RequireSuccess(t, check.AnswerLimit)
+	var sent []*troupev1.CustomEvent
+	for _, e := range o.Events {
+		if c := e.GetCustom(); c != nil {
+			sent = append(sent, c)
+		}
+	}
+	check.Equal(t, "custom events", 1, len(sent))
+	check.Equal(t, "name of the custom event", "order.placed", sent[0].GetName())
+	var data map[string]any
+	t.True(json.Unmarshal([]byte(sent[0].GetData()), &data) == nil, "data of the custom event", "a JSON object", fmt.Sprintf("%q", sent[0].GetData()))
+	t.True(len(data) == 2 && data["id"] == 7.0 && data["city"] == "Łódź", "data of the custom event", `id 7 and city Łódź`, sent[0].GetData())
+	check.Equal(t, "text of the result", "order.placed", o.Text())
 }
 
 func checkStepReadsLastMessage(t *check.T) {

@@ -39,7 +39,7 @@ func newWorkerRegistry(t *testing.T, etcd *etcdtest.Etcd, ca *identity.CA, agent
 }
 
 // A registration survives a new certificate and a restart of etcd, because there is no token that could expire
-// (guarantees 5.2.6).
+// (guarantees, section 5.2.6).
 func TestRegistration_SurvivesANewCertificateAndARestartOfEtcd(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

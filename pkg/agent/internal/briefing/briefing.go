@@ -53,6 +53,29 @@ func UserPrompt(step execution.Step) string {
 	return ""
 }
 
+// WithUserText returns the messages with another text in the user's last message.
+func WithUserText(messages []conversation.Message, text string) []conversation.Message {
+	for i, m := range slices.Backward(messages) {
+		if m.Role == conversation.RoleUser && m.Author == "" {
+			m.Text = text
+			messages = slices.Clone(messages)
+			messages[i] = m
+			break
+		}
+	}
+	return messages
+}
+
+// UserFiles returns the files of the user's last message, without their content.
+func UserFiles(step execution.Step) []conversation.Attachment {
+	for _, m := range slices.Backward(step.History) {
+		if m.Role == conversation.RoleUser && m.Author == "" {
+			return conversation.AttachmentsWithoutData(m.Attachments)
+		}
+	}
+	return nil
+}
+
 // Intent returns the task of the step, or the user's last text if the step has no task.
 func Intent(step execution.Step) string {
 	if step.Task != step.Goal {

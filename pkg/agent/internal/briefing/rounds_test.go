@@ -14,7 +14,7 @@ import (
 
 const manyTokens = 1_000_000
 
-// round returns a round with one call of this id and a result of 100 bytes and more.
+// round returns a tool round: one call with the id, and its result of at least 100 bytes.
 func round(id string) []conversation.Message {
 	asks := conversation.Assistant("research", "")
 	asks.ToolCalls = []conversation.ToolCall{{ID: id, Name: "lookup"}}

@@ -140,7 +140,7 @@ const inConversationText = "(given in the conversation as %s)"
 // returns messages that come before all others. Modes: agent_validation for a required key or artifact that is
 // missing. If the turn or its session has read untrusted text, a value may contain some. Then the value becomes a
 // message of the conversation, and the history omits untrusted messages, which are in the conversation anyway. So
-// no untrusted text enters the system prompt (S14).
+// no untrusted text enters the system prompt (guarantee S14).
 func (in Instructions) Resolve(ctx context.Context, turn *hook.Turn, history []conversation.Message) (string, []conversation.Message, error) {
 	if !in.hasPlaceholders {
 		return in.text, nil, nil
@@ -156,7 +156,7 @@ func (in Instructions) Resolve(ctx context.Context, turn *hook.Turn, history []c
 	return text, r.messages, r.err
 }
 
-// resolution is the state while all placeholders of a prompt are replaced.
+// resolution replaces the placeholders of one prompt.
 type resolution struct {
 	turn     *hook.Turn
 	history  []conversation.Message

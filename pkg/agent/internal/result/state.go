@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
@@ -24,4 +25,22 @@ func CutForState(text string) (string, error) {
 		}
 		text = conversation.Truncate(text, min(MaxStateBytes, len(text)*9/10))
 	}
+}
+
+// ApplyState applies the changes of state in a function's message (AD-18). It emits no event, because the message
+// already contains the changes.
+func ApplyState(t *hook.Turn, agent string, state map[string]json.RawMessage) error {
+	m := t.Memory()
+	emitted := m.Fork(agent)
+	for key, value := range state {
+		err := emitted.Delete(key)
+		if err == nil && len(value) > 0 {
+			err = emitted.Set(key, value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	m.Join(emitted)
+	return nil
 }

@@ -6,10 +6,10 @@ import "sync"
 // and the same numbers in every attempt. Agents that run one after the other share one CallNumbers. Agents that
 // run at the same time have one lane each. The lanes take the following numbers in turns.
 type CallNumbers struct {
-	parent      *CallNumbers // the numbers that this lane belongs to (nil for the step's own)
-	base        int          // number of parent after which the lanes begin
-	lane, lanes int
-	lastNumber  int // highest number returned so far
+	parent          *CallNumbers // the numbers that this lane belongs to (nil for the step's own)
+	offset          int          // number of the parent after which the lanes begin
+	lane, laneCount int
+	lastNumber      int // highest number returned so far
 
 	mu            sync.Mutex
 	highestJoined int // highest number used by joined lanes; Next returns higher ones
@@ -31,18 +31,18 @@ func (c *CallNumbers) toStep(n int) int {
 }
 
 // toParent converts a number of a lane to the number in its parent.
-func (c *CallNumbers) toParent(n int) int { return c.base + (n-1)*c.lanes + c.lane + 1 }
+func (c *CallNumbers) toParent(n int) int { return c.offset + (n-1)*c.laneCount + c.lane + 1 }
 
 // NewLane returns one of several concurrent lanes. Do not call Next on c until all lanes have been joined.
 func (c *CallNumbers) NewLane(lane, lanes int) *CallNumbers {
-	return &CallNumbers{parent: c, base: c.lastNumber, lane: lane, lanes: lanes}
+	return &CallNumbers{parent: c, offset: c.lastNumber, lane: lane, laneCount: lanes}
 }
 
 // LaneCount returns how many lanes run at the same time, including the lanes of all parents.
 func (c *CallNumbers) LaneCount() int {
 	n := 1
 	for ; c != nil; c = c.parent {
-		n *= max(1, c.lanes)
+		n *= max(1, c.laneCount)
 	}
 	return n
 }
@@ -51,7 +51,7 @@ func (c *CallNumbers) LaneCount() int {
 func (c *CallNumbers) Join() int {
 	c.continueAfterLanes()
 	if c.lastNumber == 0 {
-		return c.base
+		return c.offset
 	}
 	last := c.toParent(c.lastNumber)
 	c.parent.Skip(last)

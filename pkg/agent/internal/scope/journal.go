@@ -9,7 +9,7 @@ import (
 // Journal is one agent's view of the journal of a step. The agent counts its calls from 1. In the step's journal,
 // in idempotency keys and in the ids of waiting calls they have the numbers of the step.
 type Journal struct {
-	execution.Journal // of the step
+	execution.Journal // journal of the step
 	calls             *CallNumbers
 	step              execution.Step
 	isSilent          bool  // the agent's text is not part of the step's text
@@ -17,8 +17,8 @@ type Journal struct {
 }
 
 // NewJournal returns the journal of one agent of a step.
-func NewJournal(step execution.Step, calls *CallNumbers, aside bool) *Journal {
-	return &Journal{Journal: step.Journal, calls: calls, step: step, isSilent: aside}
+func NewJournal(step execution.Step, calls *CallNumbers, isSilent bool) *Journal {
+	return &Journal{Journal: step.Journal, calls: calls, step: step, isSilent: isSilent}
 }
 
 // stepNumber returns the number of a call in the step. The loop asks for its own numbers in order.
@@ -73,7 +73,7 @@ func (j *Journal) ForLoop() execution.Journal {
 // sealedJournal is the journal of an agent in a step that has ended and is replayed.
 type sealedJournal struct {
 	*Journal
-	sealed stepjournal.SealedJournal // of the step
+	sealed stepjournal.SealedJournal // sealed journal of the step
 }
 
 // AddUnexpectedCall implements stepjournal.SealedJournal.

@@ -64,8 +64,10 @@ type ExecuteStepRequest struct {
 	Answers []*CallAnswer `protobuf:"bytes,16,rep,name=answers,proto3" json:"answers,omitempty"`
 	// silent is set for a step in a branch of a fork, which runs in parallel with others. Its text is
 	// not added to the session; later steps read it in prior. A silent step must not end the turn: if
-	// it asks the user, has calls that wait, or is stopped, it fails with AGENT_CONTRACT and commits
-	// nothing.
+	// it asks the user or is stopped, it fails with AGENT_CONTRACT and commits nothing. If its calls
+	// wait, it writes its journal and returns the result with pending, and commits nothing; the
+	// orchestrator ends the turn when the other steps have ended. An answer with STOP makes it fail with
+	// USER_CANCELLED.
 	Silent bool `protobuf:"varint,17,opt,name=silent,proto3" json:"silent,omitempty"`
 	// has_rounds is set if the agent may have tool rounds in the session: the worker loads them with
 	// MemoryService.LoadRounds, from the first message of history on, and shows them to the model

@@ -40,6 +40,7 @@ const (
 //	panic           throws
 //	own KEY         answers "owns" or "does not own": may the agent write the key?
 //	look WORD       calls its tool look, which returns "found WORD", and answers "found WORD"
+//	emit NAME JSON  sends a custom event with the name and the data, and answers NAME
 //	recall          answers with the results of all tool calls that it remembers, oldest first, separated
 //	                by ", ", or "nothing"
 //
@@ -97,6 +98,7 @@ func (c *conformanceServiceClient) DropInstance(ctx context.Context, in *DropIns
 //	panic           throws
 //	own KEY         answers "owns" or "does not own": may the agent write the key?
 //	look WORD       calls its tool look, which returns "found WORD", and answers "found WORD"
+//	emit NAME JSON  sends a custom event with the name and the data, and answers NAME
 //	recall          answers with the results of all tool calls that it remembers, oldest first, separated
 //	                by ", ", or "nothing"
 //

@@ -557,6 +557,7 @@ type Event struct {
 	//	*Event_ToolProgress
 	//	*Event_SubtaskStarted
 	//	*Event_OwnershipViolation
+	//	*Event_Custom
 	Payload       isEvent_Payload `protobuf_oneof:"payload"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -854,6 +855,15 @@ func (x *Event) GetOwnershipViolation() *OwnershipViolation {
 	return nil
 }
 
+func (x *Event) GetCustom() *CustomEvent {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_Custom); ok {
+			return x.Custom
+		}
+	}
+	return nil
+}
+
 type isEvent_Payload interface {
 	isEvent_Payload()
 }
@@ -955,6 +965,11 @@ type Event_OwnershipViolation struct {
 	OwnershipViolation *OwnershipViolation `protobuf:"bytes,41,opt,name=ownership_violation,json=ownershipViolation,proto3,oneof"`
 }
 
+type Event_Custom struct {
+	// custom is an event of a kind that the agent defines.
+	Custom *CustomEvent `protobuf:"bytes,42,opt,name=custom,proto3,oneof"`
+}
+
 func (*Event_TurnStarted) isEvent_Payload() {}
 
 func (*Event_Plan) isEvent_Payload() {}
@@ -992,6 +1007,8 @@ func (*Event_ToolProgress) isEvent_Payload() {}
 func (*Event_SubtaskStarted) isEvent_Payload() {}
 
 func (*Event_OwnershipViolation) isEvent_Payload() {}
+
+func (*Event_Custom) isEvent_Payload() {}
 
 // TurnStarted repeats the request and the ids under which it can be repeated.
 type TurnStarted struct {
@@ -2703,7 +2720,12 @@ type ToolCallFinished struct {
 	// summary is the result in at most 240 characters.
 	Summary string `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`
 	// duration of the call.
-	Duration      *durationpb.Duration `protobuf:"bytes,5,opt,name=duration,proto3" json:"duration,omitempty"`
+	Duration *durationpb.Duration `protobuf:"bytes,5,opt,name=duration,proto3" json:"duration,omitempty"`
+	// attachments are the files of the result, which are artifacts of the session. They have no data.
+	Attachments []*Blob `protobuf:"bytes,6,rep,name=attachments,proto3" json:"attachments,omitempty"`
+	// structured is the result as JSON, in addition to its text (empty if there is none, or if it has more
+	// than 64 KiB, more than 8 levels, or a number that is not finite).
+	Structured    string `protobuf:"bytes,7,opt,name=structured,proto3" json:"structured,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2771,6 +2793,20 @@ func (x *ToolCallFinished) GetDuration() *durationpb.Duration {
 		return x.Duration
 	}
 	return nil
+}
+
+func (x *ToolCallFinished) GetAttachments() []*Blob {
+	if x != nil {
+		return x.Attachments
+	}
+	return nil
+}
+
+func (x *ToolCallFinished) GetStructured() string {
+	if x != nil {
+		return x.Structured
+	}
+	return ""
 }
 
 // ToolCallPending says that a tool call waits for an answer. It did not run, and has no start or
@@ -3770,11 +3806,67 @@ func (x *OwnershipViolation) GetOperation() string {
 	return ""
 }
 
+// CustomEvent is an event of a kind that the agent defines (contract AD-37). An attempt of a step may
+// send at most 256 of them, with at most 1 MiB of names and data together.
+type CustomEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// name of the kind: 1 to 64 of a-z, 0-9, '.', '_' and '-', a letter first.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// data is a JSON value of at most 64 KiB (empty for none).
+	Data          string `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CustomEvent) Reset() {
+	*x = CustomEvent{}
+	mi := &file_troupe_v1_event_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CustomEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CustomEvent) ProtoMessage() {}
+
+func (x *CustomEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CustomEvent.ProtoReflect.Descriptor instead.
+func (*CustomEvent) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *CustomEvent) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CustomEvent) GetData() string {
+	if x != nil {
+		return x.Data
+	}
+	return ""
+}
+
 var File_troupe_v1_event_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xa6\f\n" +
+	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xd8\f\n" +
 	"\x05Event\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x19\n" +
 	"\btrace_id\x18\x02 \x01(\tR\atraceId\x12\x1d\n" +
@@ -3812,7 +3904,8 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"turnResult\x12>\n" +
 	"\rtool_progress\x18! \x01(\v2\x17.troupe.v1.ToolProgressH\x00R\ftoolProgress\x12D\n" +
 	"\x0fsubtask_started\x18\" \x01(\v2\x19.troupe.v1.SubtaskStartedH\x00R\x0esubtaskStarted\x12P\n" +
-	"\x13ownership_violation\x18) \x01(\v2\x1d.troupe.v1.OwnershipViolationH\x00R\x12ownershipViolationB\t\n" +
+	"\x13ownership_violation\x18) \x01(\v2\x1d.troupe.v1.OwnershipViolationH\x00R\x12ownershipViolation\x120\n" +
+	"\x06custom\x18* \x01(\v2\x16.troupe.v1.CustomEventH\x00R\x06customB\t\n" +
 	"\apayload\"\x94\x03\n" +
 	"\vTurnStarted\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x1d\n" +
@@ -3955,13 +4048,17 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x0fToolCallStarted\x12!\n" +
 	"\acall_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x06callId\x12\x1c\n" +
 	"\x04tool\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04tool\x12'\n" +
-	"\targuments\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04R\targuments\"\xdd\x01\n" +
+	"\targuments\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04R\targuments\"\xc5\x02\n" +
 	"\x10ToolCallFinished\x12!\n" +
 	"\acall_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x06callId\x12\x1c\n" +
 	"\x04tool\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04tool\x12-\n" +
 	"\x06status\x18\x03 \x01(\x0e2\x15.troupe.v1.ToolStatusR\x06status\x12\"\n" +
 	"\asummary\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xf0\x01R\asummary\x125\n" +
-	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\"=\n" +
+	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12;\n" +
+	"\vattachments\x18\x06 \x03(\v2\x0f.troupe.v1.BlobB\b\xbaH\x05\x92\x01\x02\x10\bR\vattachments\x12)\n" +
+	"\n" +
+	"structured\x18\a \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04R\n" +
+	"structured\"=\n" +
 	"\x0fToolCallPending\x12*\n" +
 	"\x04call\x18\x01 \x01(\v2\x16.troupe.v1.PendingCallR\x04call\"\xfa\x01\n" +
 	"\fAgentMessage\x12\x1d\n" +
@@ -4054,7 +4151,10 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\x03key\x12\x1d\n" +
 	"\x05owner\x18\x02 \x01(\tB\a\xbaH\x04r\x02( R\x05owner\x12\x1e\n" +
 	"\x05actor\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x05actor\x12&\n" +
-	"\toperation\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\toperation*\xd2\x01\n" +
+	"\toperation\x18\x04 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\toperation\"a\n" +
+	"\vCustomEvent\x123\n" +
+	"\x04name\x18\x01 \x01(\tB\x1f\xbaH\x1cr\x1a2\x18^[a-z][a-z0-9._-]{0,63}$R\x04name\x12\x1d\n" +
+	"\x04data\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04R\x04data*\xd2\x01\n" +
 	"\x05Stage\x12\x15\n" +
 	"\x11STAGE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10STAGE_INITIALIZE\x10\x01\x12\x0e\n" +
@@ -4129,7 +4229,7 @@ func file_troupe_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_troupe_v1_event_proto_goTypes = []any{
 	(Stage)(0),                    // 0: troupe.v1.Stage
 	(RoutingStrategy)(0),          // 1: troupe.v1.RoutingStrategy
@@ -4171,24 +4271,25 @@ var file_troupe_v1_event_proto_goTypes = []any{
 	(*Coordination)(nil),          // 37: troupe.v1.Coordination
 	(*TurnMetrics)(nil),           // 38: troupe.v1.TurnMetrics
 	(*OwnershipViolation)(nil),    // 39: troupe.v1.OwnershipViolation
-	nil,                           // 40: troupe.v1.RoutingCandidate.MetadataEntry
-	nil,                           // 41: troupe.v1.AgentMessage.ArtifactsEntry
-	nil,                           // 42: troupe.v1.PartialResult.StepTimestampsEntry
-	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
-	(*CallAnswer)(nil),            // 44: troupe.v1.CallAnswer
-	(*Blob)(nil),                  // 45: troupe.v1.Blob
-	(*durationpb.Duration)(nil),   // 46: google.protobuf.Duration
-	(*Budget)(nil),                // 47: troupe.v1.Budget
-	(*BudgetUse)(nil),             // 48: troupe.v1.BudgetUse
-	(*StepResult)(nil),            // 49: troupe.v1.StepResult
-	(*Failure)(nil),               // 50: troupe.v1.Failure
-	(*Usage)(nil),                 // 51: troupe.v1.Usage
-	(*PendingCall)(nil),           // 52: troupe.v1.PendingCall
-	(TurnOutcome)(0),              // 53: troupe.v1.TurnOutcome
-	(FailureMode)(0),              // 54: troupe.v1.FailureMode
+	(*CustomEvent)(nil),           // 40: troupe.v1.CustomEvent
+	nil,                           // 41: troupe.v1.RoutingCandidate.MetadataEntry
+	nil,                           // 42: troupe.v1.AgentMessage.ArtifactsEntry
+	nil,                           // 43: troupe.v1.PartialResult.StepTimestampsEntry
+	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
+	(*CallAnswer)(nil),            // 45: troupe.v1.CallAnswer
+	(*Blob)(nil),                  // 46: troupe.v1.Blob
+	(*durationpb.Duration)(nil),   // 47: google.protobuf.Duration
+	(*Budget)(nil),                // 48: troupe.v1.Budget
+	(*BudgetUse)(nil),             // 49: troupe.v1.BudgetUse
+	(*StepResult)(nil),            // 50: troupe.v1.StepResult
+	(*Failure)(nil),               // 51: troupe.v1.Failure
+	(*Usage)(nil),                 // 52: troupe.v1.Usage
+	(*PendingCall)(nil),           // 53: troupe.v1.PendingCall
+	(TurnOutcome)(0),              // 54: troupe.v1.TurnOutcome
+	(FailureMode)(0),              // 55: troupe.v1.FailureMode
 }
 var file_troupe_v1_event_proto_depIdxs = []int32{
-	43, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
+	44, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 1: troupe.v1.Event.stage:type_name -> troupe.v1.Stage
 	8,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
 	11, // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
@@ -4209,64 +4310,66 @@ var file_troupe_v1_event_proto_depIdxs = []int32{
 	25, // 18: troupe.v1.Event.tool_progress:type_name -> troupe.v1.ToolProgress
 	26, // 19: troupe.v1.Event.subtask_started:type_name -> troupe.v1.SubtaskStarted
 	39, // 20: troupe.v1.Event.ownership_violation:type_name -> troupe.v1.OwnershipViolation
-	44, // 21: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
-	10, // 22: troupe.v1.TurnStarted.parent:type_name -> troupe.v1.Parent
-	45, // 23: troupe.v1.TurnStarted.attachments:type_name -> troupe.v1.Blob
-	9,  // 24: troupe.v1.TurnStarted.from:type_name -> troupe.v1.From
-	46, // 25: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
-	13, // 26: troupe.v1.Plan.budget:type_name -> troupe.v1.TurnBudget
-	12, // 27: troupe.v1.Plan.inherited:type_name -> troupe.v1.InheritedStep
-	46, // 28: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
-	47, // 29: troupe.v1.TurnBudget.limits:type_name -> troupe.v1.Budget
-	48, // 30: troupe.v1.TurnBudget.carried:type_name -> troupe.v1.BudgetUse
-	1,  // 31: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
-	46, // 32: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
-	2,  // 33: troupe.v1.RoutingDecision.type:type_name -> troupe.v1.DecisionType
-	17, // 34: troupe.v1.RoutingDecision.rejected:type_name -> troupe.v1.RejectedCandidate
-	15, // 35: troupe.v1.RoutingDecision.input:type_name -> troupe.v1.RoutingInput
-	16, // 36: troupe.v1.RoutingInput.candidates:type_name -> troupe.v1.RoutingCandidate
-	40, // 37: troupe.v1.RoutingCandidate.metadata:type_name -> troupe.v1.RoutingCandidate.MetadataEntry
-	19, // 38: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
-	20, // 39: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
-	2,  // 40: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
-	49, // 41: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
-	46, // 42: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
-	50, // 43: troupe.v1.TextRetracted.failure:type_name -> troupe.v1.Failure
-	48, // 44: troupe.v1.TextRetracted.used:type_name -> troupe.v1.BudgetUse
-	51, // 45: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
-	46, // 46: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
-	3,  // 47: troupe.v1.ModelCall.finish:type_name -> troupe.v1.FinishReason
-	4,  // 48: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
-	46, // 49: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
-	52, // 50: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
-	41, // 51: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
-	5,  // 52: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
-	51, // 53: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
-	53, // 54: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
-	51, // 55: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
-	46, // 56: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
-	50, // 57: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
-	52, // 58: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
-	38, // 59: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
-	48, // 60: troupe.v1.TurnResult.used:type_name -> troupe.v1.BudgetUse
-	35, // 61: troupe.v1.TurnResult.partial:type_name -> troupe.v1.PartialResult
-	37, // 62: troupe.v1.TurnResult.coordination:type_name -> troupe.v1.Coordination
-	54, // 63: troupe.v1.PartialResult.failure_mode:type_name -> troupe.v1.FailureMode
-	6,  // 64: troupe.v1.PartialResult.recovery_strategy:type_name -> troupe.v1.RecoveryStrategy
-	36, // 65: troupe.v1.PartialResult.step_results:type_name -> troupe.v1.PartialStep
-	42, // 66: troupe.v1.PartialResult.step_timestamps:type_name -> troupe.v1.PartialResult.StepTimestampsEntry
-	50, // 67: troupe.v1.PartialStep.failure:type_name -> troupe.v1.Failure
-	46, // 68: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
-	46, // 69: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
-	46, // 70: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
-	46, // 71: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
-	46, // 72: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
-	43, // 73: troupe.v1.PartialResult.StepTimestampsEntry.value:type_name -> google.protobuf.Timestamp
-	74, // [74:74] is the sub-list for method output_type
-	74, // [74:74] is the sub-list for method input_type
-	74, // [74:74] is the sub-list for extension type_name
-	74, // [74:74] is the sub-list for extension extendee
-	0,  // [0:74] is the sub-list for field type_name
+	40, // 21: troupe.v1.Event.custom:type_name -> troupe.v1.CustomEvent
+	45, // 22: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
+	10, // 23: troupe.v1.TurnStarted.parent:type_name -> troupe.v1.Parent
+	46, // 24: troupe.v1.TurnStarted.attachments:type_name -> troupe.v1.Blob
+	9,  // 25: troupe.v1.TurnStarted.from:type_name -> troupe.v1.From
+	47, // 26: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
+	13, // 27: troupe.v1.Plan.budget:type_name -> troupe.v1.TurnBudget
+	12, // 28: troupe.v1.Plan.inherited:type_name -> troupe.v1.InheritedStep
+	47, // 29: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
+	48, // 30: troupe.v1.TurnBudget.limits:type_name -> troupe.v1.Budget
+	49, // 31: troupe.v1.TurnBudget.carried:type_name -> troupe.v1.BudgetUse
+	1,  // 32: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
+	47, // 33: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
+	2,  // 34: troupe.v1.RoutingDecision.type:type_name -> troupe.v1.DecisionType
+	17, // 35: troupe.v1.RoutingDecision.rejected:type_name -> troupe.v1.RejectedCandidate
+	15, // 36: troupe.v1.RoutingDecision.input:type_name -> troupe.v1.RoutingInput
+	16, // 37: troupe.v1.RoutingInput.candidates:type_name -> troupe.v1.RoutingCandidate
+	41, // 38: troupe.v1.RoutingCandidate.metadata:type_name -> troupe.v1.RoutingCandidate.MetadataEntry
+	19, // 39: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
+	20, // 40: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
+	2,  // 41: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
+	50, // 42: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
+	47, // 43: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
+	51, // 44: troupe.v1.TextRetracted.failure:type_name -> troupe.v1.Failure
+	49, // 45: troupe.v1.TextRetracted.used:type_name -> troupe.v1.BudgetUse
+	52, // 46: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
+	47, // 47: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
+	3,  // 48: troupe.v1.ModelCall.finish:type_name -> troupe.v1.FinishReason
+	4,  // 49: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
+	47, // 50: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
+	46, // 51: troupe.v1.ToolCallFinished.attachments:type_name -> troupe.v1.Blob
+	53, // 52: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
+	42, // 53: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
+	5,  // 54: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
+	52, // 55: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
+	54, // 56: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
+	52, // 57: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
+	47, // 58: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
+	51, // 59: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
+	53, // 60: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
+	38, // 61: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
+	49, // 62: troupe.v1.TurnResult.used:type_name -> troupe.v1.BudgetUse
+	35, // 63: troupe.v1.TurnResult.partial:type_name -> troupe.v1.PartialResult
+	37, // 64: troupe.v1.TurnResult.coordination:type_name -> troupe.v1.Coordination
+	55, // 65: troupe.v1.PartialResult.failure_mode:type_name -> troupe.v1.FailureMode
+	6,  // 66: troupe.v1.PartialResult.recovery_strategy:type_name -> troupe.v1.RecoveryStrategy
+	36, // 67: troupe.v1.PartialResult.step_results:type_name -> troupe.v1.PartialStep
+	43, // 68: troupe.v1.PartialResult.step_timestamps:type_name -> troupe.v1.PartialResult.StepTimestampsEntry
+	51, // 69: troupe.v1.PartialStep.failure:type_name -> troupe.v1.Failure
+	47, // 70: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
+	47, // 71: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
+	47, // 72: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
+	47, // 73: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
+	47, // 74: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
+	44, // 75: troupe.v1.PartialResult.StepTimestampsEntry.value:type_name -> google.protobuf.Timestamp
+	76, // [76:76] is the sub-list for method output_type
+	76, // [76:76] is the sub-list for method input_type
+	76, // [76:76] is the sub-list for extension type_name
+	76, // [76:76] is the sub-list for extension extendee
+	0,  // [0:76] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_event_proto_init() }
@@ -4296,6 +4399,7 @@ func file_troupe_v1_event_proto_init() {
 		(*Event_ToolProgress)(nil),
 		(*Event_SubtaskStarted)(nil),
 		(*Event_OwnershipViolation)(nil),
+		(*Event_Custom)(nil),
 	}
 	file_troupe_v1_event_proto_msgTypes[18].OneofWrappers = []any{}
 	file_troupe_v1_event_proto_msgTypes[27].OneofWrappers = []any{}
@@ -4305,7 +4409,7 @@ func file_troupe_v1_event_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_event_proto_rawDesc), len(file_troupe_v1_event_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   36,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

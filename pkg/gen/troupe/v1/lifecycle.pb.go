@@ -511,9 +511,12 @@ type StartupRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// settings of this start. They hold for the life of the instance if this call begins its start, and
 	// are ignored otherwise.
-	Settings      *LifecycleSettings `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Settings *LifecycleSettings `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
+	// if_state_version is the state_version that the instance must still have (absent means any). With
+	// another one the call fails with AGENT_STATE and changes nothing.
+	IfStateVersion *uint64 `protobuf:"varint,2,opt,name=if_state_version,json=ifStateVersion,proto3,oneof" json:"if_state_version,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *StartupRequest) Reset() {
@@ -551,6 +554,13 @@ func (x *StartupRequest) GetSettings() *LifecycleSettings {
 		return x.Settings
 	}
 	return nil
+}
+
+func (x *StartupRequest) GetIfStateVersion() uint64 {
+	if x != nil && x.IfStateVersion != nil {
+		return *x.IfStateVersion
+	}
+	return 0
 }
 
 // LifecycleSettings say how an instance starts and ends. What they leave out comes from the worker's
@@ -681,9 +691,12 @@ type ShutdownRequest struct {
 	// worker's own drain time. Zero means that they are cancelled at once.
 	Drain *durationpb.Duration `protobuf:"bytes,1,opt,name=drain,proto3" json:"drain,omitempty"`
 	// reason is for logs and status, at most 200 characters.
-	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// if_state_version is the state_version that the instance must still have (absent means any). With
+	// another one the call fails with AGENT_STATE and changes nothing.
+	IfStateVersion *uint64 `protobuf:"varint,3,opt,name=if_state_version,json=ifStateVersion,proto3,oneof" json:"if_state_version,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ShutdownRequest) Reset() {
@@ -728,6 +741,13 @@ func (x *ShutdownRequest) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *ShutdownRequest) GetIfStateVersion() uint64 {
+	if x != nil && x.IfStateVersion != nil {
+		return *x.IfStateVersion
+	}
+	return 0
 }
 
 // ShutdownResponse says where the instance stands and what went wrong on the way.
@@ -790,9 +810,12 @@ func (x *ShutdownResponse) GetErrors() []string {
 type PauseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// reason is for logs and status, at most 200 characters.
-	Reason        string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	// if_state_version is the state_version that the instance must still have (absent means any). With
+	// another one the call fails with AGENT_STATE and changes nothing.
+	IfStateVersion *uint64 `protobuf:"varint,2,opt,name=if_state_version,json=ifStateVersion,proto3,oneof" json:"if_state_version,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *PauseRequest) Reset() {
@@ -830,6 +853,13 @@ func (x *PauseRequest) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *PauseRequest) GetIfStateVersion() uint64 {
+	if x != nil && x.IfStateVersion != nil {
+		return *x.IfStateVersion
+	}
+	return 0
 }
 
 // PauseResponse says where the instance stands.
@@ -882,9 +912,12 @@ func (x *PauseResponse) GetStatus() *InstanceStatus {
 type ResumeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// reason is for logs and status, at most 200 characters.
-	Reason        string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
+	// if_state_version is the state_version that the instance must still have (absent means any). With
+	// another one the call fails with AGENT_STATE and changes nothing.
+	IfStateVersion *uint64 `protobuf:"varint,2,opt,name=if_state_version,json=ifStateVersion,proto3,oneof" json:"if_state_version,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ResumeRequest) Reset() {
@@ -922,6 +955,13 @@ func (x *ResumeRequest) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *ResumeRequest) GetIfStateVersion() uint64 {
+	if x != nil && x.IfStateVersion != nil {
+		return *x.IfStateVersion
+	}
+	return 0
 }
 
 // ResumeResponse says where the instance stands.
@@ -1439,9 +1479,11 @@ const file_troupe_v1_lifecycle_proto_rawDesc = "" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12.\n" +
 	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x19\n" +
-	"\btrace_id\x18\x06 \x01(\tR\atraceId\"J\n" +
+	"\btrace_id\x18\x06 \x01(\tR\atraceId\"\x8e\x01\n" +
 	"\x0eStartupRequest\x128\n" +
-	"\bsettings\x18\x01 \x01(\v2\x1c.troupe.v1.LifecycleSettingsR\bsettings\"\xb0\x02\n" +
+	"\bsettings\x18\x01 \x01(\v2\x1c.troupe.v1.LifecycleSettingsR\bsettings\x12-\n" +
+	"\x10if_state_version\x18\x02 \x01(\x04H\x00R\x0eifStateVersion\x88\x01\x01B\x13\n" +
+	"\x11_if_state_version\"\xb0\x02\n" +
 	"\x11LifecycleSettings\x12B\n" +
 	"\atimeout\x18\x01 \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
 	"\xaa\x01\a\"\x03\b\xd8\x04*\x00R\atimeout\x12/\n" +
@@ -1452,20 +1494,26 @@ const file_troupe_v1_lifecycle_proto_rawDesc = "" +
 	"\f_max_retriesB\x13\n" +
 	"\x11_cleanup_on_error\"D\n" +
 	"\x0fStartupResponse\x121\n" +
-	"\x06status\x18\x01 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\"s\n" +
+	"\x06status\x18\x01 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\"\xb7\x01\n" +
 	"\x0fShutdownRequest\x12>\n" +
 	"\x05drain\x18\x01 \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
 	"\xaa\x01\a\"\x03\b\xd8\x042\x00R\x05drain\x12 \n" +
-	"\x06reason\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06reason\"]\n" +
+	"\x06reason\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06reason\x12-\n" +
+	"\x10if_state_version\x18\x03 \x01(\x04H\x00R\x0eifStateVersion\x88\x01\x01B\x13\n" +
+	"\x11_if_state_version\"]\n" +
 	"\x10ShutdownResponse\x121\n" +
 	"\x06status\x18\x01 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\x12\x16\n" +
-	"\x06errors\x18\x02 \x03(\tR\x06errors\"0\n" +
+	"\x06errors\x18\x02 \x03(\tR\x06errors\"t\n" +
 	"\fPauseRequest\x12 \n" +
-	"\x06reason\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06reason\"B\n" +
+	"\x06reason\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06reason\x12-\n" +
+	"\x10if_state_version\x18\x02 \x01(\x04H\x00R\x0eifStateVersion\x88\x01\x01B\x13\n" +
+	"\x11_if_state_version\"B\n" +
 	"\rPauseResponse\x121\n" +
-	"\x06status\x18\x01 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\"1\n" +
+	"\x06status\x18\x01 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\"u\n" +
 	"\rResumeRequest\x12 \n" +
-	"\x06reason\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06reason\"C\n" +
+	"\x06reason\x18\x01 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06reason\x12-\n" +
+	"\x10if_state_version\x18\x02 \x01(\x04H\x00R\x0eifStateVersion\x88\x01\x01B\x13\n" +
+	"\x11_if_state_version\"C\n" +
 	"\x0eResumeResponse\x121\n" +
 	"\x06status\x18\x01 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\">\n" +
 	"\x0fGetStateRequest\x12+\n" +
@@ -1626,7 +1674,11 @@ func file_troupe_v1_lifecycle_proto_init() {
 	if File_troupe_v1_lifecycle_proto != nil {
 		return
 	}
+	file_troupe_v1_lifecycle_proto_msgTypes[2].OneofWrappers = []any{}
 	file_troupe_v1_lifecycle_proto_msgTypes[3].OneofWrappers = []any{}
+	file_troupe_v1_lifecycle_proto_msgTypes[5].OneofWrappers = []any{}
+	file_troupe_v1_lifecycle_proto_msgTypes[7].OneofWrappers = []any{}
+	file_troupe_v1_lifecycle_proto_msgTypes[9].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -1400,10 +1400,13 @@ type FailTurnRequest struct {
 	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	// epoch is the fence that BeginTurn gave.
 	Epoch int64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	// outcome is FAILED or CANCELLED.
+	// outcome is FAILED or CANCELLED; or INPUT_REQUIRED or AUTH_REQUIRED when calls of results wait.
 	Outcome TurnOutcome `protobuf:"varint,4,opt,name=outcome,proto3,enum=troupe.v1.TurnOutcome" json:"outcome,omitempty"`
-	// failure says why.
-	Failure       *Failure `protobuf:"bytes,5,opt,name=failure,proto3" json:"failure,omitempty"`
+	// failure says why a turn is FAILED or CANCELLED.
+	Failure *Failure `protobuf:"bytes,5,opt,name=failure,proto3" json:"failure,omitempty"`
+	// results are those of steps that are not committed, by number: calls of theirs wait, or they failed
+	// and the turn continues; only with INPUT_REQUIRED and AUTH_REQUIRED.
+	Results       []*StepResult `protobuf:"bytes,6,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1469,6 +1472,13 @@ func (x *FailTurnRequest) GetOutcome() TurnOutcome {
 func (x *FailTurnRequest) GetFailure() *Failure {
 	if x != nil {
 		return x.Failure
+	}
+	return nil
+}
+
+func (x *FailTurnRequest) GetResults() []*StepResult {
+	if x != nil {
+		return x.Results
 	}
 	return nil
 }
@@ -1947,7 +1957,8 @@ type JournalEntry struct {
 	Effect ToolEffect `protobuf:"varint,4,opt,name=effect,proto3,enum=troupe.v1.ToolEffect" json:"effect,omitempty"`
 	// tool is the name of the tool; empty for a model.
 	Tool string `protobuf:"bytes,5,opt,name=tool,proto3" json:"tool,omitempty"`
-	// reply is what the model said; only in a DONE of a model.
+	// reply is what the model said; only in a DONE of a model. In a DONE of a tool its blobs are the files
+	// of the result, and its text is opaque data of the worker.
 	Reply *Message `protobuf:"bytes,6,opt,name=reply,proto3" json:"reply,omitempty"`
 	// usage of the model call.
 	Usage *Usage `protobuf:"bytes,7,opt,name=usage,proto3" json:"usage,omitempty"`
@@ -4935,15 +4946,15 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\amessage\x18\x01 \x01(\v2\x12.troupe.v1.MessageB\x06\xbaH\x03\xc8\x01\x01R\amessage\x12!\n" +
 	"\x05entry\x18\x02 \x01(\x05B\v\xbaH\b\x1a\x06\x18\xa0\x8d\x06(\x00R\x05entry\"9\n" +
 	"\x12CommitStepResponse\x12#\n" +
-	"\rlast_sequence\x18\x01 \x01(\x03R\flastSequence\"\x98\x02\n" +
+	"\rlast_sequence\x18\x01 \x01(\x03R\flastSequence\"\xcf\x02\n" +
 	"\x0fFailTurnRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x125\n" +
 	"\aturn_id\x18\x02 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\x06turnId\x12\x1d\n" +
-	"\x05epoch\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\x05epoch\x12<\n" +
-	"\aoutcome\x18\x04 \x01(\x0e2\x16.troupe.v1.TurnOutcomeB\n" +
-	"\xbaH\a\x82\x01\x04\x18\x02\x18\x03R\aoutcome\x124\n" +
-	"\afailure\x18\x05 \x01(\v2\x12.troupe.v1.FailureB\x06\xbaH\x03\xc8\x01\x01R\afailure\"7\n" +
+	"\x05epoch\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x01R\x05epoch\x12@\n" +
+	"\aoutcome\x18\x04 \x01(\x0e2\x16.troupe.v1.TurnOutcomeB\x0e\xbaH\v\x82\x01\b\x18\x02\x18\x03\x18\x04\x18\x05R\aoutcome\x12,\n" +
+	"\afailure\x18\x05 \x01(\v2\x12.troupe.v1.FailureR\afailure\x129\n" +
+	"\aresults\x18\x06 \x03(\v2\x15.troupe.v1.StepResultB\b\xbaH\x05\x92\x01\x02\x102R\aresults\"7\n" +
 	"\x10FailTurnResponse\x12#\n" +
 	"\x04turn\x18\x01 \x01(\v2\x0f.troupe.v1.TurnR\x04turn\"\xa3\x01\n" +
 	"\x12LoadHistoryRequest\x12;\n" +
@@ -5415,104 +5426,105 @@ var file_troupe_v1_memory_proto_depIdxs = []int32{
 	87,  // 31: troupe.v1.RoundMessage.message:type_name -> troupe.v1.Message
 	83,  // 32: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
 	85,  // 33: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
-	7,   // 34: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
-	87,  // 35: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
-	6,   // 36: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
-	88,  // 37: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
-	3,   // 38: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
-	2,   // 39: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
-	87,  // 40: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
-	89,  // 41: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
-	90,  // 42: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
-	28,  // 43: troupe.v1.LoadRoundsRequest.before:type_name -> troupe.v1.StepRounds
-	28,  // 44: troupe.v1.LoadRoundsResponse.steps:type_name -> troupe.v1.StepRounds
-	87,  // 45: troupe.v1.StepRounds.messages:type_name -> troupe.v1.Message
-	25,  // 46: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
-	25,  // 47: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
-	6,   // 48: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
-	4,   // 49: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
-	74,  // 50: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
-	6,   // 51: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
-	5,   // 52: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
-	39,  // 53: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
-	91,  // 54: troupe.v1.MemoryServiceDeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	87,  // 55: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
-	45,  // 56: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
-	75,  // 57: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	76,  // 58: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	77,  // 59: troupe.v1.MemoryServiceGetStateResponse.keys:type_name -> troupe.v1.MemoryServiceGetStateResponse.KeysEntry
-	78,  // 60: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
-	81,  // 61: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
-	53,  // 62: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
-	51,  // 63: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
-	51,  // 64: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	51,  // 65: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	51,  // 66: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
-	25,  // 67: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
-	79,  // 68: troupe.v1.Config.values:type_name -> troupe.v1.Config.ValuesEntry
-	92,  // 69: troupe.v1.Config.protocol:type_name -> troupe.v1.ConfigProtocol
-	63,  // 70: troupe.v1.GetConfigResponse.config:type_name -> troupe.v1.Config
-	92,  // 71: troupe.v1.PutConfigRequest.protocol:type_name -> troupe.v1.ConfigProtocol
-	80,  // 72: troupe.v1.PutConfigRequest.delta:type_name -> troupe.v1.PutConfigRequest.DeltaEntry
-	63,  // 73: troupe.v1.PutConfigResponse.config:type_name -> troupe.v1.Config
-	91,  // 74: troupe.v1.MemoryServiceEraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	8,   // 75: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
-	21,  // 76: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
-	23,  // 77: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
-	29,  // 78: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
-	31,  // 79: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
-	26,  // 80: troupe.v1.MemoryService.LoadRounds:input_type -> troupe.v1.LoadRoundsRequest
-	61,  // 81: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
-	12,  // 82: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
-	15,  // 83: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
-	17,  // 84: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
-	19,  // 85: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
-	33,  // 86: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
-	35,  // 87: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
-	37,  // 88: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
-	40,  // 89: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
-	42,  // 90: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
-	44,  // 91: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
-	47,  // 92: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
-	49,  // 93: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
-	52,  // 94: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
-	55,  // 95: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
-	57,  // 96: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
-	59,  // 97: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
-	64,  // 98: troupe.v1.MemoryService.GetConfig:input_type -> troupe.v1.GetConfigRequest
-	66,  // 99: troupe.v1.MemoryService.PutConfig:input_type -> troupe.v1.PutConfigRequest
-	68,  // 100: troupe.v1.MemoryService.EraseUser:input_type -> troupe.v1.MemoryServiceEraseUserRequest
-	11,  // 101: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
-	22,  // 102: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
-	24,  // 103: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
-	30,  // 104: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
-	32,  // 105: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
-	27,  // 106: troupe.v1.MemoryService.LoadRounds:output_type -> troupe.v1.LoadRoundsResponse
-	62,  // 107: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
-	14,  // 108: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
-	16,  // 109: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
-	18,  // 110: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
-	20,  // 111: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
-	34,  // 112: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
-	36,  // 113: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
-	38,  // 114: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
-	41,  // 115: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
-	43,  // 116: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
-	46,  // 117: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
-	48,  // 118: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
-	50,  // 119: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
-	54,  // 120: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
-	56,  // 121: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
-	58,  // 122: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
-	60,  // 123: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
-	65,  // 124: troupe.v1.MemoryService.GetConfig:output_type -> troupe.v1.GetConfigResponse
-	67,  // 125: troupe.v1.MemoryService.PutConfig:output_type -> troupe.v1.PutConfigResponse
-	69,  // 126: troupe.v1.MemoryService.EraseUser:output_type -> troupe.v1.MemoryServiceEraseUserResponse
-	101, // [101:127] is the sub-list for method output_type
-	75,  // [75:101] is the sub-list for method input_type
-	75,  // [75:75] is the sub-list for extension type_name
-	75,  // [75:75] is the sub-list for extension extendee
-	0,   // [0:75] is the sub-list for field type_name
+	84,  // 34: troupe.v1.FailTurnRequest.results:type_name -> troupe.v1.StepResult
+	7,   // 35: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
+	87,  // 36: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
+	6,   // 37: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
+	88,  // 38: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
+	3,   // 39: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
+	2,   // 40: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
+	87,  // 41: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
+	89,  // 42: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
+	90,  // 43: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
+	28,  // 44: troupe.v1.LoadRoundsRequest.before:type_name -> troupe.v1.StepRounds
+	28,  // 45: troupe.v1.LoadRoundsResponse.steps:type_name -> troupe.v1.StepRounds
+	87,  // 46: troupe.v1.StepRounds.messages:type_name -> troupe.v1.Message
+	25,  // 47: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
+	25,  // 48: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
+	6,   // 49: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
+	4,   // 50: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
+	74,  // 51: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
+	6,   // 52: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
+	5,   // 53: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
+	39,  // 54: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
+	91,  // 55: troupe.v1.MemoryServiceDeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	87,  // 56: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
+	45,  // 57: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
+	75,  // 58: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	76,  // 59: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	77,  // 60: troupe.v1.MemoryServiceGetStateResponse.keys:type_name -> troupe.v1.MemoryServiceGetStateResponse.KeysEntry
+	78,  // 61: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
+	81,  // 62: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
+	53,  // 63: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
+	51,  // 64: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
+	51,  // 65: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	51,  // 66: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	51,  // 67: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
+	25,  // 68: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
+	79,  // 69: troupe.v1.Config.values:type_name -> troupe.v1.Config.ValuesEntry
+	92,  // 70: troupe.v1.Config.protocol:type_name -> troupe.v1.ConfigProtocol
+	63,  // 71: troupe.v1.GetConfigResponse.config:type_name -> troupe.v1.Config
+	92,  // 72: troupe.v1.PutConfigRequest.protocol:type_name -> troupe.v1.ConfigProtocol
+	80,  // 73: troupe.v1.PutConfigRequest.delta:type_name -> troupe.v1.PutConfigRequest.DeltaEntry
+	63,  // 74: troupe.v1.PutConfigResponse.config:type_name -> troupe.v1.Config
+	91,  // 75: troupe.v1.MemoryServiceEraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	8,   // 76: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
+	21,  // 77: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
+	23,  // 78: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
+	29,  // 79: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
+	31,  // 80: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
+	26,  // 81: troupe.v1.MemoryService.LoadRounds:input_type -> troupe.v1.LoadRoundsRequest
+	61,  // 82: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
+	12,  // 83: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
+	15,  // 84: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
+	17,  // 85: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
+	19,  // 86: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
+	33,  // 87: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
+	35,  // 88: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
+	37,  // 89: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
+	40,  // 90: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
+	42,  // 91: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
+	44,  // 92: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
+	47,  // 93: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
+	49,  // 94: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
+	52,  // 95: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
+	55,  // 96: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
+	57,  // 97: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
+	59,  // 98: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
+	64,  // 99: troupe.v1.MemoryService.GetConfig:input_type -> troupe.v1.GetConfigRequest
+	66,  // 100: troupe.v1.MemoryService.PutConfig:input_type -> troupe.v1.PutConfigRequest
+	68,  // 101: troupe.v1.MemoryService.EraseUser:input_type -> troupe.v1.MemoryServiceEraseUserRequest
+	11,  // 102: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
+	22,  // 103: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
+	24,  // 104: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
+	30,  // 105: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
+	32,  // 106: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
+	27,  // 107: troupe.v1.MemoryService.LoadRounds:output_type -> troupe.v1.LoadRoundsResponse
+	62,  // 108: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
+	14,  // 109: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
+	16,  // 110: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
+	18,  // 111: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
+	20,  // 112: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
+	34,  // 113: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
+	36,  // 114: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
+	38,  // 115: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
+	41,  // 116: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
+	43,  // 117: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
+	46,  // 118: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
+	48,  // 119: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
+	50,  // 120: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
+	54,  // 121: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
+	56,  // 122: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
+	58,  // 123: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
+	60,  // 124: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
+	65,  // 125: troupe.v1.MemoryService.GetConfig:output_type -> troupe.v1.GetConfigResponse
+	67,  // 126: troupe.v1.MemoryService.PutConfig:output_type -> troupe.v1.PutConfigResponse
+	69,  // 127: troupe.v1.MemoryService.EraseUser:output_type -> troupe.v1.MemoryServiceEraseUserResponse
+	102, // [102:128] is the sub-list for method output_type
+	76,  // [76:102] is the sub-list for method input_type
+	76,  // [76:76] is the sub-list for extension type_name
+	76,  // [76:76] is the sub-list for extension extendee
+	0,   // [0:76] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_memory_proto_init() }

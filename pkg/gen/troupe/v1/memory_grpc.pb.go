@@ -95,7 +95,8 @@ type MemoryServiceClient interface {
 	CommitStep(ctx context.Context, in *CommitStepRequest, opts ...grpc.CallOption) (*CommitStepResponse, error)
 	// FailTurn closes a turn without an answer. The text of its running step becomes a message marked
 	// partial. A turn that is already closed stays unchanged and is returned, so the caller learns
-	// how it ended. It fails with FENCED or NOT_FOUND.
+	// how it ended. FailTurn also closes a turn whose calls wait in branches, with the results of
+	// these steps. It fails with FENCED or NOT_FOUND.
 	FailTurn(ctx context.Context, in *FailTurnRequest, opts ...grpc.CallOption) (*FailTurnResponse, error)
 	// LoadHistory returns messages of a session, oldest first, at most 3 MiB; an empty answer means
 	// that there are no more. Compacted messages appear as one message of the role SUMMARY, at the
@@ -494,7 +495,8 @@ type MemoryServiceServer interface {
 	CommitStep(context.Context, *CommitStepRequest) (*CommitStepResponse, error)
 	// FailTurn closes a turn without an answer. The text of its running step becomes a message marked
 	// partial. A turn that is already closed stays unchanged and is returned, so the caller learns
-	// how it ended. It fails with FENCED or NOT_FOUND.
+	// how it ended. FailTurn also closes a turn whose calls wait in branches, with the results of
+	// these steps. It fails with FENCED or NOT_FOUND.
 	FailTurn(context.Context, *FailTurnRequest) (*FailTurnResponse, error)
 	// LoadHistory returns messages of a session, oldest first, at most 3 MiB; an empty answer means
 	// that there are no more. Compacted messages appear as one message of the role SUMMARY, at the

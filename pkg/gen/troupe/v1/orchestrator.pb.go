@@ -2560,9 +2560,13 @@ type DrainInstanceRequest struct {
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// drain is how long running steps may take to end, at most 10 minutes; then they are
 	// cancelled. Absent means the worker's own drain time. Zero means that they are cancelled at once.
-	Drain         *durationpb.Duration `protobuf:"bytes,4,opt,name=drain,proto3" json:"drain,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Drain *durationpb.Duration `protobuf:"bytes,4,opt,name=drain,proto3" json:"drain,omitempty"`
+	// if_state_version is the state_version that the instance must still have (absent means any). With
+	// another one the call fails with AGENT_STATE and changes nothing. The instance itself decides, so
+	// the drain is not recorded before: steps that come in between are refused and go elsewhere.
+	IfStateVersion *uint64 `protobuf:"varint,5,opt,name=if_state_version,json=ifStateVersion,proto3,oneof" json:"if_state_version,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *DrainInstanceRequest) Reset() {
@@ -2623,6 +2627,133 @@ func (x *DrainInstanceRequest) GetDrain() *durationpb.Duration {
 	return nil
 }
 
+func (x *DrainInstanceRequest) GetIfStateVersion() uint64 {
+	if x != nil && x.IfStateVersion != nil {
+		return *x.IfStateVersion
+	}
+	return 0
+}
+
+// StartInstanceRequest asks for the start of an instance.
+type StartInstanceRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// instance_id is the instance, 1 to 128 characters. Unknown: NOT_FOUND.
+	InstanceId string `protobuf:"bytes,1,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// agent is the agent that it hosts. Needed only when instances of several agents have
+	// this id: then the call without it fails with USER_INVALID_INPUT.
+	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	// settings of the start, as in StartupRequest.
+	Settings *LifecycleSettings `protobuf:"bytes,3,opt,name=settings,proto3" json:"settings,omitempty"`
+	// if_state_version is as in StartupRequest.
+	IfStateVersion *uint64 `protobuf:"varint,4,opt,name=if_state_version,json=ifStateVersion,proto3,oneof" json:"if_state_version,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *StartInstanceRequest) Reset() {
+	*x = StartInstanceRequest{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartInstanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartInstanceRequest) ProtoMessage() {}
+
+func (x *StartInstanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartInstanceRequest.ProtoReflect.Descriptor instead.
+func (*StartInstanceRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *StartInstanceRequest) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+func (x *StartInstanceRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *StartInstanceRequest) GetSettings() *LifecycleSettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *StartInstanceRequest) GetIfStateVersion() uint64 {
+	if x != nil && x.IfStateVersion != nil {
+		return *x.IfStateVersion
+	}
+	return 0
+}
+
+// StartInstanceResponse says where the instance stands.
+type StartInstanceResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// status after the call.
+	Status        *InstanceStatus `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StartInstanceResponse) Reset() {
+	*x = StartInstanceResponse{}
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StartInstanceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StartInstanceResponse) ProtoMessage() {}
+
+func (x *StartInstanceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StartInstanceResponse.ProtoReflect.Descriptor instead.
+func (*StartInstanceResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *StartInstanceResponse) GetStatus() *InstanceStatus {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
 // DrainInstanceResponse says how the instance ended.
 type DrainInstanceResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2637,7 +2768,7 @@ type DrainInstanceResponse struct {
 
 func (x *DrainInstanceResponse) Reset() {
 	*x = DrainInstanceResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[28]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2649,7 +2780,7 @@ func (x *DrainInstanceResponse) String() string {
 func (*DrainInstanceResponse) ProtoMessage() {}
 
 func (x *DrainInstanceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[28]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2662,7 +2793,7 @@ func (x *DrainInstanceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainInstanceResponse.ProtoReflect.Descriptor instead.
 func (*DrainInstanceResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{28}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DrainInstanceResponse) GetStatus() *InstanceStatus {
@@ -2694,7 +2825,7 @@ type ListDecisionsRequest struct {
 
 func (x *ListDecisionsRequest) Reset() {
 	*x = ListDecisionsRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[29]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2706,7 +2837,7 @@ func (x *ListDecisionsRequest) String() string {
 func (*ListDecisionsRequest) ProtoMessage() {}
 
 func (x *ListDecisionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[29]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2719,7 +2850,7 @@ func (x *ListDecisionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDecisionsRequest.ProtoReflect.Descriptor instead.
 func (*ListDecisionsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{29}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListDecisionsRequest) GetTraceId() string {
@@ -2754,7 +2885,7 @@ type ListDecisionsResponse struct {
 
 func (x *ListDecisionsResponse) Reset() {
 	*x = ListDecisionsResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[30]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2766,7 +2897,7 @@ func (x *ListDecisionsResponse) String() string {
 func (*ListDecisionsResponse) ProtoMessage() {}
 
 func (x *ListDecisionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[30]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2779,7 +2910,7 @@ func (x *ListDecisionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDecisionsResponse.ProtoReflect.Descriptor instead.
 func (*ListDecisionsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{30}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListDecisionsResponse) GetDecisions() []*Decision {
@@ -2821,7 +2952,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[31]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2833,7 +2964,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[31]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2846,7 +2977,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{31}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Decision) GetRecordId() string {
@@ -2948,7 +3079,7 @@ type Workflow struct {
 
 func (x *Workflow) Reset() {
 	*x = Workflow{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[32]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2960,7 +3091,7 @@ func (x *Workflow) String() string {
 func (*Workflow) ProtoMessage() {}
 
 func (x *Workflow) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[32]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2973,7 +3104,7 @@ func (x *Workflow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Workflow.ProtoReflect.Descriptor instead.
 func (*Workflow) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{32}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Workflow) GetName() string {
@@ -3087,7 +3218,7 @@ type WorkflowStep struct {
 
 func (x *WorkflowStep) Reset() {
 	*x = WorkflowStep{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[33]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3099,7 +3230,7 @@ func (x *WorkflowStep) String() string {
 func (*WorkflowStep) ProtoMessage() {}
 
 func (x *WorkflowStep) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[33]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3112,7 +3243,7 @@ func (x *WorkflowStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkflowStep.ProtoReflect.Descriptor instead.
 func (*WorkflowStep) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{33}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WorkflowStep) GetName() string {
@@ -3237,7 +3368,7 @@ type ChoicePolicy struct {
 
 func (x *ChoicePolicy) Reset() {
 	*x = ChoicePolicy{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[34]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3249,7 +3380,7 @@ func (x *ChoicePolicy) String() string {
 func (*ChoicePolicy) ProtoMessage() {}
 
 func (x *ChoicePolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[34]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3262,7 +3393,7 @@ func (x *ChoicePolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChoicePolicy.ProtoReflect.Descriptor instead.
 func (*ChoicePolicy) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{34}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ChoicePolicy) GetStrategy() RoutingStrategy {
@@ -3310,7 +3441,7 @@ type WorkflowPlan struct {
 
 func (x *WorkflowPlan) Reset() {
 	*x = WorkflowPlan{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[35]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3322,7 +3453,7 @@ func (x *WorkflowPlan) String() string {
 func (*WorkflowPlan) ProtoMessage() {}
 
 func (x *WorkflowPlan) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[35]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3335,7 +3466,7 @@ func (x *WorkflowPlan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkflowPlan.ProtoReflect.Descriptor instead.
 func (*WorkflowPlan) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{35}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WorkflowPlan) GetAgents() []string {
@@ -3381,7 +3512,7 @@ type WorkflowEdge struct {
 
 func (x *WorkflowEdge) Reset() {
 	*x = WorkflowEdge{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[36]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3393,7 +3524,7 @@ func (x *WorkflowEdge) String() string {
 func (*WorkflowEdge) ProtoMessage() {}
 
 func (x *WorkflowEdge) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[36]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3406,7 +3537,7 @@ func (x *WorkflowEdge) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkflowEdge.ProtoReflect.Descriptor instead.
 func (*WorkflowEdge) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{36}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *WorkflowEdge) GetStep() string {
@@ -3439,7 +3570,7 @@ type ListWorkflowsRequest struct {
 
 func (x *ListWorkflowsRequest) Reset() {
 	*x = ListWorkflowsRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[37]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3451,7 +3582,7 @@ func (x *ListWorkflowsRequest) String() string {
 func (*ListWorkflowsRequest) ProtoMessage() {}
 
 func (x *ListWorkflowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[37]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3464,7 +3595,7 @@ func (x *ListWorkflowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkflowsRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkflowsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{37}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{39}
 }
 
 // ListWorkflowsResponse holds the workflows.
@@ -3478,7 +3609,7 @@ type ListWorkflowsResponse struct {
 
 func (x *ListWorkflowsResponse) Reset() {
 	*x = ListWorkflowsResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[38]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3490,7 +3621,7 @@ func (x *ListWorkflowsResponse) String() string {
 func (*ListWorkflowsResponse) ProtoMessage() {}
 
 func (x *ListWorkflowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[38]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3503,7 +3634,7 @@ func (x *ListWorkflowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkflowsResponse.ProtoReflect.Descriptor instead.
 func (*ListWorkflowsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{38}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListWorkflowsResponse) GetWorkflows() []*Workflow {
@@ -3524,7 +3655,7 @@ type GetWorkflowRequest struct {
 
 func (x *GetWorkflowRequest) Reset() {
 	*x = GetWorkflowRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[39]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3536,7 +3667,7 @@ func (x *GetWorkflowRequest) String() string {
 func (*GetWorkflowRequest) ProtoMessage() {}
 
 func (x *GetWorkflowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[39]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3549,7 +3680,7 @@ func (x *GetWorkflowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkflowRequest.ProtoReflect.Descriptor instead.
 func (*GetWorkflowRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{39}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetWorkflowRequest) GetName() string {
@@ -3570,7 +3701,7 @@ type GetWorkflowResponse struct {
 
 func (x *GetWorkflowResponse) Reset() {
 	*x = GetWorkflowResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[40]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3582,7 +3713,7 @@ func (x *GetWorkflowResponse) String() string {
 func (*GetWorkflowResponse) ProtoMessage() {}
 
 func (x *GetWorkflowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[40]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3595,7 +3726,7 @@ func (x *GetWorkflowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetWorkflowResponse.ProtoReflect.Descriptor instead.
 func (*GetWorkflowResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{40}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *GetWorkflowResponse) GetWorkflow() *Workflow {
@@ -3620,7 +3751,7 @@ type ReplayTraceRequest struct {
 
 func (x *ReplayTraceRequest) Reset() {
 	*x = ReplayTraceRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[41]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3632,7 +3763,7 @@ func (x *ReplayTraceRequest) String() string {
 func (*ReplayTraceRequest) ProtoMessage() {}
 
 func (x *ReplayTraceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[41]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3645,7 +3776,7 @@ func (x *ReplayTraceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayTraceRequest.ProtoReflect.Descriptor instead.
 func (*ReplayTraceRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{41}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ReplayTraceRequest) GetTraceId() string {
@@ -3684,7 +3815,7 @@ type ReplayTraceResponse struct {
 
 func (x *ReplayTraceResponse) Reset() {
 	*x = ReplayTraceResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[42]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3696,7 +3827,7 @@ func (x *ReplayTraceResponse) String() string {
 func (*ReplayTraceResponse) ProtoMessage() {}
 
 func (x *ReplayTraceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[42]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3709,7 +3840,7 @@ func (x *ReplayTraceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayTraceResponse.ProtoReflect.Descriptor instead.
 func (*ReplayTraceResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{42}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReplayTraceResponse) GetSteps() []*StepReplay {
@@ -3746,7 +3877,7 @@ type QuarantineAgentRequest struct {
 
 func (x *QuarantineAgentRequest) Reset() {
 	*x = QuarantineAgentRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[43]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3758,7 +3889,7 @@ func (x *QuarantineAgentRequest) String() string {
 func (*QuarantineAgentRequest) ProtoMessage() {}
 
 func (x *QuarantineAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[43]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3771,7 +3902,7 @@ func (x *QuarantineAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineAgentRequest.ProtoReflect.Descriptor instead.
 func (*QuarantineAgentRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{43}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *QuarantineAgentRequest) GetAgent() string {
@@ -3799,7 +3930,7 @@ type QuarantineAgentResponse struct {
 
 func (x *QuarantineAgentResponse) Reset() {
 	*x = QuarantineAgentResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[44]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3811,7 +3942,7 @@ func (x *QuarantineAgentResponse) String() string {
 func (*QuarantineAgentResponse) ProtoMessage() {}
 
 func (x *QuarantineAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[44]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3824,7 +3955,7 @@ func (x *QuarantineAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuarantineAgentResponse.ProtoReflect.Descriptor instead.
 func (*QuarantineAgentResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{44}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *QuarantineAgentResponse) GetInstances() []*InstanceOutcome {
@@ -3847,7 +3978,7 @@ type ReleaseAgentRequest struct {
 
 func (x *ReleaseAgentRequest) Reset() {
 	*x = ReleaseAgentRequest{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[45]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3859,7 +3990,7 @@ func (x *ReleaseAgentRequest) String() string {
 func (*ReleaseAgentRequest) ProtoMessage() {}
 
 func (x *ReleaseAgentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[45]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3872,7 +4003,7 @@ func (x *ReleaseAgentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseAgentRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseAgentRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{45}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ReleaseAgentRequest) GetAgent() string {
@@ -3900,7 +4031,7 @@ type ReleaseAgentResponse struct {
 
 func (x *ReleaseAgentResponse) Reset() {
 	*x = ReleaseAgentResponse{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[46]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3912,7 +4043,7 @@ func (x *ReleaseAgentResponse) String() string {
 func (*ReleaseAgentResponse) ProtoMessage() {}
 
 func (x *ReleaseAgentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[46]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3925,7 +4056,7 @@ func (x *ReleaseAgentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseAgentResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseAgentResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{46}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReleaseAgentResponse) GetInstances() []*InstanceOutcome {
@@ -3948,7 +4079,7 @@ type Quarantine struct {
 
 func (x *Quarantine) Reset() {
 	*x = Quarantine{}
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[47]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3960,7 +4091,7 @@ func (x *Quarantine) String() string {
 func (*Quarantine) ProtoMessage() {}
 
 func (x *Quarantine) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_orchestrator_proto_msgTypes[47]
+	mi := &file_troupe_v1_orchestrator_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3973,7 +4104,7 @@ func (x *Quarantine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quarantine.ProtoReflect.Descriptor instead.
 func (*Quarantine) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{47}
+	return file_troupe_v1_orchestrator_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Quarantine) GetReason() string {
@@ -4168,7 +4299,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x05agent\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x05agent\x12 \n" +
 	"\x06reason\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06reason\"O\n" +
 	"\x13ResumeAgentResponse\x128\n" +
-	"\tinstances\x18\x01 \x03(\v2\x1a.troupe.v1.InstanceOutcomeR\tinstances\"\xc4\x01\n" +
+	"\tinstances\x18\x01 \x03(\v2\x1a.troupe.v1.InstanceOutcomeR\tinstances\"\x88\x02\n" +
 	"\x14DrainInstanceRequest\x12+\n" +
 	"\vinstance_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\n" +
@@ -4176,7 +4307,19 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x05agent\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18?R\x05agent\x12 \n" +
 	"\x06reason\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06reason\x12>\n" +
 	"\x05drain\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
-	"\xaa\x01\a\"\x03\b\xd8\x042\x00R\x05drain\"b\n" +
+	"\xaa\x01\a\"\x03\b\xd8\x042\x00R\x05drain\x12-\n" +
+	"\x10if_state_version\x18\x05 \x01(\x04H\x00R\x0eifStateVersion\x88\x01\x01B\x13\n" +
+	"\x11_if_state_version\"\xe0\x01\n" +
+	"\x14StartInstanceRequest\x12+\n" +
+	"\vinstance_id\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\n" +
+	"instanceId\x12\x1d\n" +
+	"\x05agent\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18?R\x05agent\x128\n" +
+	"\bsettings\x18\x03 \x01(\v2\x1c.troupe.v1.LifecycleSettingsR\bsettings\x12-\n" +
+	"\x10if_state_version\x18\x04 \x01(\x04H\x00R\x0eifStateVersion\x88\x01\x01B\x13\n" +
+	"\x11_if_state_version\"J\n" +
+	"\x15StartInstanceResponse\x121\n" +
+	"\x06status\x18\x01 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\"b\n" +
 	"\x15DrainInstanceResponse\x121\n" +
 	"\x06status\x18\x01 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\x12\x16\n" +
 	"\x06errors\x18\x02 \x03(\tR\x06errors\"\xab\x01\n" +
@@ -4324,8 +4467,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\x1bWORKFLOW_EDGE_KIND_FALLBACK\x10\x05\x12 \n" +
 	"\x1cWORKFLOW_EDGE_KIND_OTHERWISE\x10\x06\x12\x1d\n" +
 	"\x19WORKFLOW_EDGE_KIND_BRANCH\x10\a\x12\x1b\n" +
-	"\x17WORKFLOW_EDGE_KIND_JOIN\x10\b2\xe8\n" +
-	"\n" +
+	"\x17WORKFLOW_EDGE_KIND_JOIN\x10\b2\xbc\v\n" +
 	"\x13OrchestratorService\x12N\n" +
 	"\vOrchestrate\x12\x1d.troupe.v1.OrchestrateRequest\x1a\x1e.troupe.v1.OrchestrateResponse0\x01\x12K\n" +
 	"\n" +
@@ -4342,6 +4484,7 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"PauseAgent\x12\x1c.troupe.v1.PauseAgentRequest\x1a\x1d.troupe.v1.PauseAgentResponse\x12L\n" +
 	"\vResumeAgent\x12\x1d.troupe.v1.ResumeAgentRequest\x1a\x1e.troupe.v1.ResumeAgentResponse\x12R\n" +
 	"\rDrainInstance\x12\x1f.troupe.v1.DrainInstanceRequest\x1a .troupe.v1.DrainInstanceResponse\x12R\n" +
+	"\rStartInstance\x12\x1f.troupe.v1.StartInstanceRequest\x1a .troupe.v1.StartInstanceResponse\x12R\n" +
 	"\rListDecisions\x12\x1f.troupe.v1.ListDecisionsRequest\x1a .troupe.v1.ListDecisionsResponse\x12R\n" +
 	"\rListWorkflows\x12\x1f.troupe.v1.ListWorkflowsRequest\x1a .troupe.v1.ListWorkflowsResponse\x12L\n" +
 	"\vGetWorkflow\x12\x1d.troupe.v1.GetWorkflowRequest\x1a\x1e.troupe.v1.GetWorkflowResponse\x12L\n" +
@@ -4364,7 +4507,7 @@ func file_troupe_v1_orchestrator_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_orchestrator_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_troupe_v1_orchestrator_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(ErrorStrategy)(0),               // 0: troupe.v1.ErrorStrategy
 	(OnDisconnect)(0),                // 1: troupe.v1.OnDisconnect
@@ -4401,163 +4544,170 @@ var file_troupe_v1_orchestrator_proto_goTypes = []any{
 	(*ResumeAgentRequest)(nil),       // 32: troupe.v1.ResumeAgentRequest
 	(*ResumeAgentResponse)(nil),      // 33: troupe.v1.ResumeAgentResponse
 	(*DrainInstanceRequest)(nil),     // 34: troupe.v1.DrainInstanceRequest
-	(*DrainInstanceResponse)(nil),    // 35: troupe.v1.DrainInstanceResponse
-	(*ListDecisionsRequest)(nil),     // 36: troupe.v1.ListDecisionsRequest
-	(*ListDecisionsResponse)(nil),    // 37: troupe.v1.ListDecisionsResponse
-	(*Decision)(nil),                 // 38: troupe.v1.Decision
-	(*Workflow)(nil),                 // 39: troupe.v1.Workflow
-	(*WorkflowStep)(nil),             // 40: troupe.v1.WorkflowStep
-	(*ChoicePolicy)(nil),             // 41: troupe.v1.ChoicePolicy
-	(*WorkflowPlan)(nil),             // 42: troupe.v1.WorkflowPlan
-	(*WorkflowEdge)(nil),             // 43: troupe.v1.WorkflowEdge
-	(*ListWorkflowsRequest)(nil),     // 44: troupe.v1.ListWorkflowsRequest
-	(*ListWorkflowsResponse)(nil),    // 45: troupe.v1.ListWorkflowsResponse
-	(*GetWorkflowRequest)(nil),       // 46: troupe.v1.GetWorkflowRequest
-	(*GetWorkflowResponse)(nil),      // 47: troupe.v1.GetWorkflowResponse
-	(*ReplayTraceRequest)(nil),       // 48: troupe.v1.ReplayTraceRequest
-	(*ReplayTraceResponse)(nil),      // 49: troupe.v1.ReplayTraceResponse
-	(*QuarantineAgentRequest)(nil),   // 50: troupe.v1.QuarantineAgentRequest
-	(*QuarantineAgentResponse)(nil),  // 51: troupe.v1.QuarantineAgentResponse
-	(*ReleaseAgentRequest)(nil),      // 52: troupe.v1.ReleaseAgentRequest
-	(*ReleaseAgentResponse)(nil),     // 53: troupe.v1.ReleaseAgentResponse
-	(*Quarantine)(nil),               // 54: troupe.v1.Quarantine
-	nil,                              // 55: troupe.v1.OrchestrateRequest.MetadataEntry
-	nil,                              // 56: troupe.v1.Decision.MetadataEntry
-	nil,                              // 57: troupe.v1.ChoicePolicy.PrioritiesEntry
-	(*durationpb.Duration)(nil),      // 58: google.protobuf.Duration
-	(*Auth)(nil),                     // 59: troupe.v1.Auth
-	(*Part)(nil),                     // 60: troupe.v1.Part
-	(*Parent)(nil),                   // 61: troupe.v1.Parent
-	(*Budget)(nil),                   // 62: troupe.v1.Budget
-	(*From)(nil),                     // 63: troupe.v1.From
-	(*CallAnswer)(nil),               // 64: troupe.v1.CallAnswer
-	(*Event)(nil),                    // 65: troupe.v1.Event
-	(*timestamppb.Timestamp)(nil),    // 66: google.protobuf.Timestamp
-	(*TurnResult)(nil),               // 67: troupe.v1.TurnResult
-	(InstanceState)(0),               // 68: troupe.v1.InstanceState
-	(*InstanceStatus)(nil),           // 69: troupe.v1.InstanceStatus
-	(ConfigProtocol)(0),              // 70: troupe.v1.ConfigProtocol
-	(*GetMetricsResponse)(nil),       // 71: troupe.v1.GetMetricsResponse
-	(*Failure)(nil),                  // 72: troupe.v1.Failure
-	(DecisionType)(0),                // 73: troupe.v1.DecisionType
-	(Stage)(0),                       // 74: troupe.v1.Stage
-	(RoutingStrategy)(0),             // 75: troupe.v1.RoutingStrategy
-	(*StepReplay)(nil),               // 76: troupe.v1.StepReplay
-	(*Difference)(nil),               // 77: troupe.v1.Difference
+	(*StartInstanceRequest)(nil),     // 35: troupe.v1.StartInstanceRequest
+	(*StartInstanceResponse)(nil),    // 36: troupe.v1.StartInstanceResponse
+	(*DrainInstanceResponse)(nil),    // 37: troupe.v1.DrainInstanceResponse
+	(*ListDecisionsRequest)(nil),     // 38: troupe.v1.ListDecisionsRequest
+	(*ListDecisionsResponse)(nil),    // 39: troupe.v1.ListDecisionsResponse
+	(*Decision)(nil),                 // 40: troupe.v1.Decision
+	(*Workflow)(nil),                 // 41: troupe.v1.Workflow
+	(*WorkflowStep)(nil),             // 42: troupe.v1.WorkflowStep
+	(*ChoicePolicy)(nil),             // 43: troupe.v1.ChoicePolicy
+	(*WorkflowPlan)(nil),             // 44: troupe.v1.WorkflowPlan
+	(*WorkflowEdge)(nil),             // 45: troupe.v1.WorkflowEdge
+	(*ListWorkflowsRequest)(nil),     // 46: troupe.v1.ListWorkflowsRequest
+	(*ListWorkflowsResponse)(nil),    // 47: troupe.v1.ListWorkflowsResponse
+	(*GetWorkflowRequest)(nil),       // 48: troupe.v1.GetWorkflowRequest
+	(*GetWorkflowResponse)(nil),      // 49: troupe.v1.GetWorkflowResponse
+	(*ReplayTraceRequest)(nil),       // 50: troupe.v1.ReplayTraceRequest
+	(*ReplayTraceResponse)(nil),      // 51: troupe.v1.ReplayTraceResponse
+	(*QuarantineAgentRequest)(nil),   // 52: troupe.v1.QuarantineAgentRequest
+	(*QuarantineAgentResponse)(nil),  // 53: troupe.v1.QuarantineAgentResponse
+	(*ReleaseAgentRequest)(nil),      // 54: troupe.v1.ReleaseAgentRequest
+	(*ReleaseAgentResponse)(nil),     // 55: troupe.v1.ReleaseAgentResponse
+	(*Quarantine)(nil),               // 56: troupe.v1.Quarantine
+	nil,                              // 57: troupe.v1.OrchestrateRequest.MetadataEntry
+	nil,                              // 58: troupe.v1.Decision.MetadataEntry
+	nil,                              // 59: troupe.v1.ChoicePolicy.PrioritiesEntry
+	(*durationpb.Duration)(nil),      // 60: google.protobuf.Duration
+	(*Auth)(nil),                     // 61: troupe.v1.Auth
+	(*Part)(nil),                     // 62: troupe.v1.Part
+	(*Parent)(nil),                   // 63: troupe.v1.Parent
+	(*Budget)(nil),                   // 64: troupe.v1.Budget
+	(*From)(nil),                     // 65: troupe.v1.From
+	(*CallAnswer)(nil),               // 66: troupe.v1.CallAnswer
+	(*Event)(nil),                    // 67: troupe.v1.Event
+	(*timestamppb.Timestamp)(nil),    // 68: google.protobuf.Timestamp
+	(*TurnResult)(nil),               // 69: troupe.v1.TurnResult
+	(InstanceState)(0),               // 70: troupe.v1.InstanceState
+	(*InstanceStatus)(nil),           // 71: troupe.v1.InstanceStatus
+	(ConfigProtocol)(0),              // 72: troupe.v1.ConfigProtocol
+	(*GetMetricsResponse)(nil),       // 73: troupe.v1.GetMetricsResponse
+	(*Failure)(nil),                  // 74: troupe.v1.Failure
+	(*LifecycleSettings)(nil),        // 75: troupe.v1.LifecycleSettings
+	(DecisionType)(0),                // 76: troupe.v1.DecisionType
+	(Stage)(0),                       // 77: troupe.v1.Stage
+	(RoutingStrategy)(0),             // 78: troupe.v1.RoutingStrategy
+	(*StepReplay)(nil),               // 79: troupe.v1.StepReplay
+	(*Difference)(nil),               // 80: troupe.v1.Difference
 }
 var file_troupe_v1_orchestrator_proto_depIdxs = []int32{
 	8,  // 0: troupe.v1.OrchestrateRequest.answers:type_name -> troupe.v1.Answers
-	58, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
+	60, // 1: troupe.v1.OrchestrateRequest.timeout:type_name -> google.protobuf.Duration
 	2,  // 2: troupe.v1.OrchestrateRequest.on_busy:type_name -> troupe.v1.OnBusy
-	59, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
-	60, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
-	61, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
-	55, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
-	62, // 7: troupe.v1.OrchestrateRequest.budget:type_name -> troupe.v1.Budget
-	63, // 8: troupe.v1.OrchestrateRequest.from:type_name -> troupe.v1.From
+	61, // 3: troupe.v1.OrchestrateRequest.auth:type_name -> troupe.v1.Auth
+	62, // 4: troupe.v1.OrchestrateRequest.parts:type_name -> troupe.v1.Part
+	63, // 5: troupe.v1.OrchestrateRequest.parent:type_name -> troupe.v1.Parent
+	57, // 6: troupe.v1.OrchestrateRequest.metadata:type_name -> troupe.v1.OrchestrateRequest.MetadataEntry
+	64, // 7: troupe.v1.OrchestrateRequest.budget:type_name -> troupe.v1.Budget
+	65, // 8: troupe.v1.OrchestrateRequest.from:type_name -> troupe.v1.From
 	1,  // 9: troupe.v1.OrchestrateRequest.on_disconnect:type_name -> troupe.v1.OnDisconnect
 	0,  // 10: troupe.v1.OrchestrateRequest.error_strategy:type_name -> troupe.v1.ErrorStrategy
-	64, // 11: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
-	65, // 12: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
+	66, // 11: troupe.v1.Answers.answers:type_name -> troupe.v1.CallAnswer
+	67, // 12: troupe.v1.OrchestrateResponse.event:type_name -> troupe.v1.Event
 	1,  // 13: troupe.v1.WatchTraceRequest.on_disconnect:type_name -> troupe.v1.OnDisconnect
-	65, // 14: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
+	67, // 14: troupe.v1.WatchTraceResponse.event:type_name -> troupe.v1.Event
 	3,  // 15: troupe.v1.Trace.state:type_name -> troupe.v1.TraceState
-	66, // 16: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
-	67, // 17: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
-	61, // 18: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
+	68, // 16: troupe.v1.Trace.started:type_name -> google.protobuf.Timestamp
+	69, // 17: troupe.v1.Trace.result:type_name -> troupe.v1.TurnResult
+	63, // 18: troupe.v1.Trace.parent:type_name -> troupe.v1.Parent
 	13, // 19: troupe.v1.Trace.plan:type_name -> troupe.v1.PlanStep
-	63, // 20: troupe.v1.Trace.forked_from:type_name -> troupe.v1.From
+	65, // 20: troupe.v1.Trace.forked_from:type_name -> troupe.v1.From
 	4,  // 21: troupe.v1.PlanStep.state:type_name -> troupe.v1.PlanState
-	66, // 22: troupe.v1.PlanStep.created:type_name -> google.protobuf.Timestamp
-	66, // 23: troupe.v1.PlanStep.routed:type_name -> google.protobuf.Timestamp
-	66, // 24: troupe.v1.PlanStep.executing:type_name -> google.protobuf.Timestamp
-	66, // 25: troupe.v1.PlanStep.ended:type_name -> google.protobuf.Timestamp
+	68, // 22: troupe.v1.PlanStep.created:type_name -> google.protobuf.Timestamp
+	68, // 23: troupe.v1.PlanStep.routed:type_name -> google.protobuf.Timestamp
+	68, // 24: troupe.v1.PlanStep.executing:type_name -> google.protobuf.Timestamp
+	68, // 25: troupe.v1.PlanStep.ended:type_name -> google.protobuf.Timestamp
 	12, // 26: troupe.v1.GetTraceResponse.trace:type_name -> troupe.v1.Trace
 	12, // 27: troupe.v1.CancelTraceResponse.trace:type_name -> troupe.v1.Trace
 	12, // 28: troupe.v1.ListTracesResponse.traces:type_name -> troupe.v1.Trace
-	54, // 29: troupe.v1.Agent.quarantine:type_name -> troupe.v1.Quarantine
+	56, // 29: troupe.v1.Agent.quarantine:type_name -> troupe.v1.Quarantine
 	20, // 30: troupe.v1.ListAgentsResponse.agents:type_name -> troupe.v1.Agent
-	68, // 31: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
-	66, // 32: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
+	70, // 31: troupe.v1.Instance.state:type_name -> troupe.v1.InstanceState
+	68, // 32: troupe.v1.Instance.started:type_name -> google.protobuf.Timestamp
 	5,  // 33: troupe.v1.Instance.desired:type_name -> troupe.v1.DesiredState
-	69, // 34: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
+	71, // 34: troupe.v1.Instance.status:type_name -> troupe.v1.InstanceStatus
 	24, // 35: troupe.v1.Instance.tools:type_name -> troupe.v1.InstanceTool
-	70, // 36: troupe.v1.Instance.config:type_name -> troupe.v1.ConfigProtocol
-	54, // 37: troupe.v1.Instance.quarantine:type_name -> troupe.v1.Quarantine
+	72, // 36: troupe.v1.Instance.config:type_name -> troupe.v1.ConfigProtocol
+	56, // 37: troupe.v1.Instance.quarantine:type_name -> troupe.v1.Quarantine
 	23, // 38: troupe.v1.ListInstancesResponse.instances:type_name -> troupe.v1.Instance
 	23, // 39: troupe.v1.DescribeInstanceResponse.instance:type_name -> troupe.v1.Instance
-	69, // 40: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	71, // 41: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
-	72, // 42: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
-	69, // 43: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
-	72, // 44: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
-	58, // 45: troupe.v1.PauseAgentRequest.timeout:type_name -> google.protobuf.Duration
+	71, // 40: troupe.v1.DescribeInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	73, // 41: troupe.v1.DescribeInstanceResponse.metrics:type_name -> troupe.v1.GetMetricsResponse
+	74, // 42: troupe.v1.DescribeInstanceResponse.failure:type_name -> troupe.v1.Failure
+	71, // 43: troupe.v1.InstanceOutcome.status:type_name -> troupe.v1.InstanceStatus
+	74, // 44: troupe.v1.InstanceOutcome.failure:type_name -> troupe.v1.Failure
+	60, // 45: troupe.v1.PauseAgentRequest.timeout:type_name -> google.protobuf.Duration
 	29, // 46: troupe.v1.PauseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
 	29, // 47: troupe.v1.ResumeAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	58, // 48: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
-	69, // 49: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
-	73, // 50: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
-	38, // 51: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
-	66, // 52: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
-	73, // 53: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
-	74, // 54: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
-	56, // 55: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
-	40, // 56: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
-	58, // 57: troupe.v1.Workflow.timeout:type_name -> google.protobuf.Duration
-	62, // 58: troupe.v1.Workflow.limits:type_name -> troupe.v1.Budget
-	43, // 59: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
-	41, // 60: troupe.v1.WorkflowStep.choose:type_name -> troupe.v1.ChoicePolicy
-	41, // 61: troupe.v1.WorkflowStep.tools:type_name -> troupe.v1.ChoicePolicy
-	42, // 62: troupe.v1.WorkflowStep.plan:type_name -> troupe.v1.WorkflowPlan
-	75, // 63: troupe.v1.ChoicePolicy.strategy:type_name -> troupe.v1.RoutingStrategy
-	57, // 64: troupe.v1.ChoicePolicy.priorities:type_name -> troupe.v1.ChoicePolicy.PrioritiesEntry
-	6,  // 65: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
-	39, // 66: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
-	39, // 67: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
-	76, // 68: troupe.v1.ReplayTraceResponse.steps:type_name -> troupe.v1.StepReplay
-	77, // 69: troupe.v1.ReplayTraceResponse.routing:type_name -> troupe.v1.Difference
-	29, // 70: troupe.v1.QuarantineAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	29, // 71: troupe.v1.ReleaseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
-	66, // 72: troupe.v1.Quarantine.since:type_name -> google.protobuf.Timestamp
-	7,  // 73: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
-	10, // 74: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
-	14, // 75: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
-	16, // 76: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
-	18, // 77: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
-	21, // 78: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
-	25, // 79: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
-	27, // 80: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
-	30, // 81: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
-	32, // 82: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
-	34, // 83: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
-	36, // 84: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
-	44, // 85: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
-	46, // 86: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
-	48, // 87: troupe.v1.OrchestratorService.ReplayTrace:input_type -> troupe.v1.ReplayTraceRequest
-	50, // 88: troupe.v1.OrchestratorService.QuarantineAgent:input_type -> troupe.v1.QuarantineAgentRequest
-	52, // 89: troupe.v1.OrchestratorService.ReleaseAgent:input_type -> troupe.v1.ReleaseAgentRequest
-	9,  // 90: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
-	11, // 91: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
-	15, // 92: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
-	17, // 93: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
-	19, // 94: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
-	22, // 95: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
-	26, // 96: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
-	28, // 97: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
-	31, // 98: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
-	33, // 99: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
-	35, // 100: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
-	37, // 101: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
-	45, // 102: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
-	47, // 103: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
-	49, // 104: troupe.v1.OrchestratorService.ReplayTrace:output_type -> troupe.v1.ReplayTraceResponse
-	51, // 105: troupe.v1.OrchestratorService.QuarantineAgent:output_type -> troupe.v1.QuarantineAgentResponse
-	53, // 106: troupe.v1.OrchestratorService.ReleaseAgent:output_type -> troupe.v1.ReleaseAgentResponse
-	90, // [90:107] is the sub-list for method output_type
-	73, // [73:90] is the sub-list for method input_type
-	73, // [73:73] is the sub-list for extension type_name
-	73, // [73:73] is the sub-list for extension extendee
-	0,  // [0:73] is the sub-list for field type_name
+	60, // 48: troupe.v1.DrainInstanceRequest.drain:type_name -> google.protobuf.Duration
+	75, // 49: troupe.v1.StartInstanceRequest.settings:type_name -> troupe.v1.LifecycleSettings
+	71, // 50: troupe.v1.StartInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	71, // 51: troupe.v1.DrainInstanceResponse.status:type_name -> troupe.v1.InstanceStatus
+	76, // 52: troupe.v1.ListDecisionsRequest.type:type_name -> troupe.v1.DecisionType
+	40, // 53: troupe.v1.ListDecisionsResponse.decisions:type_name -> troupe.v1.Decision
+	68, // 54: troupe.v1.Decision.time:type_name -> google.protobuf.Timestamp
+	76, // 55: troupe.v1.Decision.type:type_name -> troupe.v1.DecisionType
+	77, // 56: troupe.v1.Decision.stage:type_name -> troupe.v1.Stage
+	58, // 57: troupe.v1.Decision.metadata:type_name -> troupe.v1.Decision.MetadataEntry
+	42, // 58: troupe.v1.Workflow.steps:type_name -> troupe.v1.WorkflowStep
+	60, // 59: troupe.v1.Workflow.timeout:type_name -> google.protobuf.Duration
+	64, // 60: troupe.v1.Workflow.limits:type_name -> troupe.v1.Budget
+	45, // 61: troupe.v1.WorkflowStep.edges:type_name -> troupe.v1.WorkflowEdge
+	43, // 62: troupe.v1.WorkflowStep.choose:type_name -> troupe.v1.ChoicePolicy
+	43, // 63: troupe.v1.WorkflowStep.tools:type_name -> troupe.v1.ChoicePolicy
+	44, // 64: troupe.v1.WorkflowStep.plan:type_name -> troupe.v1.WorkflowPlan
+	78, // 65: troupe.v1.ChoicePolicy.strategy:type_name -> troupe.v1.RoutingStrategy
+	59, // 66: troupe.v1.ChoicePolicy.priorities:type_name -> troupe.v1.ChoicePolicy.PrioritiesEntry
+	6,  // 67: troupe.v1.WorkflowEdge.kind:type_name -> troupe.v1.WorkflowEdgeKind
+	41, // 68: troupe.v1.ListWorkflowsResponse.workflows:type_name -> troupe.v1.Workflow
+	41, // 69: troupe.v1.GetWorkflowResponse.workflow:type_name -> troupe.v1.Workflow
+	79, // 70: troupe.v1.ReplayTraceResponse.steps:type_name -> troupe.v1.StepReplay
+	80, // 71: troupe.v1.ReplayTraceResponse.routing:type_name -> troupe.v1.Difference
+	29, // 72: troupe.v1.QuarantineAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	29, // 73: troupe.v1.ReleaseAgentResponse.instances:type_name -> troupe.v1.InstanceOutcome
+	68, // 74: troupe.v1.Quarantine.since:type_name -> google.protobuf.Timestamp
+	7,  // 75: troupe.v1.OrchestratorService.Orchestrate:input_type -> troupe.v1.OrchestrateRequest
+	10, // 76: troupe.v1.OrchestratorService.WatchTrace:input_type -> troupe.v1.WatchTraceRequest
+	14, // 77: troupe.v1.OrchestratorService.GetTrace:input_type -> troupe.v1.GetTraceRequest
+	16, // 78: troupe.v1.OrchestratorService.CancelTrace:input_type -> troupe.v1.CancelTraceRequest
+	18, // 79: troupe.v1.OrchestratorService.ListTraces:input_type -> troupe.v1.ListTracesRequest
+	21, // 80: troupe.v1.OrchestratorService.ListAgents:input_type -> troupe.v1.ListAgentsRequest
+	25, // 81: troupe.v1.OrchestratorService.ListInstances:input_type -> troupe.v1.ListInstancesRequest
+	27, // 82: troupe.v1.OrchestratorService.DescribeInstance:input_type -> troupe.v1.DescribeInstanceRequest
+	30, // 83: troupe.v1.OrchestratorService.PauseAgent:input_type -> troupe.v1.PauseAgentRequest
+	32, // 84: troupe.v1.OrchestratorService.ResumeAgent:input_type -> troupe.v1.ResumeAgentRequest
+	34, // 85: troupe.v1.OrchestratorService.DrainInstance:input_type -> troupe.v1.DrainInstanceRequest
+	35, // 86: troupe.v1.OrchestratorService.StartInstance:input_type -> troupe.v1.StartInstanceRequest
+	38, // 87: troupe.v1.OrchestratorService.ListDecisions:input_type -> troupe.v1.ListDecisionsRequest
+	46, // 88: troupe.v1.OrchestratorService.ListWorkflows:input_type -> troupe.v1.ListWorkflowsRequest
+	48, // 89: troupe.v1.OrchestratorService.GetWorkflow:input_type -> troupe.v1.GetWorkflowRequest
+	50, // 90: troupe.v1.OrchestratorService.ReplayTrace:input_type -> troupe.v1.ReplayTraceRequest
+	52, // 91: troupe.v1.OrchestratorService.QuarantineAgent:input_type -> troupe.v1.QuarantineAgentRequest
+	54, // 92: troupe.v1.OrchestratorService.ReleaseAgent:input_type -> troupe.v1.ReleaseAgentRequest
+	9,  // 93: troupe.v1.OrchestratorService.Orchestrate:output_type -> troupe.v1.OrchestrateResponse
+	11, // 94: troupe.v1.OrchestratorService.WatchTrace:output_type -> troupe.v1.WatchTraceResponse
+	15, // 95: troupe.v1.OrchestratorService.GetTrace:output_type -> troupe.v1.GetTraceResponse
+	17, // 96: troupe.v1.OrchestratorService.CancelTrace:output_type -> troupe.v1.CancelTraceResponse
+	19, // 97: troupe.v1.OrchestratorService.ListTraces:output_type -> troupe.v1.ListTracesResponse
+	22, // 98: troupe.v1.OrchestratorService.ListAgents:output_type -> troupe.v1.ListAgentsResponse
+	26, // 99: troupe.v1.OrchestratorService.ListInstances:output_type -> troupe.v1.ListInstancesResponse
+	28, // 100: troupe.v1.OrchestratorService.DescribeInstance:output_type -> troupe.v1.DescribeInstanceResponse
+	31, // 101: troupe.v1.OrchestratorService.PauseAgent:output_type -> troupe.v1.PauseAgentResponse
+	33, // 102: troupe.v1.OrchestratorService.ResumeAgent:output_type -> troupe.v1.ResumeAgentResponse
+	37, // 103: troupe.v1.OrchestratorService.DrainInstance:output_type -> troupe.v1.DrainInstanceResponse
+	36, // 104: troupe.v1.OrchestratorService.StartInstance:output_type -> troupe.v1.StartInstanceResponse
+	39, // 105: troupe.v1.OrchestratorService.ListDecisions:output_type -> troupe.v1.ListDecisionsResponse
+	47, // 106: troupe.v1.OrchestratorService.ListWorkflows:output_type -> troupe.v1.ListWorkflowsResponse
+	49, // 107: troupe.v1.OrchestratorService.GetWorkflow:output_type -> troupe.v1.GetWorkflowResponse
+	51, // 108: troupe.v1.OrchestratorService.ReplayTrace:output_type -> troupe.v1.ReplayTraceResponse
+	53, // 109: troupe.v1.OrchestratorService.QuarantineAgent:output_type -> troupe.v1.QuarantineAgentResponse
+	55, // 110: troupe.v1.OrchestratorService.ReleaseAgent:output_type -> troupe.v1.ReleaseAgentResponse
+	93, // [93:111] is the sub-list for method output_type
+	75, // [75:93] is the sub-list for method input_type
+	75, // [75:75] is the sub-list for extension type_name
+	75, // [75:75] is the sub-list for extension extendee
+	0,  // [0:75] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_orchestrator_proto_init() }
@@ -4575,13 +4725,15 @@ func file_troupe_v1_orchestrator_proto_init() {
 		(*OrchestrateRequest_Text)(nil),
 		(*OrchestrateRequest_Answers)(nil),
 	}
+	file_troupe_v1_orchestrator_proto_msgTypes[27].OneofWrappers = []any{}
+	file_troupe_v1_orchestrator_proto_msgTypes[28].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_orchestrator_proto_rawDesc), len(file_troupe_v1_orchestrator_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   51,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -30,6 +30,7 @@ const (
 	OrchestratorService_PauseAgent_FullMethodName       = "/troupe.v1.OrchestratorService/PauseAgent"
 	OrchestratorService_ResumeAgent_FullMethodName      = "/troupe.v1.OrchestratorService/ResumeAgent"
 	OrchestratorService_DrainInstance_FullMethodName    = "/troupe.v1.OrchestratorService/DrainInstance"
+	OrchestratorService_StartInstance_FullMethodName    = "/troupe.v1.OrchestratorService/StartInstance"
 	OrchestratorService_ListDecisions_FullMethodName    = "/troupe.v1.OrchestratorService/ListDecisions"
 	OrchestratorService_ListWorkflows_FullMethodName    = "/troupe.v1.OrchestratorService/ListWorkflows"
 	OrchestratorService_GetWorkflow_FullMethodName      = "/troupe.v1.OrchestratorService/GetWorkflow"
@@ -88,6 +89,10 @@ type OrchestratorServiceClient interface {
 	// mesh. If the caller's deadline passes first, the drain continues. It fails with NOT_FOUND, and
 	// with SYSTEM_NETWORK, changing nothing, while the registry is away.
 	DrainInstance(ctx context.Context, in *DrainInstanceRequest, opts ...grpc.CallOption) (*DrainInstanceResponse, error)
+	// StartInstance starts an instance that registered before it was started, and returns when it is
+	// READY. An instance that has started stays as it is. It fails with NOT_FOUND, with AGENT_STATE
+	// after a shutdown, and with the cause if the start fails. Repeating the call succeeds.
+	StartInstance(ctx context.Context, in *StartInstanceRequest, opts ...grpc.CallOption) (*StartInstanceResponse, error)
 	// ListDecisions returns decisions about agents, instances and tools, of one trace or of all
 	// stored traces, newest first, with their reasons (contract OC-32). An unknown trace has none.
 	ListDecisions(ctx context.Context, in *ListDecisionsRequest, opts ...grpc.CallOption) (*ListDecisionsResponse, error)
@@ -250,6 +255,16 @@ func (c *orchestratorServiceClient) DrainInstance(ctx context.Context, in *Drain
 	return out, nil
 }
 
+func (c *orchestratorServiceClient) StartInstance(ctx context.Context, in *StartInstanceRequest, opts ...grpc.CallOption) (*StartInstanceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StartInstanceResponse)
+	err := c.cc.Invoke(ctx, OrchestratorService_StartInstance_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *orchestratorServiceClient) ListDecisions(ctx context.Context, in *ListDecisionsRequest, opts ...grpc.CallOption) (*ListDecisionsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListDecisionsResponse)
@@ -360,6 +375,10 @@ type OrchestratorServiceServer interface {
 	// mesh. If the caller's deadline passes first, the drain continues. It fails with NOT_FOUND, and
 	// with SYSTEM_NETWORK, changing nothing, while the registry is away.
 	DrainInstance(context.Context, *DrainInstanceRequest) (*DrainInstanceResponse, error)
+	// StartInstance starts an instance that registered before it was started, and returns when it is
+	// READY. An instance that has started stays as it is. It fails with NOT_FOUND, with AGENT_STATE
+	// after a shutdown, and with the cause if the start fails. Repeating the call succeeds.
+	StartInstance(context.Context, *StartInstanceRequest) (*StartInstanceResponse, error)
 	// ListDecisions returns decisions about agents, instances and tools, of one trace or of all
 	// stored traces, newest first, with their reasons (contract OC-32). An unknown trace has none.
 	ListDecisions(context.Context, *ListDecisionsRequest) (*ListDecisionsResponse, error)
@@ -426,6 +445,9 @@ func (UnimplementedOrchestratorServiceServer) ResumeAgent(context.Context, *Resu
 }
 func (UnimplementedOrchestratorServiceServer) DrainInstance(context.Context, *DrainInstanceRequest) (*DrainInstanceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DrainInstance not implemented")
+}
+func (UnimplementedOrchestratorServiceServer) StartInstance(context.Context, *StartInstanceRequest) (*StartInstanceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method StartInstance not implemented")
 }
 func (UnimplementedOrchestratorServiceServer) ListDecisions(context.Context, *ListDecisionsRequest) (*ListDecisionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListDecisions not implemented")
@@ -650,6 +672,24 @@ func _OrchestratorService_DrainInstance_Handler(srv interface{}, ctx context.Con
 	return interceptor(ctx, in, info, handler)
 }
 
+func _OrchestratorService_StartInstance_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StartInstanceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OrchestratorServiceServer).StartInstance(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OrchestratorService_StartInstance_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OrchestratorServiceServer).StartInstance(ctx, req.(*StartInstanceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _OrchestratorService_ListDecisions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListDecisionsRequest)
 	if err := dec(in); err != nil {
@@ -800,6 +840,10 @@ var OrchestratorService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DrainInstance",
 			Handler:    _OrchestratorService_DrainInstance_Handler,
+		},
+		{
+			MethodName: "StartInstance",
+			Handler:    _OrchestratorService_StartInstance_Handler,
 		},
 		{
 			MethodName: "ListDecisions",

@@ -531,7 +531,7 @@ type Part_Text struct {
 }
 
 type Part_Blob struct {
-	// blob is a file; only in what a user says.
+	// blob is a file; only in what a user says and in the result of a tool.
 	Blob *Blob `protobuf:"bytes,2,opt,name=blob,proto3,oneof"`
 }
 
@@ -1597,9 +1597,9 @@ func (x *CallAnswer) GetAuthId() string {
 	return ""
 }
 
-// Blob is a file next to the text of a message (AD-25). An input carries its bytes. They become a
-// version of an artifact of the session when the turn begins, and the stored message names that
-// version instead.
+// Blob is a file next to the text of a message (AD-25, CO-74). An input carries its bytes. They become
+// a version of an artifact of the session when the turn begins, and the stored message names that
+// version instead. So does the result of a tool, whose worker stores the bytes first.
 type Blob struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// name of the artifact: 1 to 256 bytes without / and \, and not beginning with user:.

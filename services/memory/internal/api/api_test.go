@@ -158,7 +158,7 @@ func TestServer_StepStoresOnlyMessagesOfItsAgent(t *testing.T) {
 	require.Equal(t, "tool http_fetch", history[1].UntrustedSource())
 }
 
-// The size limit of a message applies to all its parts together. A single part may use all of it.
+// The size limit of a message applies to all its parts together.
 func TestServer_LimitsTheTotalSizeOfMessageParts(t *testing.T) {
 	half := &troupev1.Part{Content: &troupev1.Part_Text{Text: strings.Repeat("a", conversation.MaxMessageBytes/2+1)}}
 	long := &troupev1.Message{Role: troupev1.Role_ROLE_USER, Parts: []*troupev1.Part{half, half}}

@@ -72,7 +72,15 @@ func (s *Server) CommitStep(ctx context.Context, r *troupev1.CommitStepRequest) 
 
 // FailTurn implements troupev1.MemoryServiceServer.
 func (s *Server) FailTurn(ctx context.Context, r *troupev1.FailTurnRequest) (*troupev1.FailTurnResponse, error) {
-	turn, err := s.store.FailTurn(ctx, memorywire.FailFromProto(tenantFromContext(ctx), r))
+	f := memorywire.FailFromProto(tenantFromContext(ctx), r)
+	var pending []execution.Pending
+	for _, r := range f.Results {
+		pending = append(pending, r.Pending...)
+	}
+	if err := checkPending("memory.FailTurn", pending); err != nil {
+		return nil, err
+	}
+	turn, err := s.store.FailTurn(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +99,7 @@ func checkMessageSizes(op, field string, messages ...conversation.Message) error
 	return nil
 }
 
-// checkRoles checks that a step stores only messages of its agent and tools (S15). Messages of the user arrive
+// checkRoles checks that a step stores only messages of its agent and tools (guarantee S15). Messages of the user arrive
 // with BeginTurn, the store writes summaries, and the system has no messages in a session.
 func checkRoles(op string, messages []conversation.Message) error {
 	for i, m := range messages {

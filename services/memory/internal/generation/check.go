@@ -18,7 +18,7 @@ const maxSwapAttempts = 8
 func (g *Guard) checkStore(ctx context.Context, data GuardedStore) {
 	within, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	unknowns := g.loadUnknownCount()
+	unknownCount := g.loadUnknownCount()
 	id, err := data.Identity(within)
 	if err != nil { // the store is unreachable, which the readiness probe reports, or does not identify itself
 		anonymous := failure.ModeOf(err) == failure.Unknown
@@ -30,7 +30,7 @@ func (g *Guard) checkStore(ctx context.Context, data GuardedStore) {
 	}
 	g.isIdentityMissing = false
 	identity := id.String()
-	settled := g.verifyIdentity(identity, unknowns) || g.setGenerationFromMark(within, data, identity, unknowns)
+	settled := g.verifyIdentity(identity, unknownCount) || g.setGenerationFromMark(within, data, identity, unknownCount)
 	err = g.reconcileWithRegistry(within, data)
 	if ctx.Err() != nil {
 		return
@@ -48,26 +48,19 @@ func (g *Guard) checkStore(ctx context.Context, data GuardedStore) {
 // new generation.
 func (g *Guard) reconcileWithRegistry(ctx context.Context, data GuardedStore) error {
 	for range maxSwapAttempts {
-		had, revision, err := g.cfg.Records.Load(ctx, g.cfg.Name)
+		had, revision, err := g.loadRecord(ctx, data)
 		if err != nil {
 			return err
 		}
-		if revision == 0 { // the registry is new, or was lost
-			m, err := data.LoadMark(ctx)
-			if err != nil {
-				return err
-			}
-			had.Generation, had.Identity = m.Generation, m.Identity
-		}
 		// The identity and the counters are read after the record, so they are at least as new as the record.
 		// Counters above the record's counter prove that no write was lost.
-		unknowns := g.loadUnknownCount()
+		unknownCount := g.loadUnknownCount()
 		id, err := data.Identity(ctx)
 		if err != nil {
 			return err
 		}
 		identity := id.String()
-		settled := g.verifyIdentity(identity, unknowns)
+		settled := g.verifyIdentity(identity, unknownCount)
 		beats, err := g.incrementCounters(ctx, data, id, had)
 		if err != nil {
 			return err
@@ -84,10 +77,7 @@ func (g *Guard) reconcileWithRegistry(ctx context.Context, data GuardedStore) er
 		if !swapped {
 			continue
 		}
-		if next.Generation != had.Generation {
-			g.cfg.Log.Info("the store has a new generation", zap.Int64("generation", next.Generation),
-				zap.String("identity", identity), zap.String("before", had.Identity))
-		}
+		g.logNewGeneration(had, next)
 		if back {
 			g.logDataLoss(ctx, had, next)
 			if err := equalizeCounters(ctx, data, beats); err != nil {
@@ -100,25 +90,44 @@ func (g *Guard) reconcileWithRegistry(ctx context.Context, data GuardedStore) er
 				return err
 			}
 		}
-		g.setGeneration(m, unknowns)
+		g.setGeneration(m, unknownCount)
 		return nil
 	}
 	return nil // the other replicas do the same checks
 }
 
-// incrementCounters increments the counter of each share. A share that is not in the record starts above the
-// counter in the record. The caller handles a known share whose counter is not above the record's.
+// loadRecord returns the record in the registry and its revision. If the registry has none, because it is new or was
+// lost, the record has what the mark in the data says.
+func (g *Guard) loadRecord(ctx context.Context, data GuardedStore) (registry.StoreRecord, int64, error) {
+	had, revision, err := g.cfg.Records.Load(ctx, g.cfg.Name)
+	if err != nil || revision != 0 {
+		return had, revision, err
+	}
+	m, err := data.LoadMark(ctx)
+	had.Generation, had.Identity = m.Generation, m.Identity
+	return had, 0, err
+}
+
+func (g *Guard) logNewGeneration(had, next registry.StoreRecord) {
+	if next.Generation != had.Generation {
+		g.cfg.Log.Info("the store has a new generation", zap.Int64("generation", next.Generation),
+			zap.String("identity", next.Identity), zap.String("before", had.Identity))
+	}
+}
+
+// incrementCounters increments the counter of each shard. A shard that is not in the record starts above the
+// counter in the record. The caller handles a known shard whose counter is not above the record's.
 func (g *Guard) incrementCounters(ctx context.Context, data GuardedStore, id Identity, had registry.StoreRecord) (map[string]int64, error) {
 	beats, before := map[string]int64{}, parseIdentity(had.Identity)
-	for share := range id {
-		beat, err := data.Increment(ctx, share, 1)
-		if _, known := before[share]; err == nil && !known && beat <= had.Beat {
-			beat, err = data.Increment(ctx, share, had.Beat+1-beat)
+	for shard := range id {
+		beat, err := data.Increment(ctx, shard, 1)
+		if _, known := before[shard]; err == nil && !known && beat <= had.Beat {
+			beat, err = data.Increment(ctx, shard, had.Beat+1-beat)
 		}
 		if err != nil {
 			return nil, err
 		}
-		beats[share] = beat
+		beats[shard] = beat
 	}
 	return beats, nil
 }
@@ -126,11 +135,11 @@ func (g *Guard) incrementCounters(ctx context.Context, data GuardedStore, id Ide
 // equalizeCounters raises every counter to the highest one.
 func equalizeCounters(ctx context.Context, data GuardedStore, beats map[string]int64) error {
 	most := slices.Max(slices.Collect(maps.Values(beats)))
-	for share, beat := range beats {
+	for shard, beat := range beats {
 		if beat == most {
 			continue
 		}
-		if _, err := data.Increment(ctx, share, most-beat); err != nil {
+		if _, err := data.Increment(ctx, shard, most-beat); err != nil {
 			return err
 		}
 	}
@@ -147,11 +156,11 @@ func (g *Guard) logDataLoss(ctx context.Context, had, now registry.StoreRecord) 
 
 // setGenerationFromMark sets the generation from the mark that is stored with the data, for when the registry is
 // unreachable. It reports whether there is a mark for the current identity.
-func (g *Guard) setGenerationFromMark(ctx context.Context, data GuardedStore, identity string, unknowns int64) bool {
+func (g *Guard) setGenerationFromMark(ctx context.Context, data GuardedStore, identity string, unknownCount int64) bool {
 	m, err := data.LoadMark(ctx)
 	if err != nil || m.Identity != identity {
 		return false
 	}
-	g.setGeneration(m, unknowns)
+	g.setGeneration(m, unknownCount)
 	return true
 }

@@ -1,5 +1,5 @@
 // Package generation detects that a store may have lost acknowledged writes, by a failover or a restore. It then
-// raises all epochs above the earlier ones (guarantees F7).
+// raises all epochs above the earlier ones (guarantee F7).
 //
 // The identity of the store shows whether its data were replaced. A counter in the store, compared with a copy in
 // the registry, shows whether the data lost writes.
@@ -30,29 +30,29 @@ const checkTimeout = 5 * time.Second
 
 // GuardedStore is the store that a Guard checks. Its calls have no time limit except their context.
 type GuardedStore interface {
-	// Identity returns the processes that serve the shares of the store. It changes when a share is served by another
-	// process or from different data. A share is one master of a Cluster.
+	// Identity returns the processes that serve the shards of the store. It changes when a shard is served by another
+	// process or from different data. A shard is one master of a Cluster.
 	Identity(ctx context.Context) (Identity, error)
-	// Increment adds the number by to the counter of a share and returns the new value.
-	Increment(ctx context.Context, share string, by int64) (int64, error)
+	// Increment adds the number by to the counter of a shard and returns the new value.
+	Increment(ctx context.Context, shard string, by int64) (int64, error)
 	// StoreMark stores the mark with the data. It is read while the registry is unreachable.
 	StoreMark(ctx context.Context, m Mark) error
 	// LoadMark returns the stored mark (the zero Mark when there is none).
 	LoadMark(ctx context.Context) (Mark, error)
 }
 
-// Identity maps the names of a store's shares to the processes that serve them. A store without shares has a
+// Identity maps the names of a store's shards to the processes that serve them. A store without shards has a
 // single entry with an empty name.
 type Identity map[string]string
 
 // String returns a text that identifies the identity. Two identities have the same text only if they are equal.
 func (id Identity) String() string {
 	var parts []string
-	for _, share := range slices.Sorted(maps.Keys(id)) {
-		if share == "" {
-			parts = append(parts, id[share])
+	for _, shard := range slices.Sorted(maps.Keys(id)) {
+		if shard == "" {
+			parts = append(parts, id[shard])
 		} else {
-			parts = append(parts, share+"="+id[share])
+			parts = append(parts, shard+"="+id[shard])
 		}
 	}
 	return strings.Join(parts, ",")
@@ -62,8 +62,8 @@ func (id Identity) String() string {
 func parseIdentity(written string) Identity {
 	id := Identity{}
 	for part := range strings.SplitSeq(written, ",") {
-		if share, process, named := strings.Cut(part, "="); named {
-			id[share] = process
+		if shard, process, named := strings.Cut(part, "="); named {
+			id[shard] = process
 		} else if part != "" {
 			id[""] = part
 		}
@@ -154,13 +154,13 @@ func (g *Guard) loadUnknownCount() int64 {
 	return g.unknownCount
 }
 
-// verifyIdentity compares an identity of the store with the agreed mark and reports whether they match. unknowns
-// is how often an unknown process had been reached before the identity was read.
-func (g *Guard) verifyIdentity(identity string, unknowns int64) bool {
+// verifyIdentity compares an identity of the store with the agreed mark and reports whether they match.
+// unknownCount is how often an unknown process had been reached before the identity was read.
+func (g *Guard) verifyIdentity(identity string, unknownCount int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.isVerified = g.isVerified && g.agreedMark.Identity == identity; g.isVerified {
-		g.verifiedCount = unknowns
+		g.verifiedCount = unknownCount
 	}
 	return g.isVerified
 }
@@ -191,10 +191,10 @@ func (g *Guard) Run(ctx context.Context, data GuardedStore, ready func()) error 
 
 // setGeneration adopts m, which the registry or the store has, as the verified mark, and its processes as the ones
 // that serve.
-func (g *Guard) setGeneration(m Mark, unknowns int64) {
+func (g *Guard) setGeneration(m Mark, unknownCount int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.agreedMark, g.isVerified, g.verifiedCount = m, true, unknowns
+	g.agreedMark, g.isVerified, g.verifiedCount = m, true, unknownCount
 	g.servingProcesses = map[string]bool{}
 	for _, process := range parseIdentity(m.Identity) {
 		g.servingProcesses[process] = true

@@ -253,7 +253,7 @@ func TestStore_ErasesAUserInACluster(t *testing.T) {
 	require.Empty(t, findMarkedKeys(t, s))
 }
 
-// A session of the largest size is erased within a minute (S24).
+// A session of the largest size is erased within a minute (guarantee S24).
 func TestStore_ErasesALargeSessionWithinAMinute(t *testing.T) {
 	t.Parallel()
 	s, err := New(Config{URL: "redis://" + redistest.Start(t)})

@@ -20,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/test/redistest"
 )
 
-// A Redis server without free memory rejects a write as a whole (guarantees F8).
+// A Redis server without free memory rejects a write as a whole (guarantee F8).
 func TestStore_FullRedisWritesNothing(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))

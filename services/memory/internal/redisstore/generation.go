@@ -18,38 +18,38 @@ const storeKey = "m:store"
 
 var _ generation.GuardedStore = (*Store)(nil)
 
-// Identity implements generation.GuardedStore. The shares are the masters of a Cluster.
+// Identity implements generation.GuardedStore. The shards are the masters of a Cluster.
 func (s *Store) Identity(ctx context.Context) (generation.Identity, error) {
 	id := generation.Identity{}
-	err := s.forEachShare(ctx, "memory.Identity", func(share redisconn.Shard) error {
-		process, _, err := readServerIdentity(ctx, share.Node)
-		id[strings.TrimPrefix(share.Key, storeKey)] = process
+	err := s.forEachShard(ctx, "memory.Identity", func(shard redisconn.Shard) error {
+		process, _, err := readServerIdentity(ctx, shard.Node)
+		id[strings.TrimPrefix(shard.Key, storeKey)] = process
 		return err
 	})
 	return id, err
 }
 
 // Increment implements generation.GuardedStore.
-func (s *Store) Increment(ctx context.Context, share string, by int64) (int64, error) {
-	beat, err := s.db.HIncrBy(ctx, storeKey+share, "beat", by).Result()
+func (s *Store) Increment(ctx context.Context, shard string, by int64) (int64, error) {
+	beat, err := s.db.HIncrBy(ctx, storeKey+shard, "beat", by).Result()
 	if err != nil {
 		return 0, s.db.Failure("memory.Beat", err)
 	}
 	return beat, nil
 }
 
-// StoreMark implements generation.GuardedStore. Every share stores the mark, in case another share is lost.
+// StoreMark implements generation.GuardedStore. Every shard stores the mark, in case another shard is lost.
 func (s *Store) StoreMark(ctx context.Context, m generation.Mark) error {
-	return s.forEachShare(ctx, "memory.Remember", func(share redisconn.Shard) error {
-		return s.db.HSet(ctx, share.Key, "generation", m.Generation, "identity", m.Identity).Err()
+	return s.forEachShard(ctx, "memory.Remember", func(shard redisconn.Shard) error {
+		return s.db.HSet(ctx, shard.Key, "generation", m.Generation, "identity", m.Identity).Err()
 	})
 }
 
 // LoadMark implements generation.GuardedStore.
 func (s *Store) LoadMark(ctx context.Context) (generation.Mark, error) {
 	var latest generation.Mark
-	err := s.forEachShare(ctx, "memory.Recall", func(share redisconn.Shard) error {
-		stored, err := s.db.HMGet(ctx, share.Key, "generation", "identity").Result()
+	err := s.forEachShard(ctx, "memory.Recall", func(shard redisconn.Shard) error {
+		stored, err := s.db.HMGet(ctx, shard.Key, "generation", "identity").Result()
 		m := generation.Mark{Generation: db.ParseNumber(db.Reply(stored).Text(0)), Identity: db.Reply(stored).Text(1)}
 		if latest.Identity == "" || m.Generation > latest.Generation {
 			latest = m
@@ -59,14 +59,14 @@ func (s *Store) LoadMark(ctx context.Context) (generation.Mark, error) {
 	return latest, err
 }
 
-// forEachShare calls do for each share of the store, and returns at the first error.
-func (s *Store) forEachShare(ctx context.Context, op string, do func(redisconn.Shard) error) error {
-	shares, err := s.db.Shards(ctx, storeKey)
+// forEachShard calls do for each shard of the store, and returns at the first error.
+func (s *Store) forEachShard(ctx context.Context, op string, do func(redisconn.Shard) error) error {
+	shards, err := s.db.Shards(ctx, storeKey)
 	if err != nil {
 		return s.db.Failure(op, err)
 	}
-	for _, share := range shares {
-		if err := do(share); err != nil {
+	for _, shard := range shards {
+		if err := do(shard); err != nil {
 			return s.db.Failure(op, err)
 		}
 	}
@@ -80,7 +80,7 @@ type infoReader interface {
 
 // readServerIdentity returns an id of the Redis process at the other end of a connection. The id contains the ids
 // of the process and of its replication history. One of the two changes after a restart, a failover or a restore
-// (guarantees F7). It also reports whether the process is a replica in a Cluster, which takes no writes.
+// (guarantee F7). It also reports whether the process is a replica in a Cluster, which takes no writes.
 func readServerIdentity(ctx context.Context, conn infoReader) (process string, replica bool, err error) {
 	info, err := conn.InfoMap(ctx, "server", "replication", "cluster").Result()
 	if err != nil {

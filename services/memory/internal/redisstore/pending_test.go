@@ -130,6 +130,82 @@ func TestStore_KeepsTheJournalOfAPendingCall(t *testing.T) {
 	}
 }
 
+// The journals of all branches whose calls wait are kept, as the journal of a single step is.
+func TestStore_KeepsTheJournalsOfPendingBranches(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	s := openStore(t, "redis://"+server.Addr())
+	suspend := func(t *testing.T, b memory.Begin, epoch int64) {
+		t.Helper()
+		f := memory.Fail{Ref: b.Ref, TurnID: b.TurnID, Epoch: epoch, Outcome: session.OutcomeInputRequired}
+		for step := 2; step <= 4; step += 2 {
+			f.Results = append(f.Results, execution.Result{Step: step, Agent: "echo", InputRequired: true, Pending: []execution.Pending{
+				{ID: pendingcall.ID(1, step, 3), Tool: "send_mail", Arguments: "{}", Needs: execution.NeedApproval},
+			}})
+		}
+		_, err := s.FailTurn(t.Context(), f)
+		require.NoError(t, err)
+	}
+	for name, end := range map[string]func(t *testing.T, b memory.Begin, epoch int64){
+		"cancel": func(t *testing.T, b memory.Begin, epoch int64) {
+			_, err := s.FailTurn(t.Context(), memory.Fail{
+				Ref: b.Ref, TurnID: b.TurnID, Epoch: epoch, Outcome: session.OutcomeCancelled, Failure: failure.New(failure.UserCancelled, "test", "no"),
+			})
+			require.NoError(t, err)
+		},
+		"evict": func(t *testing.T, b memory.Begin, epoch int64) {
+			require.NoError(t, s.ReleaseTurn(t.Context(), memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: epoch}))
+			_, err := s.BeginTurn(t.Context(), newBegin(b.Ref.Session, "t3"))
+			require.NoError(t, err)
+		},
+		"wait and abandon": func(t *testing.T, b memory.Begin, epoch int64) {
+			suspend(t, b, epoch)
+			_, err := s.BeginTurn(t.Context(), newBegin(b.Ref.Session, "t3"))
+			require.NoError(t, err)
+		},
+		"wait and clear": func(t *testing.T, b memory.Begin, epoch int64) {
+			suspend(t, b, epoch)
+			require.NoError(t, s.ClearSession(t.Context(), b.Ref))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBegin(strings.ReplaceAll(name, " ", "-"), "t1")
+			begun, err := s.BeginTurn(t.Context(), b)
+			require.NoError(t, err)
+			for step := 2; step <= 4; step += 2 {
+				h := memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}
+				require.NoError(t, s.Record(t.Context(), h, step, pendingJournal))
+			}
+			suspend(t, b, begun.Turn.Epoch)
+			for _, key := range journalKeys(t, s, b.Ref) {
+				require.InDelta(t, turns.Retention, s.db.PTTL(t.Context(), key).Val(), float64(time.Minute))
+			}
+			b = beginWithAnswers(b, "t2")
+			begun, err = s.BeginTurn(t.Context(), b)
+			require.NoError(t, err)
+			require.ElementsMatch(t, []string{db.Key(b.Ref, db.JournalName("t2", 2)), db.Key(b.Ref, db.JournalName("t2", 4))}, journalKeys(t, s, b.Ref))
+			for _, key := range journalKeys(t, s, b.Ref) {
+				require.Equal(t, time.Duration(-1), s.db.PTTL(t.Context(), key).Val(), "it does not expire while the turn is open")
+			}
+			end(t, b, begun.Turn.Epoch)
+			require.Empty(t, journalKeys(t, s, b.Ref))
+		})
+	}
+
+	// Answers are rejected if the journal of one branch was lost.
+	b := newBegin("lost", "t1")
+	begun, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	for step := 2; step <= 4; step += 2 {
+		require.NoError(t, s.Record(t.Context(), memory.Lease{Ref: b.Ref, TurnID: b.TurnID, Epoch: begun.Turn.Epoch}, step, pendingJournal))
+	}
+	suspend(t, b, begun.Turn.Epoch)
+	server.Del(db.Key(b.Ref, db.JournalName("t1", 4)))
+	_, err = s.BeginTurn(t.Context(), beginWithAnswers(b, "t2"))
+	require.Equal(t, failure.TurnNotOpen, failure.ModeOf(err), "%v", err)
+	require.ErrorContains(t, err, "waited too long")
+}
+
 func TestStore_DeletesPendingCallsWithTheirSession(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "redis://"+redistest.Start(t))

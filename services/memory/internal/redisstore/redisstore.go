@@ -50,7 +50,7 @@
 //	DeleteArtifact   2            1   (6 and 4 under user:)
 //
 // An acknowledged write is on disk only if Redis runs with appendonly yes and appendfsync always; see
-// Durable.
+// Store.CheckDurability.
 package redisstore
 
 import (
@@ -193,7 +193,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.db.CheckServing(ctx, redisconn.Permissions{Prefix: "m:", Commands: commands})
 }
 
-// CheckDurability returns nil if Redis is as durable as the store's configuration requires (guarantees 0.2). Its
+// CheckDurability returns nil if Redis is as durable as the store's configuration requires (guarantees, section 0.2). Its
 // error names the missing setting, or wraps redisconn.ErrDurabilityUnknown if Redis does not report its settings.
 func (s *Store) CheckDurability(ctx context.Context) error {
 	return s.db.CheckDurability(ctx, s.durability)

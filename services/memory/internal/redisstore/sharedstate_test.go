@@ -59,9 +59,10 @@ func openStoreWithLoadedScripts(t *testing.T, url string) *Store {
 	return s
 }
 
-// A writer that loses its turn during the call is fenced. It does not overwrite changes of its successor.
+// A writer whose update is stored just before it loses its turn gets no error. It still applies the update to shared
+// state, but does not overwrite a later change of its successor.
 // Req: LP-27
-func TestStore_FencedWriterChangesNoSharedState(t *testing.T) {
+func TestStore_LateWriterKeepsSharedStateOfItsSuccessor(t *testing.T) {
 	t.Parallel()
 	url := "redis://" + redistest.Start(t)
 	for _, name := range []string{"app:theme", "user:theme"} {

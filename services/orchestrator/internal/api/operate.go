@@ -26,8 +26,18 @@ func (o *Orchestrator) ResumeAgent(ctx context.Context, req *troupev1.ResumeAgen
 
 // DrainInstance implements troupev1.OrchestratorServiceServer.
 func (o *Orchestrator) DrainInstance(ctx context.Context, req *troupev1.DrainInstanceRequest) (*troupev1.DrainInstanceResponse, error) {
-	ended, err := o.Operator.Drain(ctx, req.GetInstanceId(), req.GetAgent(), req.GetReason(), req.GetDrain())
+	ended, err := o.Operator.Drain(ctx, req.GetInstanceId(), req.GetAgent(), &troupev1.ShutdownRequest{
+		Drain: req.GetDrain(), Reason: req.GetReason(), IfStateVersion: req.IfStateVersion,
+	})
 	return &troupev1.DrainInstanceResponse{Status: ended.GetStatus(), Errors: ended.GetErrors()}, err
+}
+
+// StartInstance implements troupev1.OrchestratorServiceServer.
+func (o *Orchestrator) StartInstance(ctx context.Context, req *troupev1.StartInstanceRequest) (*troupev1.StartInstanceResponse, error) {
+	status, err := o.Operator.Start(ctx, req.GetInstanceId(), req.GetAgent(), &troupev1.StartupRequest{
+		Settings: req.GetSettings(), IfStateVersion: req.IfStateVersion,
+	})
+	return &troupev1.StartInstanceResponse{Status: status}, err
 }
 
 // DescribeInstance implements troupev1.OrchestratorServiceServer.

@@ -24,7 +24,7 @@ import (
 )
 
 // tenantFromContext returns the tenant of the caller. Every lookup includes it, so a call never finds objects of
-// another tenant (guarantees S5).
+// another tenant (guarantee S5).
 func tenantFromContext(ctx context.Context) string { return identity.PrincipalFromContext(ctx).Tenant }
 
 // Orchestrator implements troupev1.OrchestratorServiceServer.
@@ -52,7 +52,7 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 	if err != nil {
 		return err
 	}
-	if err := checkLabels(req.GetMetadata()); err != nil {
+	if err := request.CheckMetadata(req.GetMetadata()); err != nil {
 		return err
 	}
 	ask := request.Request{
@@ -96,7 +96,8 @@ var onBusy = map[troupev1.OnBusy]request.BusyPolicy{
 	troupev1.OnBusy_ON_BUSY_INTERRUPT: request.Interrupt,
 }
 
-// errorStrategies maps the strategies of the wire format to those of package workflow. The default changes nothing.
+// errorStrategies maps the strategies of the wire format to those of package workflow. It has no entry for UNSPECIFIED,
+// which leaves the strategy of the workflow unchanged.
 var errorStrategies = map[troupev1.ErrorStrategy]workflow.ErrorStrategy{
 	troupev1.ErrorStrategy_ERROR_STRATEGY_FAIL_FAST: workflow.FailFast,
 	troupev1.ErrorStrategy_ERROR_STRATEGY_CONTINUE:  workflow.Continue,

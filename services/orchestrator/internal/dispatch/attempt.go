@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -11,9 +10,9 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/registry"
-	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/contract"
 )
 
 // tryInstance runs a step at an instance. It returns whether the instance accepted the step, and the result or the
@@ -113,6 +112,7 @@ func withLaterDeadline(ctx context.Context) (context.Context, context.CancelCaus
 func readStream(
 	req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepClient, h Handler, received func(), provide func(*troupev1.EntriesRequest),
 ) (_ *troupev1.StepResult, workerErr, err error) {
+	checker := contract.NewChecker(req)
 	for {
 		item, err := stream.Recv()
 		switch {
@@ -125,10 +125,7 @@ func readStream(
 		if r := item.GetResult(); r != nil { // truncates a message that exceeds the limits
 			r.Failure = grpcfailure.ToProto(grpcfailure.FromProto(r.GetFailure()))
 		}
-		if err := rpc.Validate(item); err != nil {
-			return nil, fmt.Errorf("%w: %s", errViolation, failure.PlainMessage(err)), nil
-		}
-		if err := checkPlacement(req, item); err != nil {
+		if err := checker.Check(item); err != nil {
 			return nil, err, nil
 		}
 		switch {

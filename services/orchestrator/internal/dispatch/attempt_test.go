@@ -12,6 +12,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
 	"github.com/troupe-dev/troupe/internal/registry"
+	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/connection"
@@ -98,6 +99,25 @@ func TestDispatcher_DistinguishesLostAttemptsFromFailedSteps(t *testing.T) {
 				return errors.Join(s.SendHeader(nil), sendResult(s, strings.Repeat("a", 256<<10+1)))
 			}, failure.AgentContract, "instance 1 of agent a broke the contract: result.text",
 		},
+		"broke the contract with its own events": {
+			func(s troupev1.AgentService_ExecuteStepServer) error {
+				err := s.SendHeader(nil)
+				for range event.MaxCustomEvents + 1 {
+					err = errors.Join(err, sendCustomEvent(s, "a", ""))
+				}
+				return err
+			}, failure.AgentContract, `broke the contract: event "a": a step may emit at most 256 events of its own`,
+		},
+		"broke the contract with data that is no JSON": {
+			func(s troupev1.AgentService_ExecuteStepServer) error {
+				return errors.Join(s.SendHeader(nil), sendCustomEvent(s, "a", "{"))
+			}, failure.AgentContract, `broke the contract: event "a": its data is not JSON`,
+		},
+		"broke the contract with too much data": {
+			func(s troupev1.AgentService_ExecuteStepServer) error {
+				return errors.Join(s.SendHeader(nil), sendCustomEvent(s, "a", `"`+strings.Repeat("x", 64<<10)+`"`))
+			}, failure.AgentContract, "broke the contract: event.custom.data",
+		},
 		"failed": {
 			func(s troupev1.AgentService_ExecuteStepServer) error { return failedResult(s, failure.ResourceTool) }, failure.ResourceTool, "",
 		},
@@ -121,10 +141,16 @@ func TestDispatcher_DistinguishesLostAttemptsFromFailedSteps(t *testing.T) {
 			require.ErrorContains(t, err, c.says)
 			require.Equal(t, "1", lost.Failure.Facts["instance_id"])
 			require.Equal(t, strings.HasPrefix(name, "silent"), r.isInBackoff(lost.Instance), "other steps pass it over")
-			require.Equal(t, name == "broke the contract", lost.ViolatesContract)
+			require.Equal(t, strings.HasPrefix(name, "broke the contract"), lost.ViolatesContract)
 			require.Equal(t, name == "lost the lease", lost.IsMemoryOutage)
 		})
 	}
+}
+
+func sendCustomEvent(s troupev1.AgentService_ExecuteStepServer, name, data string) error {
+	return s.Send(&troupev1.ExecuteStepResponse{Item: &troupev1.ExecuteStepResponse_Event{Event: &troupev1.Event{
+		Payload: &troupev1.Event_Custom{Custom: &troupev1.CustomEvent{Name: name, Data: data}},
+	}}})
 }
 
 // isInBackoff reports whether the instance is skipped because it recently did not answer.

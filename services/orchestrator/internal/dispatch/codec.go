@@ -10,7 +10,7 @@ import (
 )
 
 // strictCodec drops unknown fields from the messages of workers. No rule limits the size of unknown fields, but
-// events are stored and sent to clients (guarantees S9).
+// events are stored and sent to clients (guarantee S9).
 type strictCodec struct{ encoding.CodecV2 }
 
 func newStrictCodec() strictCodec { return strictCodec{encoding.GetCodecV2(grpcproto.Name)} }

@@ -31,7 +31,7 @@ func (s *statusWorker) GetState(context.Context, *troupev1.GetStateRequest) (*tr
 }
 
 // A worker must prove that it belongs to the agent that it registered for. Otherwise it gets no step, and the
-// error says why. A connection that was verified for one agent is never used for another (guarantees S16).
+// error says why. A connection that was verified for one agent is never used for another (guarantee S16).
 func TestPool_WorkerMustProveItsAgent(t *testing.T) {
 	dir := t.TempDir()
 	open := func(role identity.Role, agent string) *identity.Source {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/pkg/failure"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch/contract"
 )
 
 // LostError says why an instance did not finish a step that it accepted, or may have accepted. The stream broke,
@@ -31,9 +32,8 @@ const unresponsiveBackoff = 5 * time.Second
 
 // Errors of a worker that does not finish a step, other than errors of the call.
 var (
-	errNoResult  = errors.New("the stream ended without a result")
-	errSilent    = errors.New("the stream was silent")
-	errViolation = errors.New("broke the contract")
+	errNoResult = errors.New("the stream ended without a result")
+	errSilent   = errors.New("the stream was silent")
 )
 
 // isSilent reports whether a call was cancelled because its stream was silent.
@@ -45,7 +45,7 @@ func (d *Dispatcher) newLostError(ctx, call context.Context, in registry.Instanc
 	if ctx.Err() != nil {
 		return err
 	}
-	mode, what, violation := failure.ModeOf(err), "broke the step off: "+failure.PlainMessage(err), errors.Is(err, errViolation)
+	mode, what, violation := failure.ModeOf(err), "broke the step off: "+failure.PlainMessage(err), errors.Is(err, contract.ErrBroken)
 	switch {
 	case isSilent(call):
 		mode, what, err = failure.SystemNetwork, "went silent while it worked", errSilent

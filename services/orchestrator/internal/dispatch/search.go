@@ -26,8 +26,8 @@ type search struct {
 	list         *instances.List // used by the current round, or the last one
 	timeoutTimer *time.Timer     // fires when instanceTimeout has passed
 
-	lastErr      error              // why an instance was skipped or did not accept the step
-	lastDecision selection.Decision // the last decision without a target
+	lastErr            error              // why an instance was skipped or did not accept the step
+	lastFailedDecision selection.Decision // the latest decision that found no target
 }
 
 func (d *Dispatcher) newSearch(req *troupev1.ExecuteStepRequest, avoid []registry.Instance, h Handler) *search {
@@ -88,7 +88,7 @@ func (s *search) runRound(ctx context.Context, list *instances.List) (r roundRes
 			Request: s.request, Policy: s.policy, Session: s.req.GetSessionId(), Counter: s.counter, Excluded: out,
 		}, s.waiter)
 		if !ok {
-			s.lastDecision = decision
+			s.lastFailedDecision = decision
 			r.maySucceedLater = r.maySucceedLater || decision.MaySucceedLater
 			return r
 		}
@@ -190,8 +190,8 @@ func (s *search) startUninitialized(list *instances.List, named registry.Instanc
 func (s *search) noWorkerError(maybeLater bool) error {
 	why := "none is ready"
 	switch {
-	case (s.policy.Strategy == selection.Manual || s.policy.Strategy == selection.Capability) && s.lastDecision.Reason != "":
-		why = s.lastDecision.Reason
+	case (s.policy.Strategy == selection.Manual || s.policy.Strategy == selection.Capability) && s.lastFailedDecision.Reason != "":
+		why = s.lastFailedDecision.Reason
 	case s.lastErr != nil && (!maybeLater || failure.Is(s.lastErr, failure.PolicySecurity)):
 		why += ": " + failure.PlainMessage(s.lastErr)
 	case maybeLater:

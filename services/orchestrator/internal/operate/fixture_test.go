@@ -184,6 +184,17 @@ func (w *worker) status() *troupev1.InstanceStatus {
 	}
 }
 
+func (w *worker) Startup(ctx context.Context, req *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
+	w.recordCall("startup " + req.String())
+	if req.IfStateVersion != nil {
+		ctx = lifecycle.ContextIfVersion(ctx, req.GetIfStateVersion())
+	}
+	if err := w.instance.Startup(ctx); err != nil {
+		return nil, err
+	}
+	return &troupev1.StartupResponse{Status: w.status()}, nil
+}
+
 func (w *worker) Pause(ctx context.Context, req *troupev1.PauseRequest) (*troupev1.PauseResponse, error) {
 	w.recordCall("pause")
 	w.paused <- struct{}{}
@@ -206,7 +217,10 @@ func (w *worker) Resume(ctx context.Context, req *troupev1.ResumeRequest) (*trou
 
 func (w *worker) Shutdown(ctx context.Context, req *troupev1.ShutdownRequest) (*troupev1.ShutdownResponse, error) {
 	w.recordCall("shutdown")
-	if err := w.instance.Shutdown(ctx, req.GetDrain().AsDuration(), req.GetReason()); ctx.Err() != nil {
+	if req.IfStateVersion != nil {
+		ctx = lifecycle.ContextIfVersion(ctx, req.GetIfStateVersion())
+	}
+	if err := w.instance.Shutdown(ctx, req.GetDrain().AsDuration(), req.GetReason()); err != nil {
 		return nil, err
 	}
 	return &troupev1.ShutdownResponse{Status: w.status()}, nil

@@ -33,7 +33,7 @@ func TestOperator_DrainReachesTheWorkerAfterItsCallerDisconnected(t *testing.T) 
 	w := r.addWorker(t, "research", "a")
 	ctx, leave := context.WithCancel(t.Context())
 	r.onSetDesired = leave
-	_, err := r.Drain(ctx, "a", "", "an upgrade", durationpb.New(testTimeout))
+	_, err := r.Drain(ctx, "a", "", &troupev1.ShutdownRequest{Drain: durationpb.New(testTimeout), Reason: "an upgrade"})
 	require.ErrorIs(t, err, context.Canceled)
 	await(t, "it ends", func() bool { return w.instance.Status().State == lifecycle.Terminated })
 	await(t, "its desired state is removed", func() bool { return r.recordedState(t, "research", "a").Kind == "" })
@@ -52,12 +52,12 @@ func TestOperator_StopEndsBackgroundDrains(t *testing.T) {
 		await(t, "it drains", func() bool { return w.instance.Status().State == lifecycle.ShuttingDown })
 		leave()
 	}()
-	_, err = r.Drain(ctx, "a", "", "", durationpb.New(time.Minute))
+	_, err = r.Drain(ctx, "a", "", &troupev1.ShutdownRequest{Drain: durationpb.New(time.Minute)})
 	require.ErrorIs(t, err, context.Canceled)
 	r.addWorker(t, "research", "b")
 	r.stop()
 	require.Equal(t, lifecycle.ShuttingDown, w.instance.Status().State)
-	_, err = r.Drain(t.Context(), "b", "", "", nil)
+	_, err = r.Drain(t.Context(), "b", "", &troupev1.ShutdownRequest{})
 	require.True(t, failure.Is(err, failure.InstanceDraining), "%v", err)
 }
 
@@ -111,8 +111,11 @@ func (nopRegistration) Close(context.Context) error { return nil }
 // A desired state may be recorded although the answer of the registry was lost. It is reverted once it is seen.
 func TestOperator_RevertsDesiredStatesInDoubt(t *testing.T) {
 	for name, verb := range map[string]func(*operatorFixture) error{
-		"pause":  func(r *operatorFixture) error { _, err := r.Pause(t.Context(), "research", "", 0); return err },
-		"drain":  func(r *operatorFixture) error { _, err := r.Drain(t.Context(), "a", "", "", nil); return err },
+		"pause": func(r *operatorFixture) error { _, err := r.Pause(t.Context(), "research", "", 0); return err },
+		"drain": func(r *operatorFixture) error {
+			_, err := r.Drain(t.Context(), "a", "", &troupev1.ShutdownRequest{})
+			return err
+		},
 		"resume": func(r *operatorFixture) error { _, err := r.Resume(t.Context(), "research", ""); return err },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/panics"
@@ -16,7 +15,21 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// Drain shuts down an instance. It gets no more steps, and running steps may end within the drain time (nil means
+// Start starts an instance that registered before it was started, and returns its status once it is READY. It fails with
+// not_found or user_invalid_input, like Drain, with the error of the start, and with system_network if the worker cannot be
+// reached.
+func (o *Operator) Start(ctx context.Context, id, agent string, req *troupev1.StartupRequest) (*troupev1.InstanceStatus, error) {
+	in, err := o.findInstance(id, agent)
+	if err != nil {
+		return nil, err
+	}
+	return o.workers.call(ctx, in, func(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
+		resp, err := w.Startup(ctx, req)
+		return resp.GetStatus(), err
+	})
+}
+
+// Drain shuts down an instance. It gets no more steps, and running steps may end within the drain time (absent means
 // the worker's own setting). Drain returns once the instance is TERMINATED. If ctx ends first, the drain continues
 // in the background. agent may be empty if the id is unique among all agents.
 //
@@ -24,13 +37,15 @@ import (
 // with instance_draining if this orchestrator is stopping. It fails with system_network if the registry cannot
 // be reached, in which case the worker was not called. It also does so if the worker cannot be reached. The
 // instance then gets no steps until it is resumed.
-func (o *Operator) Drain(ctx context.Context, id, agent, reason string, drain *durationpb.Duration) (*troupev1.ShutdownResponse, error) {
+//
+// A request with a state version is not recorded: the worker alone decides, so that a request that fails changes nothing.
+func (o *Operator) Drain(ctx context.Context, id, agent string, req *troupev1.ShutdownRequest) (*troupev1.ShutdownResponse, error) {
 	in, err := o.findInstance(id, agent)
 	if err != nil {
 		return nil, err
 	}
 	bound := maxDrain
-	if drain != nil {
+	if drain := req.GetDrain(); drain != nil {
 		bound = drain.AsDuration()
 	}
 	type answer struct {
@@ -39,7 +54,7 @@ func (o *Operator) Drain(ctx context.Context, id, agent, reason string, drain *d
 	}
 	ended := make(chan answer, 1)
 	if !o.background.start(ctx, bound+stopTime, func(ctx context.Context) {
-		resp, err := o.drain(ctx, in, &troupev1.ShutdownRequest{Drain: drain, Reason: reason})
+		resp, err := o.drain(ctx, in, req)
 		ended <- answer{resp, err}
 	}) {
 		return nil, failure.New(failure.InstanceDraining, "operate", "this orchestrator is stopping; ask another one")
@@ -62,11 +77,11 @@ func (o *Operator) drain(ctx context.Context, in registry.Instance, req *troupev
 	defer panics.Recover("operate", &err)
 	o.pendingDrains.add(in.Key(), 1)
 	defer o.pendingDrains.add(in.Key(), -1)
-	if err := o.recorder.recordDesired(ctx, registry.DesiredState{
-		Key: in.Key(), Kind: registry.Drain, Reason: req.GetReason(),
-		Since: time.Now(),
-	}); err != nil {
-		return nil, err
+	if req.IfStateVersion == nil {
+		desired := registry.DesiredState{Key: in.Key(), Kind: registry.Drain, Reason: req.GetReason(), Since: time.Now()}
+		if err := o.recorder.recordDesired(ctx, desired); err != nil {
+			return nil, err
+		}
 	}
 	o.log.Info("draining", zap.String("agent", in.Agent), zap.String("instance", in.ID), zap.String("reason", req.GetReason()))
 	_, err = o.workers.call(ctx, in, func(ctx context.Context, w troupev1.LifecycleServiceClient) (_ *troupev1.InstanceStatus, err error) {
@@ -129,7 +144,7 @@ func (o *Operator) Statuses(ctx context.Context, instances []registry.Instance) 
 }
 
 // IdentityError returns why this orchestrator sends an instance no steps: the process at its address is not a
-// worker of its agent (S16). It is empty if no such problem is known.
+// worker of its agent (guarantee S16). It is empty if no such problem is known.
 func (o *Operator) IdentityError(in registry.Instance) string {
 	return o.workers.pool.IdentityError(in)
 }

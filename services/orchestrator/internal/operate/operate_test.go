@@ -96,7 +96,7 @@ func TestOperator_CommandsFailWithoutTheRegistry(t *testing.T) {
 	r.rejectsWrites.Store(true)
 	_, pauseErr := r.Pause(t.Context(), "research", "", 0)
 	_, resumeErr := r.Resume(t.Context(), "research", "")
-	_, drainErr := r.Drain(t.Context(), "a", "", "", nil)
+	_, drainErr := r.Drain(t.Context(), "a", "", &troupev1.ShutdownRequest{})
 	for _, err := range []error{pauseErr, resumeErr, drainErr} {
 		require.True(t, failure.Is(err, failure.SystemNetwork), "%v", err)
 		require.ErrorContains(t, err, "the registry does not answer")
@@ -115,7 +115,7 @@ func TestOperator_DrainsAnInstanceAndRemovesItsDesiredState(t *testing.T) {
 	require.NoError(t, err)
 	ended := make(chan error, 1)
 	go func() {
-		resp, err := r.Drain(t.Context(), "a", "", "an upgrade", durationpb.New(testTimeout))
+		resp, err := r.Drain(t.Context(), "a", "", &troupev1.ShutdownRequest{Drain: durationpb.New(testTimeout), Reason: "an upgrade"})
 		if err == nil && resp.GetStatus().GetState() != troupev1.InstanceState_INSTANCE_STATE_TERMINATED {
 			err = failure.New(failure.Unknown, "test", resp.String())
 		}
@@ -149,7 +149,10 @@ func TestOperator_ResumeDoesNotRevertADrain(t *testing.T) {
 		}
 	}
 	ended := make(chan error, 1)
-	go func() { _, err := r.Drain(t.Context(), "a", "", "", durationpb.New(testTimeout)); ended <- err }()
+	go func() {
+		_, err := r.Drain(t.Context(), "a", "", &troupev1.ShutdownRequest{Drain: durationpb.New(testTimeout)})
+		ended <- err
+	}()
 	<-decided
 	await(t, "it drains", func() bool {
 		return r.instances.Desired().Get(registry.Key{Agent: "research", ID: "a"}).Kind == registry.Drain
@@ -171,7 +174,10 @@ func TestOperator_DrainContinuesWithoutItsCaller(t *testing.T) {
 	require.NoError(t, err)
 	ctx, leave := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { _, err := r.Drain(ctx, "a", "research", "", durationpb.New(testTimeout)); ended <- err }()
+	go func() {
+		_, err := r.Drain(ctx, "a", "research", &troupev1.ShutdownRequest{Drain: durationpb.New(testTimeout)})
+		ended <- err
+	}()
 	await(t, "it drains", func() bool { return w.instance.Status().State == lifecycle.ShuttingDown })
 	leave()
 	require.Error(t, <-ended)
@@ -212,7 +218,7 @@ func TestOperator_ReportsUnknownAndAmbiguousNames(t *testing.T) {
 	_, err = r.Resume(t.Context(), "reserch", "")
 	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
 	require.ErrorContains(t, err, "there are instances of: research, synthesis")
-	_, err = r.Drain(t.Context(), "c", "", "", nil)
+	_, err = r.Drain(t.Context(), "c", "", &troupev1.ShutdownRequest{})
 	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
 	require.ErrorContains(t, err, `no instance is called "c"; there are: a, a, b`)
 	_, err = r.Describe(t.Context(), "c", "synthesis")
@@ -220,4 +226,38 @@ func TestOperator_ReportsUnknownAndAmbiguousNames(t *testing.T) {
 	_, err = r.Describe(t.Context(), "a", "")
 	require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
 	require.ErrorContains(t, err, `instances of several agents are called "a"; name the agent: research, synthesis`)
+}
+
+// A drain for another version of the status changes nothing, and is not recorded.
+func TestOperator_DrainsOnlyTheGivenStateVersion(t *testing.T) {
+	r := newOperatorFixture(t)
+	w := r.addWorker(t, "research", "a")
+	version := w.instance.Status().Version
+	_, err := r.Drain(t.Context(), "a", "", &troupev1.ShutdownRequest{IfStateVersion: new(version + 1)})
+	require.True(t, failure.Is(err, failure.AgentState), "%v", err)
+	require.ErrorContains(t, err, "with state_version 2; read its state and decide again")
+	require.Equal(t, lifecycle.Ready, w.instance.Status().State)
+	require.Empty(t, r.recordedState(t, "research", "a").Kind)
+	require.Len(t, r.routableIDs("research"), 1)
+
+	resp, err := r.Drain(t.Context(), "a", "", &troupev1.ShutdownRequest{IfStateVersion: new(version)})
+	require.NoError(t, err)
+	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_TERMINATED, resp.GetStatus().GetState())
+}
+
+// Req: LC-36
+func TestOperator_StartsAnInstanceWithSettings(t *testing.T) {
+	r := newOperatorFixture(t)
+	w := r.addWorker(t, "research", "a")
+	asked := &troupev1.StartupRequest{
+		Settings: &troupev1.LifecycleSettings{MaxRetries: new(int32(2)), CleanupOnError: new(false)}, IfStateVersion: new(w.instance.Status().Version),
+	}
+	status, err := r.Start(t.Context(), "a", "", asked)
+	require.NoError(t, err)
+	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_READY, status.GetState())
+	require.Equal(t, []string{"startup " + asked.String()}, w.calls())
+	_, err = r.Start(t.Context(), "a", "", &troupev1.StartupRequest{IfStateVersion: new(uint64(7))})
+	require.True(t, failure.Is(err, failure.AgentState), "%v", err)
+	_, err = r.Start(t.Context(), "b", "", asked)
+	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
 }

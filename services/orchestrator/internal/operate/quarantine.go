@@ -14,7 +14,7 @@ import (
 // then.
 const quarantinePauseTimeout = 2 * time.Second
 
-// Quarantine stops an agent from getting any steps (S18) and asks its workers to pause. The quarantine holds even
+// Quarantine stops an agent from getting any steps (guarantee S18) and asks its workers to pause. The quarantine holds even
 // if a worker does not pause, which its outcome reports. Quarantine fails with system_network if the registry
 // cannot be reached. The quarantine may then be recorded nevertheless, and is not reverted.
 func (o *Operator) Quarantine(ctx context.Context, agent, reason string) ([]Outcome, error) {

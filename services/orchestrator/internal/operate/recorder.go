@@ -18,10 +18,10 @@ import (
 // nevertheless. A command that failed must not leave its desired state behind. The recorder keeps such desired
 // states in doubt and replaces them once it sees them in the registry. Safe for concurrent use.
 type recorder struct {
-	state    *desired.State
-	registry registry.DesiredStates
-	log      *zap.Logger
-	wake     chan struct{} // has capacity 1; a value means that a desired state is in doubt
+	state         *desired.State
+	desiredStates registry.DesiredStates
+	log           *zap.Logger
+	wake          chan struct{} // has capacity 1; a value means that a desired state is in doubt
 
 	mu      sync.Mutex
 	inDoubt map[registry.Key]replacement
@@ -31,7 +31,7 @@ type recorder struct {
 type replacement struct{ wrong, right registry.DesiredState }
 
 func newRecorder(state *desired.State, r registry.DesiredStates, log *zap.Logger) *recorder {
-	return &recorder{state: state, registry: r, log: log, wake: make(chan struct{}, 1), inDoubt: map[registry.Key]replacement{}}
+	return &recorder{state: state, desiredStates: r, log: log, wake: make(chan struct{}, 1), inDoubt: map[registry.Key]replacement{}}
 }
 
 // recordDesired writes desired states to the registry. When it returns, this orchestrator already routes by them.
@@ -44,7 +44,7 @@ func (r *recorder) recordDesired(ctx context.Context, desires ...registry.Desire
 	for i, d := range desires {
 		before[i] = r.state.Get(d.Key)
 	}
-	err := r.registry.SetDesired(ctx, desires...)
+	err := r.desiredStates.SetDesired(ctx, desires...)
 	if err == nil {
 		r.state.Put(desires...)
 		return nil
@@ -98,7 +98,7 @@ func (r *recorder) resolveDoubt(ctx context.Context, key registry.Key) {
 	case !isInDoubt:
 		return
 	case isSameRecord(recorded, d.wrong):
-		if err := r.registry.SetDesired(ctx, d.right); err != nil {
+		if err := r.desiredStates.SetDesired(ctx, d.right); err != nil {
 			r.log.Warn("a desired state that is in doubt could not be replaced yet",
 				zap.String("agent", key.Agent), zap.String("instance", key.ID), zap.Error(err))
 			return

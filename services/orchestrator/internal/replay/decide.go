@@ -44,16 +44,22 @@ func (r *Replayer) replayDecisions(was *recordedTurn, began []conversation.Messa
 		}
 		err = position.Advance(results)
 	}
-	further := was.decisions[last+1]
+	return same, endDifference(was, was.decisions[last+1], err)
+}
+
+// endDifference returns how the end of the repeated turn differs from the recorded one (nil if it does not). next is the
+// decision that the recorded turn made next (nil if it ended), and err is why the repeated turn ended (nil if it ran out
+// of steps).
+func endDifference(was *recordedTurn, next *troupev1.RoutingDecision, err error) *troupev1.Difference {
 	switch {
 	case errors.Is(err, errRoutingDiffers):
-		return same, nil
+		return nil
 	case err != nil && was.endedNormally():
-		return same, routingDifference(0, describeDecision(further), "the turn fails: "+err.Error())
-	case err == nil && further != nil:
-		return same, routingDifference(0, describeDecision(further), "the turn ends")
+		return routingDifference(0, describeDecision(next), "the turn fails: "+err.Error())
+	case err == nil && next != nil:
+		return routingDifference(0, describeDecision(next), "the turn ends")
 	default:
-		return same, nil
+		return nil
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package scope restricts the calls that workers make to the orchestrator. While its step runs (S6), a worker may
+// Package scope restricts the calls that workers make to the orchestrator. While its step runs (guarantee S6), a worker may
 // request child turns of its turn and read their traces (guarantees 4.2, S5).
 package scope
 
@@ -108,17 +108,17 @@ func (s scope) checkChild(ctx context.Context, turn turncred.Turn, r *troupev1.O
 
 // exceededKind returns the first budget kind in which a child's budget exceeds the budget of the calling step. The
 // fan-out of the child is independent of the step's. A step with the policy warn limits only depth.
-func exceededKind(asked, above budget.Limits) (budget.Kind, bool) {
+func exceededKind(asked, stepBudget budget.Limits) (budget.Kind, bool) {
 	kinds := []budget.Kind{budget.Depth}
-	if above.Policy != budget.Warn {
+	if stepBudget.Policy != budget.Warn {
 		kinds = append(kinds, budget.Kinds()...)
 	}
 	for _, k := range kinds {
-		if k != budget.FanOut && asked.Get(k) > above.Get(k) {
+		if k != budget.FanOut && asked.Get(k) > stepBudget.Get(k) {
 			return k, true
 		}
 	}
-	return "policy", asked.Policy == budget.Warn && above.Policy != budget.Warn
+	return "policy", asked.Policy == budget.Warn && stepBudget.Policy != budget.Warn
 }
 
 // currentStatus returns the status of the trace of a turn. It fails when the calling worker may request nothing

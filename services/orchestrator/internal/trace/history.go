@@ -11,19 +11,19 @@ import (
 // Limits of one event log (guarantees 2.5, F21).
 const (
 	MaxEvents    = 4096
-	MaxBytes     = 16 << 20 // of durable events
-	maxEphemeral = 16 << 20 // of ephemeral events in memory; later ones are dropped
-	eventBytes   = 256      // memory of an event in addition to its fields
+	MaxBytes     = 16 << 20 // bytes of durable events
+	maxEphemeral = 16 << 20 // bytes of ephemeral events in memory; later ones are dropped
+	eventBytes   = 256      // bytes that an event takes in addition to its fields
 )
 
 // history holds the events of a log in memory, in the order in which they happened. The zero value is an empty
 // history. The lock of the log protects it.
 type history struct {
-	events            []*troupev1.Event // durable and ephemeral
+	events            []*troupev1.Event // durable and ephemeral events
 	earlierEpochCount int               // events[:earlierEpochCount] belong to earlier epochs of the turn
 	visibleCount      int               // events[:visibleCount] are stored or ephemeral, so watchers may see them
-	sequence          uint64            // of the last durable event
-	durableBytes      int               // of durable events
+	sequence          uint64            // sequence of the last durable event
+	durableBytes      int               // bytes of the durable events
 	ephemeralBytes    int               // bytes that ephemeral events take
 }
 

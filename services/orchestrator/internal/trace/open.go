@@ -78,7 +78,7 @@ func (t *Traces) Heartbeat(ctx context.Context, take int) (taken []Ref, stops []
 	}
 	b := Heartbeat{Owned: slices.Collect(maps.Keys(t.driven)), Ended: t.ended, LeaseTime: LeaseTime, MaxTakeovers: take, Cursor: t.heartbeats.stopsCursor}
 	t.mu.Unlock()
-	heard, err := t.store.Heartbeat(ctx, b)
+	reply, err := t.store.Heartbeat(ctx, b)
 	t.currentTerm() // counts a lapse before the time of the last heartbeat is overwritten
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,9 +89,9 @@ func (t *Traces) Heartbeat(ctx context.Context, take int) (taken []Ref, stops []
 	if t.heartbeats.succeedingSince.IsZero() {
 		t.heartbeats.succeedingSince = time.Now()
 	}
-	t.heartbeats.lastSuccess, t.heartbeats.stopsCursor = began, heard.Cursor
+	t.heartbeats.lastSuccess, t.heartbeats.stopsCursor = began, reply.Cursor
 	t.ended = t.ended[len(b.Ended):]
-	return heard.TakenOver, heard.Stops, nil
+	return reply.TakenOver, reply.Stops, nil
 }
 
 // RemoveEnded removes a trace from the list of open traces with the next heartbeat.
@@ -101,10 +101,12 @@ func (t *Traces) RemoveEnded(ref Ref) {
 	t.ended = append(t.ended, ref)
 }
 
-// currentTerm returns the number of the current term: a period without a lapse of the heartbeats. After a lapse
-// other replicas may own the traces of this one. Events that are not stored are therefore withheld until the store
-// has accepted a write in the new term, which it does only from the owner. A replica that sends no heartbeats has
-// only one term.
+// currentTerm returns the number of the current term. A term is a period in which the heartbeats of this replica
+// succeeded in time. If the last success is longer ago than LeaseTime, currentTerm begins a new term.
+//
+// After a lapse, other replicas may own the traces of this one. Events that are not stored are therefore withheld until
+// the store accepts a write in the new term, because it accepts writes of the owner only. A replica without heartbeats
+// has a single term.
 func (t *Traces) currentTerm() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,7 +15,7 @@ type Status struct {
 }
 
 // Status returns the status of a trace and of one of its steps. If another replica drives the trace, it returns
-// the stored status, which may be one write behind. Modes: the modes of the store.
+// the stored status, which may be one write behind. Its errors are those of Store.Load.
 func (t *Traces) Status(ctx context.Context, ref Ref, step int) (Status, error) {
 	if l := t.findLog(ref); l != nil && l.rejectedError() == nil {
 		return l.status(step), nil

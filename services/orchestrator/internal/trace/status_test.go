@@ -11,7 +11,7 @@ import (
 )
 
 // A worker learns whether it still owns a step. The orchestrator that drives the trace knows this immediately, and
-// other orchestrators with the next stored events. Storing the epoch costs no extra write (guarantees S6).
+// other orchestrators with the next stored events. Storing the epoch costs no extra write (guarantee S6).
 func TestTraces_StatusNamesTheOwnerOfAStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{}

@@ -78,11 +78,11 @@ func (c Claim) Ref() Ref { return Ref{c.Tenant, c.Record.GetTraceId()} }
 // service has.
 type TurnInfo struct {
 	User           string
-	Fingerprint    string        // of the request
+	Fingerprint    string        // fingerprint of the request
 	TurnEpoch      int64         // epoch under which the turn is driven; the owner with the highest epoch has the trace
 	Timeout        time.Duration // timeout of the turn, from this claim on (0 keeps the stored one)
 	HasCredentials bool          // whether the request had credentials, which are never stored
-	Labels         string        // of the request, as its first owner wrote them; later claims do not change them
+	Labels         string        // labels of the request, as the first owner wrote them; later claims do not change them
 	// Parent is the trace whose agent requested this one, in a child session (empty means none). The child session
 	// is erased together with the session of the parent. Later claims do not change Parent.
 	Parent string
@@ -93,6 +93,6 @@ type RunningTrace struct {
 	Record        *troupev1.Trace
 	Turn          TurnInfo
 	TimeLeft      time.Duration // until the timeout, by the clock of the store; negative when it has passed
-	StopRequested bool          // whether a stop was requested, for the given reason
-	StopReason    string
+	StopRequested bool          // whether somebody has asked the turn to stop
+	StopReason    string        // reason of the first such request (may be empty)
 }

@@ -111,20 +111,14 @@ func (w *watch) followStore(ctx context.Context) error {
 	}
 	w.wasLive = w.wasLive || !ended
 	deadline := time.Now().Add(running.TimeLeft + endingTime)
-	pause := minPoll
+	var pause time.Duration
 	for {
-		page, err := w.traces.store.Events(ctx, w.ref, w.after, pageSize)
-		if err != nil {
+		n, wanted, err := w.yieldStoredPage(ctx)
+		if err != nil || !wanted {
 			return err
 		}
-		for _, e := range page {
-			if !w.yieldStoredEvent(e) {
-				return nil
-			}
-			pause = minPoll
-		}
 		switch {
-		case len(page) == pageSize:
+		case n == pageSize:
 			continue
 		case ended:
 			return eventsExpiredError(w.ref)
@@ -133,11 +127,34 @@ func (w *watch) followStore(ctx context.Context) error {
 		case time.Now().After(deadline):
 			return w.checkOverdue(ctx)
 		}
+		pause = nextPoll(pause, n)
 		if err := retry.Sleep(ctx, pause); err != nil || w.traces.findLog(w.ref) != nil {
 			return err
 		}
-		pause = min(2*pause, maxPoll)
 	}
+}
+
+// nextPoll returns how long to wait after a poll of the store that found n events. last is the wait before that poll
+// (zero for the first).
+func nextPoll(last time.Duration, n int) time.Duration {
+	if n > 0 {
+		return minPoll
+	}
+	return min(max(2*last, minPoll), maxPoll)
+}
+
+// yieldStoredPage yields the next page of stored events. It returns their number, and whether the reader wants more.
+func (w *watch) yieldStoredPage(ctx context.Context) (n int, wanted bool, err error) {
+	page, err := w.traces.store.Events(ctx, w.ref, w.after, pageSize)
+	if err != nil {
+		return 0, false, err
+	}
+	for _, e := range page {
+		if !w.yieldStoredEvent(e) {
+			return 0, false, nil
+		}
+	}
+	return len(page), true, nil
 }
 
 // yieldStoredEvent yields a stored event. Before the end of a step it yields the text of the step, because deltas

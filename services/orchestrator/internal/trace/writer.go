@@ -18,7 +18,7 @@ type writer struct {
 	isRunning  bool
 	cancel     context.CancelFunc
 	ownerEpoch int64         // 0 until the trace is claimed; only the goroutine uses it
-	term       uint64        // of the replica, in which the store last took a write
+	term       uint64        // term of the replica (see currentTerm) in which the store last accepted a write
 	err        error         // why the remaining events will not be stored
 	rejected   chan struct{} // closed when err is set
 }

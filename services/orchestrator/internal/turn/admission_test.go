@@ -70,7 +70,7 @@ func TestRunner_OnlyNewTurnsWaitForAPermit(t *testing.T) {
 	require.Equal(t, outcomeCompleted, turnResult(runToEnd(t, runner, answerRequest("r5", approvalAnswer("1-2-2")))).GetOutcome())
 	for n, r := range []*Runner{runner, other} {
 		below := textRequest(fmt.Sprint("s5-", n), "r6")
-		below.ParentTrace = runner.active.FindBySession(textRequest("s2", "r2").Ref).Trace
+		below.ParentTrace = runner.active.FindBySession(textRequest("s2", "r2").Ref).TraceID
 		require.Equal(t, outcomeCompleted, turnResult(runToEnd(t, r, below)).GetOutcome(), "the turn above waits for it")
 	}
 	orphaned := textRequest("s6", "r7")
@@ -185,7 +185,7 @@ func TestRunner_InterruptReachesAnotherOwnerWithoutAPermit(t *testing.T) {
 }
 
 // A turn may have only a limited number of concurrent children, whichever replica runs it. A further child is
-// rejected, even when the worker of the parent or another caller that names the parent requests it (guarantees
+// rejected, even when the worker of the parent or another caller that names the parent requests it (guarantee
 // S17). A repeated request attaches to its running child, and a finished child makes room for another.
 func TestRunner_LimitsConcurrentChildTurns(t *testing.T) {
 	rig := newLimitedRig(t, 0)
@@ -207,7 +207,7 @@ func TestRunner_LimitsConcurrentChildTurns(t *testing.T) {
 		var running []<-chan []*troupev1.Event
 		below := func(n int) request.Request {
 			req := textRequest(fmt.Sprint("s-", r.cfg.Owner, n), "r1")
-			req.ParentTrace = owner.active.FindBySession(above.Ref).Trace
+			req.ParentTrace = owner.active.FindBySession(above.Ref).TraceID
 			return req
 		}
 		for n := range width {

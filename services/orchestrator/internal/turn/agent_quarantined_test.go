@@ -37,7 +37,7 @@ func withAuditLog(t *testing.T, r *Runner) func() []audit.Entry {
 }
 
 // A quarantine cancels the running step and fails its turn; a later commit of the worker is fenced. The agent
-// gets no step until it is released (guarantees S18).
+// gets no step until it is released (guarantee S18).
 func TestTurn_EndsWhenTheAgentOfItsStepIsQuarantined(t *testing.T) {
 	rig := newRig(t)
 	runner := rig.newRunner(t, "one")

@@ -15,8 +15,9 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// The turn has a timeout of 1.5 s and takes 1.3 s. In its last step, at 1.2 s, four fifths of the timeout are
-// used. The current owner publishes one warning, and an owner that takes over does not repeat it.
+// A turn takes 1.3 s. If its timeout is 1.5 s, four fifths of it have passed at 1.2 s, in the last step. The owner of
+// that moment publishes one warning, and an owner that takes over later does not repeat it. A turn with a timeout of
+// 2 s has no warning.
 // Req: OC-30
 func TestTurn_WarnsAtFourFifthsOfItsTime(t *testing.T) {
 	synthesis := func(e *troupev1.Event) bool { return e.GetStepStarted() != nil && e.GetAgent() == "synthesis" }

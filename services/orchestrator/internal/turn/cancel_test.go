@@ -20,7 +20,7 @@ func TestRunner_CancelTraceEndsTheTurnAndItsStep(t *testing.T) {
 	defer release()
 	first := startRequest(t, runner, textRequest("s1", "r0"))
 	receive(t, working)
-	ref := trace.Ref{Trace: runner.active.FindBySession(session.Ref{Session: "s1"}).Trace}
+	ref := trace.Ref{Trace: runner.active.FindBySession(session.Ref{Session: "s1"}).TraceID}
 
 	require.NoError(t, runner.CancelTrace(t.Context(), ref, "changed my mind"))
 	require.Equal(t, session.Ready, rig.state(t, "s1"), "it has ended when CancelTrace returns")

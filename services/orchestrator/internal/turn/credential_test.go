@@ -15,7 +15,7 @@ import (
 )
 
 // Each attempt gets a credential for its agent, turn and epoch. No stored or visible data contains the credential
-// (guarantees S6).
+// (guarantee S6).
 func TestTurn_IssuesACredentialForEachAttempt(t *testing.T) {
 	rig := newRig(t)
 	rig.addInstances("research", 1)

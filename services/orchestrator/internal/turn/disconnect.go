@@ -13,13 +13,13 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 )
 
-// disconnectGrace is how long a client that has lost its connection may take to read on, before its turn is cancelled
+// disconnectGrace is how long a client that has lost its connection may take to reconnect before its turn is cancelled
 // (guarantee F15).
 const disconnectGrace = 2 * time.Second
 
 // Watch yields the events of a trace as Traces.Watch does. If cancelOnDisconnect is set and the client goes away before
-// the end of the turn, the turn is cancelled after disconnectGrace, unless another such client reads its events then,
-// at any orchestrator. The store counts these clients. If the count is lost or cannot be read, the turn continues.
+// the end of the turn, the turn is cancelled after disconnectGrace, unless such a client reads its events by then, at
+// any orchestrator. The store counts these clients. If the count is lost or cannot be read, the turn continues.
 func (r *Runner) Watch(ctx context.Context, ref trace.Ref, after uint64, cancelOnDisconnect bool) iter.Seq2[*troupev1.Event, error] {
 	events := r.cfg.Traces.Watch(ctx, ref, after)
 	if !cancelOnDisconnect {
@@ -45,7 +45,7 @@ func (r *Runner) Watch(ctx context.Context, ref trace.Ref, after uint64, cancelO
 	}
 }
 
-// followerLeft counts a follower less. If mayCancel is set, it cancels the turn unless a client reads its events after
+// followerLeft counts one follower less. If mayCancel is set, it cancels the turn unless a client reads its events after
 // disconnectGrace. It does not wait.
 func (r *Runner) followerLeft(ctx context.Context, ref trace.Ref, mayCancel bool) {
 	r.goCancel(ctx, func(ctx context.Context) error {
@@ -61,7 +61,7 @@ func (r *Runner) followerLeft(ctx context.Context, ref trace.Ref, mayCancel bool
 // events after disconnectGrace. It does not wait. If the turn has not begun yet, admission calls cancelSoon when it has.
 func (r *Runner) requesterLeft(ctx context.Context, req request.Request) {
 	if begun := r.active.FindBySession(req.Ref); begun != nil && begun.ID == req.TurnID() {
-		r.cancelSoon(ctx, trace.Ref{Tenant: req.Tenant, Trace: begun.Trace})
+		r.cancelSoon(ctx, trace.Ref{Tenant: req.Tenant, Trace: begun.TraceID})
 	}
 }
 
@@ -70,7 +70,8 @@ func (r *Runner) cancelSoon(ctx context.Context, ref trace.Ref) {
 	r.goCancel(ctx, func(ctx context.Context) error { return r.cancelUnlessFollowed(ctx, ref) })
 }
 
-// goCancel runs cancel in the background. An orchestrator that stops does not: clients read on at another one.
+// goCancel runs cancel in the background. It does nothing while the orchestrator stops, because clients
+// then continue to read at another one.
 func (r *Runner) goCancel(ctx context.Context, cancel func(context.Context) error) {
 	if !r.drain.Enter() {
 		return

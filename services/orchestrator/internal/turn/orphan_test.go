@@ -33,7 +33,7 @@ func (r *rig) loseOwnerDuringResearch(t *testing.T, req request.Request) (first 
 	working, _, _ := r.blockResearch()
 	left = runUntilStepStarts(t, first, req, "research")
 	receive(t, working)
-	ref = trace.Ref{Trace: first.active.FindBySession(req.Ref).Trace}
+	ref = trace.Ref{Trace: first.active.FindBySession(req.Ref).TraceID}
 	awaitStored(t, first, ref)
 	return first, ref, left
 }
@@ -344,7 +344,7 @@ func TestRunner_CancelTraceReachesAnotherOwner(t *testing.T) {
 	defer release()
 	done := startRequest(t, owner, textRequest("s1", "r1"))
 	receive(t, working)
-	ref := trace.Ref{Trace: owner.active.FindBySession(session.Ref{Session: "s1"}).Trace}
+	ref := trace.Ref{Trace: owner.active.FindBySession(session.Ref{Session: "s1"}).TraceID}
 	awaitStored(t, owner, ref)
 	require.NoError(t, other.CancelTrace(t.Context(), ref, "changed my mind"))
 	events := receive(t, done)
@@ -391,7 +391,7 @@ func TestRunner_TakeoverKeepsAnswers(t *testing.T) {
 	answer := answerRequest("r2", execution.Answer{ID: "1-2-2", Verdict: execution.Approve})
 	runUntilStepStarts(t, first, answer, "research")
 	receive(t, working)
-	ref := trace.Ref{Trace: first.active.FindBySession(session.Ref{Session: "s1"}).Trace}
+	ref := trace.Ref{Trace: first.active.FindBySession(session.Ref{Session: "s1"}).TraceID}
 	second := rig.newRunner(t, "two")
 	second.reconciler.TakeOver(t.Context(), ref)
 	require.Equal(t, outcomeCompleted, turnResult(watchedEvents(t, second, ref, 0)).GetOutcome())

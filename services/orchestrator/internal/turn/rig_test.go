@@ -142,7 +142,7 @@ func logTo(t *testing.T, r *Runner, core zapcore.Core) {
 func (r *rig) newBegin(req request.Request) memory.Begin {
 	begin := memory.Begin{
 		Ref: req.Ref, User: req.User, TurnID: req.TurnID(), TraceID: decide.NewTraceID(), Fingerprint: req.Fingerprint(),
-		LeaseTTL: lease.Duration, TakeoverGrace: lease.TakeoverReserve, Window: r.workflows.All()[0].HistoryWindow,
+		LeaseTTL: lease.Duration, TakeoverGrace: lease.TakeoverGrace, Window: r.workflows.All()[0].HistoryWindow,
 	}
 	if decide.KindOf(req) == decide.Text {
 		begin.Message = conversation.User(req.Text)

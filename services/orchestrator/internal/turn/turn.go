@@ -52,7 +52,7 @@ import (
 // Config holds the dependencies and settings of a Runner.
 type Config struct {
 	Owner      string        // name of this orchestrator in trace records
-	Timeout    time.Duration // of a turn whose request and workflow set none
+	Timeout    time.Duration // timeout of a turn whose request and workflow set none
 	Memory     admit.Memory
 	Traces     *trace.Traces
 	Instances  *instances.Cache

@@ -87,7 +87,7 @@ const (
 	maxRetries    = 10
 	defaultPolicy = "exponential"
 	maxBackoff    = time.Minute
-	minTimeout    = time.Second // of a turn; the same as for callers
+	minTimeout    = time.Second // shortest timeout of a turn; the same as for callers
 	maxTimeout    = 10 * time.Minute
 )
 
@@ -154,7 +154,7 @@ func (s *Set) Find(name string) (*Workflow, bool) {
 
 // Description returns the description from the document of an agent (empty when the folder has none). Models see
 // this description, because the author of the agent wrote it. The description in a registration is only a claim of
-// the worker (S14).
+// the worker (guarantee S14).
 func (s *Set) Description(agent string) string { return s.descriptions[agent] }
 
 // NotFoundText returns a message that no workflow has the given name, with a list of the existing ones.

@@ -58,7 +58,7 @@ func (u unresolvedSet) inlineNested(name string, around []string) (*Workflow, er
 	around = append(slices.Clip(around), name)
 	whole := *own.flow
 	whole.Steps = map[string]Step{}
-	entries := map[string]string{} // of nested workflows, by step
+	entries := map[string]string{} // entries of nested workflows, by step
 	inside := map[string]*Workflow{}
 	c := &checker{document: own.document, spec: own.spec}
 	for _, step := range slices.Sorted(maps.Keys(own.nestedNames)) {

@@ -29,8 +29,8 @@ type Workflow struct {
 	Entry         string
 	HistoryWindow int           // how many of the latest messages agents see
 	MaxSteps      int           // how many steps a turn may take
-	Timeout       time.Duration // of a turn whose caller sets none (0 means the default of the orchestrator, RA-25)
-	Budget        budget.Limits // of the trace of a turn, remote turns included (OC-29)
+	Timeout       time.Duration // timeout of a turn whose caller sets none (0 means the default of the orchestrator, RA-25)
+	Budget        budget.Limits // budget of the trace of a turn, including remote turns (OC-29)
 	Steps         map[string]Step
 }
 

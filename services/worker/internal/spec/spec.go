@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,10 +65,12 @@ type Limits struct {
 
 // Lifecycle configures the startup of an instance.
 type Lifecycle struct {
-	Timeout        time.Duration `yaml:"timeout"`        // of the startup, all tries together (LC-12)
+	Timeout        time.Duration `yaml:"timeout"`        // bounds the startup with all its tries (LC-12)
 	RetryOnFailure bool          `yaml:"retryOnFailure"` // retry a failed startup (LC-13)
 	MaxRetries     int           `yaml:"maxRetries"`     // how often to retry (0 means 3)
 	CleanupOnError *bool         `yaml:"cleanupOnError"` // false keeps a failed instance until Shutdown (LC-11, nil means true)
+	// StatePersistence is memory, or agent to store no changes of the shared configuration at the end (LC-24, empty means memory).
+	StatePersistence string `yaml:"statePersistence"`
 }
 
 // maxRetries returns how often a failed startup is retried.
@@ -182,6 +185,7 @@ func (b *builder) build(ctx context.Context) (*agent.Agent, error) {
 		Lifecycle: agent.Lifecycle{
 			Timeout: s.Lifecycle.Timeout, Retries: s.Lifecycle.maxRetries(),
 			KeepFailed: s.Lifecycle.CleanupOnError != nil && !*s.Lifecycle.CleanupOnError,
+			DropState:  s.Lifecycle.StatePersistence == "agent",
 		},
 		AsksUser:  s.AsksUser,
 		OnFailure: s.OnFailure,
@@ -219,17 +223,24 @@ func (b *builder) checkLimits(s Agent) {
 	if p := s.Config.Protocol; p != "" && !p.IsValid() {
 		b.errorf([]any{"config", "protocol"}, "config.protocol is %q; use %s or %s", p, ownership.Reject, ownership.Merge)
 	}
-	if d := s.Lifecycle.Timeout; d < 0 {
-		b.errorf([]any{"lifecycle", "timeout"}, "lifecycle.timeout is %s; use a positive duration, or leave it out for %s", d, lifecycle.DefaultStartupTimeout)
-	}
-	if n := s.Lifecycle.MaxRetries; n < 0 || n > 0 && !s.Lifecycle.RetryOnFailure {
-		b.errorf([]any{"lifecycle", "maxRetries"}, "lifecycle.maxRetries is %d; use it with retryOnFailure: true, and 1 or more", n)
-	}
+	b.checkLifecycle(s.Lifecycle)
 	if !s.Guard.IsKnown() {
 		b.errorf([]any{"guard"}, "guard is %q; use %s, %s or %s", s.Guard, tool.GuardAsk, tool.GuardStrict, tool.GuardOff)
 	}
 	if p := s.OnFailure; p != "" && p != agent.Fail && p != agent.Degrade {
 		b.errorf([]any{"onFailure"}, "onFailure is %q; use %s or %s", p, agent.Fail, agent.Degrade)
+	}
+}
+
+func (b *builder) checkLifecycle(l Lifecycle) {
+	if d := l.Timeout; d < 0 {
+		b.errorf([]any{"lifecycle", "timeout"}, "lifecycle.timeout is %s; use a positive duration, or leave it out for %s", d, lifecycle.DefaultStartupTimeout)
+	}
+	if n := l.MaxRetries; n < 0 || n > 0 && !l.RetryOnFailure {
+		b.errorf([]any{"lifecycle", "maxRetries"}, "lifecycle.maxRetries is %d; use it with retryOnFailure: true, and 1 or more", n)
+	}
+	if kept := l.StatePersistence; !slices.Contains([]string{"", "memory", "agent"}, kept) {
+		b.errorf([]any{"lifecycle", "statePersistence"}, "lifecycle.statePersistence is %q; use memory or agent", kept)
 	}
 }
 

@@ -47,7 +47,7 @@ func TestBuild_CreatesTheDeclaredAgent(t *testing.T) {
   asksUser: true
   onFailure: degrade
   limits: {maxIterations: 3, capacity: 2, timeout: 1m}
-  lifecycle: {timeout: 5s, cleanupOnError: false}
+  lifecycle: {timeout: 5s, cleanupOnError: false, statePersistence: agent}
 `), "", spec.Dependencies{Models: modelProviders(t), Tools: builtin.Catalog{}})
 	require.NoError(t, err)
 	require.Equal(t, "one", a.Name())
@@ -58,6 +58,7 @@ func TestBuild_CreatesTheDeclaredAgent(t *testing.T) {
 	require.Equal(t, 2, a.Capacity())
 	require.Equal(t, 5*time.Second, a.Lifecycle().Timeout)
 	require.True(t, a.Lifecycle().KeepFailed)
+	require.True(t, a.Lifecycle().DropState)
 }
 
 // Req: CO-9
@@ -87,7 +88,7 @@ func TestBuild_ReportsAllProblemsWithTheirLines(t *testing.T) {
       with: {pth: x}
   onFailure: retry
   limits: {maxIterations: -1, capacity: 100000, timeout: -1s}
-  lifecycle: {timeout: -1s, maxRetries: 2}
+  lifecycle: {timeout: -1s, maxRetries: 2, statePersistence: disk}
 `,
 			[]string{
 				`agents.yaml:6: instructions.file: prompts/b.md cannot be read from the folder of this file`,
@@ -101,6 +102,7 @@ func TestBuild_ReportsAllProblemsWithTheirLines(t *testing.T) {
 				`agents.yaml:14: limits.timeout is -1s; use a positive duration, or leave it out for 2m0s`,
 				`agents.yaml:15: lifecycle.timeout is -1s; use a positive duration, or leave it out for 30s`,
 				`agents.yaml:15: lifecycle.maxRetries is 2; use it with retryOnFailure: true, and 1 or more`,
+				`agents.yaml:15: lifecycle.statePersistence is "disk"; use memory or agent`,
 				`agents.yaml:13: onFailure is "retry"; use fail or degrade`,
 			},
 		},

@@ -175,20 +175,7 @@ func (a *traceAttempt) endAttempt(e *troupev1.Event) {
 func (a *traceAttempt) addEvent(e *troupev1.Event) {
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_ModelCall:
-		took := p.ModelCall.GetDuration().AsDuration()
-		if p.ModelCall.GetIteration() == 0 { // a call by a hook handler
-			a.add(&node{
-				text: "aside: model " + p.ModelCall.GetModel(), duration: took, showsUsage: true,
-				ownUsage: wire.UsageFromProto(p.ModelCall.GetUsage()),
-			})
-			return
-		}
-		a.iterationStart = e.GetTime().AsTime().Add(-took)
-		a.iteration = a.add(&node{text: fmt.Sprintf("iteration %d", p.ModelCall.GetIteration()), duration: took, showsUsage: true})
-		a.iteration.add(&node{
-			text: "model " + p.ModelCall.GetModel() + finishNote(p.ModelCall.GetFinish()), duration: took, showsUsage: true,
-			ownUsage: wire.UsageFromProto(p.ModelCall.GetUsage()),
-		})
+		a.addModelCall(e, p.ModelCall)
 	case *troupev1.Event_ToolCallStarted:
 		if a.iteration == nil { // its model call was in an earlier attempt
 			a.iterationStart = e.GetTime().AsTime()
@@ -219,11 +206,26 @@ func (a *traceAttempt) addEvent(e *troupev1.Event) {
 		a.add(&node{text: render.AgentMessage(p.AgentMessage)})
 	case *troupev1.Event_Thinking:
 		a.add(&node{text: render.Topic(p.Thinking) + ": " + console.EscapeBeginning(p.Thinking.GetText(), 80), style: console.Dim})
+	case *troupev1.Event_Custom:
+		a.add(&node{text: "event " + render.CustomEvent(p.Custom)})
 	case *troupev1.Event_Warning:
 		a.add(warningNode(p.Warning))
 	case *troupev1.Event_OwnershipViolation:
 		a.add(&node{text: "violation: " + render.Violation(p.OwnershipViolation), style: console.Red})
 	}
+}
+
+func (a *traceAttempt) addModelCall(e *troupev1.Event, p *troupev1.ModelCall) {
+	took := p.GetDuration().AsDuration()
+	if p.GetIteration() == 0 { // a call by a hook handler
+		a.add(&node{text: "aside: model " + p.GetModel(), duration: took, showsUsage: true, ownUsage: wire.UsageFromProto(p.GetUsage())})
+		return
+	}
+	a.iterationStart = e.GetTime().AsTime().Add(-took)
+	a.iteration = a.add(&node{text: fmt.Sprintf("iteration %d", p.GetIteration()), duration: took, showsUsage: true})
+	a.iteration.add(&node{
+		text: "model " + p.GetModel() + finishNote(p.GetFinish()), duration: took, showsUsage: true, ownUsage: wire.UsageFromProto(p.GetUsage()),
+	})
 }
 
 // finishNote names the length limit or content filter that cut the model's answer short (empty if none did).

@@ -61,8 +61,8 @@ func printTree(term console.Terminal, trace *troupev1.Trace, run []*troupev1.Tra
 	console.PrintRow(w, "asked", console.OrDash(console.EscapeBeginning(trace.GetText(), 80)))
 	console.PrintRow(w, "started", console.FormatAge(trace.GetStarted())+" ago")
 	console.PrintRow(w, "events", len(events))
-	if above := trace.GetParent(); above != nil {
-		console.PrintRow(w, "parent", render.Parent(above))
+	if parent := trace.GetParent(); parent != nil {
+		console.PrintRow(w, "parent", render.Parent(parent))
 	}
 	if used := formatBudgetUse(events); used != "" {
 		console.PrintRow(w, "budget", used)

@@ -30,10 +30,10 @@ func New(s *storage.Session, st *status.Status, agent string) *Opener {
 	return &Opener{storage: s, status: st, agent: agent}
 }
 
-// Request begins a turn.
+// Request says how a turn begins: with a text, with answers, or with neither.
 type Request struct {
 	Continue bool               // continue without text from the user
-	Answers  []execution.Answer // to pending calls; there is no text then
+	Answers  []execution.Answer // answers to pending calls (without answers there may be a text)
 	Actor    string             // the user on whose behalf the turn acts
 }
 

@@ -172,9 +172,9 @@ func (s *Status) AddStored(turn int, last int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.info.Turns, s.info.LastActivity = max(turn, s.info.Turns), time.Now()
-	last = max(last, s.info.Sequence)
-	s.info.Size.Messages += last - s.info.Sequence
-	s.info.Sequence = last
+	last = max(last, s.info.LastSequence)
+	s.info.Size.Messages += last - s.info.LastSequence
+	s.info.LastSequence = last
 }
 
 // AddUnsaved records a turn that is not stored yet.

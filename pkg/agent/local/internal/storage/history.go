@@ -42,9 +42,9 @@ func (s *Session) WholeHistory(ctx context.Context, agent string, info session.S
 func (h History) WithTurn(t *Turn) History {
 	h.Messages, h.Rounds = slices.Clip(h.Messages), slices.Clip(h.Rounds)
 	h.add(t.Number, t.UserMessages())
-	if len(t.Rounds) > 0 {
+	if len(t.RoundMessages) > 0 {
 		rounds := conversation.Rounds{Turn: t.Number, Step: 1, After: h.lastSequence()}
-		for _, r := range t.Rounds {
+		for _, r := range t.RoundMessages {
 			rounds.Messages = append(rounds.Messages, r.Message)
 		}
 		h.Rounds = append(h.Rounds, rounds)

@@ -110,10 +110,10 @@ func (s *Session) FailLostTurn(ctx context.Context, begun memory.BeginResult) (s
 
 // Latest returns at most limit of the latest messages. info is the session as stored.
 func (s *Session) Latest(ctx context.Context, info session.Session, limit int) ([]conversation.Message, error) {
-	if info.Sequence == 0 {
+	if info.LastSequence == 0 {
 		return nil, nil
 	}
-	return s.MessagesAfter(ctx, max(0, info.Sequence-int64(limit)))
+	return s.MessagesAfter(ctx, max(0, info.LastSequence-int64(limit)))
 }
 
 // Rounds returns the latest rounds of an agent that follow a message from the given sequence on, as far as one call of the

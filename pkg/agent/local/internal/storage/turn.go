@@ -14,20 +14,20 @@ import (
 
 // Turn holds the data of a turn to store.
 type Turn struct {
-	ID, Trace   string
-	Number      int
-	UserMessage conversation.Message   // the user's message (zero when the user said nothing)
-	Continues   string                 // id of the turn whose pending calls this one continues (empty for a new turn)
-	Answers     []execution.Answer     // answers to the pending calls
-	Messages    []conversation.Message // what the agent said in the conversation
-	Rounds      []memory.RoundMessage  // what its model saw besides, in whole rounds, for the history of the agent
-	State       map[string]json.RawMessage
-	Expected    map[string]int64 // revisions that keys of State must still have
-	Rebase      hookstore.Rebase // repeats the changes of these keys
-	Result      execution.Result
-	Outcome     session.Outcome
-	Failure     *failure.Error // why the turn has no answer (nil if it has one)
-	Files       []File         // artifacts that are not stored yet
+	ID, Trace     string
+	Number        int
+	UserMessage   conversation.Message   // the user's message (zero when the user said nothing)
+	Continues     string                 // id of the turn whose pending calls this one continues (empty for a new turn)
+	Answers       []execution.Answer     // answers to the pending calls
+	Messages      []conversation.Message // what the agent said in the conversation
+	RoundMessages []memory.RoundMessage  // messages of its tool rounds, whole rounds only, for the history of the agent
+	State         map[string]json.RawMessage
+	Expected      map[string]int64 // revisions that keys of State must still have
+	Rebase        hookstore.Rebase // repeats the changes of these keys
+	Result        execution.Result
+	Outcome       session.Outcome
+	Failure       *failure.Error // why the turn has no answer (nil if it has one)
+	Files         []File         // artifacts that are not stored yet
 }
 
 // File is an artifact that is not stored yet.
@@ -52,14 +52,16 @@ func (t *Turn) UserMessages() []conversation.Message {
 // UntrustedSource returns the gravest source of untrusted text that the turn has read or written (empty means none).
 func (t *Turn) UntrustedSource() string {
 	source := conversation.MostRestrictiveSource(conversation.UntrustedSource(t.AllMessages()), t.Result.Untrusted)
-	for _, r := range t.Rounds {
+	for _, r := range t.RoundMessages {
 		source = conversation.MostRestrictiveSource(source, r.UntrustedSource())
 	}
 	return source
 }
 
 // SetRounds sets the rounds of a turn from what its model saw besides the conversation.
-func (t *Turn) SetRounds(messages []conversation.Message) { t.Rounds = toolrounds.Latest(messages) }
+func (t *Turn) SetRounds(messages []conversation.Message) {
+	t.RoundMessages = toolrounds.Latest(messages)
+}
 
 // SetSaid sets the messages and the rounds of a turn that failed from what the agent had said until then. Text at the
 // end belongs to the conversation, and what comes before it to the rounds.
@@ -69,7 +71,7 @@ func (t *Turn) SetSaid(said []conversation.Message) {
 	for n > 0 && said[n-1].Role == conversation.RoleAssistant && len(said[n-1].ToolCalls) == 0 {
 		n--
 	}
-	t.Rounds, t.Messages = toolrounds.Latest(said[:n]), said[n:]
+	t.RoundMessages, t.Messages = toolrounds.Latest(said[:n]), said[n:]
 }
 
 // MarkFailed turns t into a failed turn without an answer. Its messages are kept and marked as partial (LP-17).
@@ -78,8 +80,8 @@ func (t *Turn) MarkFailed(outcome session.Outcome, why *failure.Error) {
 	for i := range t.Messages {
 		t.Messages[i].Partial = true
 	}
-	for i := range t.Rounds {
-		t.Rounds[i].Partial = true
+	for i := range t.RoundMessages {
+		t.RoundMessages[i].Partial = true
 	}
 }
 

@@ -36,7 +36,7 @@ func (s *Session) NewWriter(t *Turn, begun memory.BeginResult, agent string) *Wr
 func (w *Writer) Write(ctx context.Context) (session.Turn, error) {
 	t := w.Turn
 	if !t.HasAnswer() {
-		if !w.committed && len(t.Messages)+len(t.Rounds) > 0 { // a closed turn without its messages is better than an open one
+		if !w.committed && len(t.Messages)+len(t.RoundMessages) > 0 { // a closed turn without its messages is better than an open one
 			_ = w.commit(ctx)
 		}
 		return w.closeFailed(ctx)
@@ -51,7 +51,7 @@ func (w *Writer) Write(ctx context.Context) (session.Turn, error) {
 func (w *Writer) commit(ctx context.Context) error {
 	t := w.Turn
 	c := memory.Commit{
-		Ref: w.Lease.Ref, TurnID: w.Lease.TurnID, Epoch: w.Lease.Epoch, Base: w.LastSequence, Messages: t.Messages, Rounds: t.Rounds,
+		Ref: w.Lease.Ref, TurnID: w.Lease.TurnID, Epoch: w.Lease.Epoch, Base: w.LastSequence, Messages: t.Messages, Rounds: t.RoundMessages,
 		Result: execution.Result{Agent: w.agent},
 	}
 	if t.HasAnswer() {

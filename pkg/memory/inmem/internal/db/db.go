@@ -32,7 +32,7 @@ type DB struct {
 	Config
 	Sessions        map[session.Ref]*Session // includes deleted sessions until their retention ends
 	Shared          map[Owner]*Scope         // the scopes app: and user:
-	Artifacts       map[Owner]*ArtifactSet   // of users
+	Artifacts       map[Owner]*ArtifactSet   // artifacts of users
 	ErasingUsers    map[Owner]bool           // users whose erasure has begun; they get no new sessions
 	sessionsCreated int64                    // number of sessions created so far
 }

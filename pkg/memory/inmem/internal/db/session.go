@@ -15,7 +15,7 @@ import (
 type Session struct {
 	session.Session // without Size, which Snapshot counts, and without Pending
 
-	Position        int64                  // in the order of creation, from 1
+	Position        int64                  // place among all sessions in the order of creation, from 1
 	DeletedAt       time.Time              // zero unless the session was deleted
 	ErasureReport   memory.ErasureReport   // report of its deletion
 	Epoch           int64                  // latest epoch of its turns
@@ -76,10 +76,10 @@ func (s *Session) MarkUntrusted(source string) {
 	s.UntrustedSource = conversation.MostRestrictiveSource(s.UntrustedSource, source)
 }
 
-// DropPendingCalls removes the pending calls, and the journal that was kept for their answers.
+// DropPendingCalls removes the pending calls, and the journals that were kept for their answers.
 func (s *Session) DropPendingCalls() {
 	if t := s.TurnsByID[s.WaitingTurn]; t != nil {
-		t.WaitingJournal = nil
+		t.WaitingJournals = nil
 	}
 	s.WaitingTurn = ""
 }
@@ -87,12 +87,12 @@ func (s *Session) DropPendingCalls() {
 // AppendMessages adds messages of a turn to its session.
 func (d *DB) AppendMessages(c *Session, t *Turn, messages ...conversation.Message) {
 	for _, m := range messages {
-		c.Sequence++
+		c.LastSequence++
 		m = m.WithoutData()
-		m.Sequence, m.Turn, m.Time = c.Sequence, t.Number, d.Now()
+		m.Sequence, m.Turn, m.Time = c.LastSequence, t.Number, d.Now()
 		c.Log = append(c.Log, m)
 	}
-	t.Sequence = c.Sequence
+	t.Sequence = c.LastSequence
 }
 
 // HasRoom reports whether the session has room for the messages.

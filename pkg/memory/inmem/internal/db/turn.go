@@ -21,11 +21,11 @@ type Turn struct {
 	Journals        map[int][]execution.Entry // by step
 	Recordings      map[int]Recording         // journals of finished steps, by step
 
-	// WaitingJournal is the journal of the turn's last step while calls of that step wait for answers.
-	WaitingJournal []execution.Entry
-	// ContinuedStep is the number of the step that this turn continues with its journal, because the calls of that
-	// step were answered (0 means none).
-	ContinuedStep int
+	// WaitingJournals are the journals of the steps whose calls wait for answers, by step.
+	WaitingJournals map[int][]execution.Entry
+	// ContinuedSteps are the numbers of the steps that this turn continues with their journals, because calls of such
+	// steps were answered, in order.
+	ContinuedSteps []int
 }
 
 // Recording is the journal of a finished step.
@@ -47,18 +47,29 @@ func (t *Turn) HasCommitted(step int) bool {
 	return ok
 }
 
-// RunningStep returns the number of the step after the last committed step, or of the continued step if that is
+// RunningStep returns the number of the step after the last committed step, or of the first continued step if that is
 // higher.
 func (t *Turn) RunningStep() int {
 	last := 0
 	if len(t.Steps) > 0 {
 		last = t.Steps[len(t.Steps)-1].Step
 	}
-	return max(last+1, t.ContinuedStep)
+	if len(t.ContinuedSteps) > 0 {
+		last = max(last, t.ContinuedSteps[0]-1)
+	}
+	return last + 1
 }
 
-// HasUncommittedContinuedStep reports whether the step that this turn continues is not committed yet. It must be
-// committed before any other step.
-func (t *Turn) HasUncommittedContinuedStep() bool {
-	return t.ContinuedStep > 0 && !t.HasCommitted(t.ContinuedStep)
+// AwaitedStep returns a continued step that must be committed before the given step (0 means none). The steps that a
+// turn continues come first, in any order.
+func (t *Turn) AwaitedStep(step int) int {
+	if slices.Contains(t.ContinuedSteps, step) {
+		return 0
+	}
+	for _, continued := range t.ContinuedSteps {
+		if !t.HasCommitted(continued) {
+			return continued
+		}
+	}
+	return 0
 }

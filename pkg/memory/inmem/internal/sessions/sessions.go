@@ -4,7 +4,6 @@ package sessions
 import (
 	"context"
 	"maps"
-	"slices"
 	"strconv"
 
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -30,7 +29,10 @@ func (s *Sessions) GetSession(_ context.Context, ref session.Ref) (session.Sessi
 	seen := c.Snapshot()
 	seen.WaitingTurn = ""
 	if t := s.db.FindTurn(c, c.WaitingTurn); t != nil {
-		seen.WaitingTurn, seen.Pending = t.ID, slices.Clone(t.Steps[len(t.Steps)-1].Pending)
+		seen.WaitingTurn = t.ID
+		for _, r := range t.Steps {
+			seen.Pending = append(seen.Pending, r.Pending...)
+		}
 	}
 	return seen, nil
 }

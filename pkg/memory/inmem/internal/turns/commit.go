@@ -82,14 +82,14 @@ func (s *Turns) checkCommit(op string, c *db.Session, t *db.Turn, commit commitP
 	switch {
 	case t.HasCommitted(step):
 		return db.NewStepCommittedError(op, t, step)
-	case t.HasUncommittedContinuedStep() && step != t.ContinuedStep:
-		return storeerror.WaitingStepFirst(op, t.ID, step, t.ContinuedStep)
+	case t.AwaitedStep(step) > 0:
+		return storeerror.WaitingStepFirst(op, t.ID, step, t.AwaitedStep(step))
 	case len(commit.Result.Pending) > 0 && step < t.RunningStep():
 		return storeerror.NotLastStep(op, t.ID, step)
-	case commit.Base != c.Sequence:
+	case commit.Base != c.LastSequence:
 		return failure.Newf(failure.BaseMismatch, op, "session %s ends with message %d and not %d; load the history again and repeat the step",
-			c.ID, c.Sequence, commit.Base).
-			With("base_sequence", db.FormatDecimal(commit.Base)).With("last_sequence", db.FormatDecimal(c.Sequence))
+			c.ID, c.LastSequence, commit.Base).
+			With("base_sequence", db.FormatDecimal(commit.Base)).With("last_sequence", db.FormatDecimal(c.LastSequence))
 	case missing > 0:
 		return storeerror.MissingEntry(op, step, missing)
 	case !s.db.HasRoomWithRounds(c, commit.rounds, commit.Messages...):
@@ -132,7 +132,7 @@ func (s *Turns) applyCommit(c *db.Session, t *db.Turn, commit commitParts) {
 	if len(commit.rounds) > 0 {
 		c.Rounds[result.Agent] = append(c.Rounds[result.Agent], conversation.Rounds{Turn: t.Number, Step: step, After: commit.Base, Messages: commit.rounds})
 	}
-	result.Sequence = c.Sequence
+	result.Sequence = c.LastSequence
 	t.Steps = append(t.Steps, result)
 	slices.SortFunc(t.Steps, func(a, b execution.Result) int { return a.Step - b.Step })
 	journal := t.Journals[step]
@@ -143,7 +143,7 @@ func (s *Turns) applyCommit(c *db.Session, t *db.Turn, commit commitParts) {
 		s.closeTurn(c, t, commit.Outcome)
 	}
 	if len(result.Pending) > 0 {
-		c.WaitingTurn, t.WaitingJournal = t.ID, journal
+		c.WaitingTurn, t.WaitingJournals = t.ID, map[int][]execution.Entry{step: journal}
 	}
 }
 

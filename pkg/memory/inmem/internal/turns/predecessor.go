@@ -68,20 +68,21 @@ func hasMessage(c *db.Session, first int64) bool {
 	return first == 0 || slices.ContainsFunc(c.Log, func(m conversation.Message) bool { return m.Sequence == first })
 }
 
-// copyWaitingTurn copies the finished steps of a waiting turn and the journal of its last step into the new turn.
+// copyWaitingTurn copies the finished steps of a waiting turn and the journals of its waiting steps into the new turn.
 func copyWaitingTurn(t, waiting *db.Turn, b memory.Begin) {
-	finished := waiting.Steps[:len(waiting.Steps)-1]
-	t.ContinuedStep = waiting.Steps[len(finished)].Step
 	t.Continues, t.Answers = b.Predecessor.Continues, slices.Clone(b.Predecessor.Answers)
-	t.Attempt, t.Steps, t.StartSequence, t.UntrustedSource = waiting.Attempt, slices.Clone(finished), waiting.StartSequence, waiting.UntrustedSource
-	t.Commits = maps.Clone(waiting.Commits)
-	delete(t.Commits, t.ContinuedStep)
-	for step, c := range t.Commits {
-		c.TurnID = t.ID
-		t.Commits[step] = c
+	t.Attempt, t.StartSequence, t.UntrustedSource = waiting.Attempt, waiting.StartSequence, waiting.UntrustedSource
+	for _, r := range waiting.Steps {
+		if len(r.Pending) > 0 {
+			t.ContinuedSteps = append(t.ContinuedSteps, r.Step)
+			t.Journals[r.Step] = waiting.WaitingJournals[r.Step]
+			delete(waiting.Recordings, r.Step)
+			continue
+		}
+		r.Inherited = true
+		t.Steps = append(t.Steps, r)
+		t.Commits[r.Step] = memory.Commit{}
 	}
-	t.Journals[t.ContinuedStep] = waiting.WaitingJournal
-	delete(waiting.Recordings, t.ContinuedStep)
 }
 
 // copyFailedTurn moves the journals of a failed turn to the new turn, and drops those of inherited steps. It
@@ -139,17 +140,17 @@ func copyHistory(c *db.Session, t *db.Turn, b memory.Begin) {
 	}
 	summary, history := b.Predecessor.Copy.SplitSummary()
 	if summary != nil {
-		c.Sequence++
-		c.Summary, c.Summarized = summary.Text, c.Sequence
+		c.LastSequence++
+		c.Summary, c.Summarized = summary.Text, c.LastSequence
 	}
 	for _, m := range history {
-		c.Sequence++
+		c.LastSequence++
 		written := m.Time
 		m = m.WithoutData()
-		m.Sequence, m.Turn, m.Time = c.Sequence, 0, written
+		m.Sequence, m.Turn, m.Time = c.LastSequence, 0, written
 		c.Log = append(c.Log, m)
 	}
-	t.Sequence = c.Sequence
+	t.Sequence = c.LastSequence
 	for agent, rounds := range b.Predecessor.Copy.Rounds {
 		if len(rounds) > 0 {
 			c.Rounds[agent] = slices.Clone(rounds)

@@ -3,8 +3,10 @@ package turns
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/memory/inmem/internal/artifacts"
 	"github.com/troupe-dev/troupe/pkg/memory/inmem/internal/db"
@@ -47,6 +49,9 @@ func (s *Turns) setLeaseEnd(op string, lease memory.Lease, after time.Duration) 
 // FailTurn implements memory.Turns.
 func (s *Turns) FailTurn(_ context.Context, f memory.Fail) (session.Turn, error) {
 	const op = "memory.FailTurn"
+	if err := f.Check(op); err != nil {
+		return session.Turn{}, err
+	}
 	s.db.Lock()
 	defer s.db.Unlock()
 	c, err := s.db.FindSession(op, f.Ref)
@@ -60,6 +65,9 @@ func (s *Turns) FailTurn(_ context.Context, f memory.Fail) (session.Turn, error)
 	if err != nil {
 		return session.Turn{}, err
 	}
+	if f.Outcome.NeedsInput() {
+		return s.suspendTurn(op, c, t, f)
+	}
 	if partial, ok := memory.PartialMessage(t.Journals[t.RunningStep()]); ok && s.db.HasRoom(c, partial) {
 		s.db.AppendMessages(c, t, partial)
 	}
@@ -68,6 +76,30 @@ func (s *Turns) FailTurn(_ context.Context, f memory.Fail) (session.Turn, error)
 	s.journal.KeepRecording(t, t.RunningStep(), nil)
 	c.LastActivity = s.db.Now()
 	s.closeTurn(c, t, f.Outcome)
+	return t.Snapshot(), nil
+}
+
+// suspendTurn closes a turn whose calls wait. It keeps the journals of their steps for the turn that continues.
+func (s *Turns) suspendTurn(op string, c *db.Session, t *db.Turn, f memory.Fail) (session.Turn, error) {
+	for _, r := range f.Results {
+		if t.HasCommitted(r.Step) {
+			return session.Turn{}, db.NewStepCommittedError(op, t, r.Step)
+		}
+	}
+	waiting := map[int][]execution.Entry{}
+	for _, r := range f.Results {
+		t.Steps = append(t.Steps, r)
+		t.Commits[r.Step] = memory.Commit{}
+		c.MarkUntrusted(r.Untrusted)
+		if len(r.Pending) > 0 {
+			s.journal.KeepRecording(t, r.Step, nil)
+			waiting[r.Step] = t.Journals[r.Step]
+		}
+	}
+	slices.SortFunc(t.Steps, func(a, b execution.Result) int { return a.Step - b.Step })
+	c.LastActivity = s.db.Now()
+	s.closeTurn(c, t, f.Outcome)
+	c.WaitingTurn, t.WaitingJournals = t.ID, waiting
 	return t.Snapshot(), nil
 }
 

@@ -15,16 +15,16 @@ import (
 
 func userArtifactTests() fixture.Tests {
 	return fixture.Tests{
-		"UserArtifact_IsVisibleInAllSessionsOfTheUser":       userArtifactIsVisibleInAllSessionsOfTheUser,
-		"UserArtifact_OutlivesTheSession":                    userArtifactOutlivesTheSession,
-		"UserArtifact_NeedsAUser":                            userArtifactNeedsAUser,
-		"UserArtifact_WritesAreFenced":                       userArtifactWritesAreFenced,
-		"UserArtifact_ConcurrentSessionsShareVersionNumbers": userArtifactConcurrentSessionsShareVersionNumbers,
-		"UserArtifact_LeavesNoContentInTheSession":           userArtifactLeavesNoContentInTheSession,
-		"UserArtifact_PutIsRepeatable":                       userArtifactPutIsRepeatable,
-		"UserArtifact_RejectsTooManyVersions":                userArtifactRejectsTooManyVersions,
-		"UserArtifact_RejectsTooManyBytes":                   userArtifactRejectsTooManyBytes,
-		"UserArtifact_DeleteKeepsSharedContent":              userArtifactDeleteKeepsSharedContent,
+		"UserArtifact_IsVisibleInAllSessionsOfTheUser":    userArtifactIsVisibleInAllSessionsOfTheUser,
+		"UserArtifact_OutlivesTheSession":                 userArtifactOutlivesTheSession,
+		"UserArtifact_NeedsAUser":                         userArtifactNeedsAUser,
+		"UserArtifact_WritesAreFenced":                    userArtifactWritesAreFenced,
+		"UserArtifact_IsNumberedAcrossConcurrentSessions": userArtifactIsNumberedAcrossConcurrentSessions,
+		"UserArtifact_LeavesNoContentInTheSession":        userArtifactLeavesNoContentInTheSession,
+		"UserArtifact_PutIsRepeatable":                    userArtifactPutIsRepeatable,
+		"UserArtifact_RejectsTooManyVersions":             userArtifactRejectsTooManyVersions,
+		"UserArtifact_RejectsTooManyBytes":                userArtifactRejectsTooManyBytes,
+		"UserArtifact_DeleteKeepsSharedContent":           userArtifactDeleteKeepsSharedContent,
 	}
 }
 
@@ -139,9 +139,9 @@ func userArtifactWritesAreFenced(t *testing.T, store memory.Store) {
 	fixture.RequireMode(t, store.DeleteArtifact(t.Context(), next, "user:a", 0), failure.TurnNotOpen)
 }
 
-// userArtifactConcurrentSessionsShareVersionNumbers writes versions of one artifact from many sessions of a user
+// userArtifactIsNumberedAcrossConcurrentSessions writes versions of one artifact from many sessions of a user
 // at once.
-func userArtifactConcurrentSessionsShareVersionNumbers(t *testing.T, store memory.Store) {
+func userArtifactIsNumberedAcrossConcurrentSessions(t *testing.T, store memory.Store) {
 	const sessions, each = 4, 4
 	user := fixture.UniqueName("alice")
 	holds := make([]memory.Lease, sessions)

@@ -19,7 +19,7 @@ import (
 
 // Tests returns the tests of this package by name.
 func Tests() fixture.Tests {
-	return fixture.Merge(waitingCallTests(), continuationTests(), continuationEdgeCaseTests(), resumeTests(), copyTests())
+	return fixture.Merge(waitingCallTests(), waitingBranchTests(), continuationTests(), continuationEdgeCaseTests(), resumeTests(), copyTests())
 }
 
 func waitingCallTests() fixture.Tests {
@@ -61,7 +61,7 @@ func waitingCallsEndTheTurn(t *testing.T, store memory.Store) {
 	ref, turn := newWaitingTurn(t, store)
 	s := fixture.GetSession(t, store, ref)
 	fixture.RequireEqual(t, session.Session{
-		ID: ref.Session, State: session.InputRequired, Turns: 2, Size: session.Size{Messages: 5}, Sequence: 5,
+		ID: ref.Session, State: session.InputRequired, Turns: 2, Size: session.Size{Messages: 5}, LastSequence: 5,
 		WaitingTurn: "t1", Pending: fixture.NewPendingCalls(2), LastTrace: turn.Trace,
 	}, s)
 

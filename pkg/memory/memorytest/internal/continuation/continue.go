@@ -37,7 +37,7 @@ func continueReplacesTheWaitingTurn(t *testing.T, store memory.Store) {
 	begun, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	first := fixture.NewCommit(ref, turn, "first", session.OutcomeOpen).Result
-	first.Sequence = 4
+	first.Sequence, first.Inherited = 4, true
 	fixture.RequireEqual(t, memory.BeginResult{
 		Status: memory.StatusBegun,
 		Turn: session.Turn{
@@ -52,7 +52,7 @@ func continueReplacesTheWaitingTurn(t *testing.T, store memory.Store) {
 	}, begun)
 	require.Greater(t, begun.Turn.Epoch, turn.Epoch)
 	fixture.RequireEqual(t, session.Session{
-		ID: ref.Session, State: session.Busy, Turns: 3, Size: session.Size{Messages: before.Size.Messages}, Sequence: before.Sequence,
+		ID: ref.Session, State: session.Busy, Turns: 3, Size: session.Size{Messages: before.Size.Messages}, LastSequence: before.LastSequence,
 		OpenTurn: "t2", LastTrace: ask.TraceID,
 	}, fixture.GetSession(t, store, ref))
 	for _, call := range fixture.TurnCalls(store, fixture.LeaseOf(ref, turn)) {
@@ -303,11 +303,11 @@ func continueInheritsEarlierSteps(t *testing.T, store memory.Store) {
 	ref, turn := newWaitingTurn(t, store)
 	next := continueTurn(t, store, ref, turn, "t2")
 	c := fixture.NewCommit(ref, next, "first", session.OutcomeOpen)
-	c.Base = 3
-	require.EqualValues(t, 4, fixture.CommitStep(t, store, c), "it was committed so")
-	c.Messages[0].Text = "other"
-	_, err := store.CommitStep(t.Context(), c)
-	fixture.RequireMode(t, err, failure.TurnNotOpen, "step", "1")
+	for _, base := range []int64{3, 5} {
+		c.Base = base
+		_, err := store.CommitStep(t.Context(), c)
+		fixture.RequireMode(t, err, failure.TurnNotOpen, "step", "1")
+	}
 	fixture.RequireMode(t, store.Record(t.Context(), fixture.LeaseOf(ref, next), 1, fixture.ModelRounds(1)), failure.TurnNotOpen)
 	other := newInterruptedJournal()
 	other[0].Reply.Text = "something else"

@@ -46,7 +46,7 @@ func copyBeginsASessionAsACopy(t *testing.T, store memory.Store) {
 	said := conversation.Message{Sequence: 4, Role: conversation.RoleAssistant, Author: "echo", Text: "first", Turn: 1}
 	fixture.RequireEqual(t, append(window, said), fixture.LoadHistory(t, store, ref))
 	fixture.RequireEqual(t, session.Session{
-		ID: ref.Session, State: session.Busy, Turns: 1, Size: session.Size{Messages: 4}, Sequence: 4, OpenTurn: "t1", LastTrace: ask.TraceID,
+		ID: ref.Session, State: session.Busy, Turns: 1, Size: session.Size{Messages: 4}, LastSequence: 4, OpenTurn: "t1", LastTrace: ask.TraceID,
 	}, fixture.GetSession(t, store, ref))
 	seen := fixture.GetState(t, store, ref)
 	require.JSONEq(t, `"pages"`, string(seen.Values["topic"]))

@@ -153,7 +153,7 @@ type testSession struct {
 // call is a call of one method, which both stores receive.
 type call struct {
 	method  string
-	input   any // for the error message
+	input   any // input of the call, for the error message
 	make    func(context.Context, memory.Store) (any, error)
 	onReply func(reply any) // updates the test session from the reply of the oracle (may be nil)
 }

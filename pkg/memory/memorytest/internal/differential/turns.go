@@ -232,16 +232,37 @@ func commitStep(d *comparison, s *testSession) call {
 	}}
 }
 
+// randomUncommitted returns the results of branches with which a turn ends: most wait for an answer, others failed.
+func randomUncommitted(d *comparison, step int) (results []execution.Result) {
+	for range 1 + d.rand.IntN(3) {
+		r := execution.Result{Step: step, Agent: "echo", Text: randomText(d), Untrusted: randomSource(d)}
+		if d.oneIn(4) {
+			r.Failure = failure.New(failure.ResourceAPI, "model.Generate", "the model does not answer")
+		} else {
+			r.InputRequired = true
+			r.Pending = []execution.Pending{{ID: pendingcall.ID(1, step, 1), Tool: "read", Arguments: "{}", Needs: execution.NeedApproval}}
+		}
+		results, step = append(results, r), step+1+d.rand.IntN(2)
+	}
+	return results
+}
+
 func failTurn(d *comparison, s *testSession) call {
 	h := d.randomLease(s)
 	f := memory.Fail{
 		Ref: s.ref, TurnID: h.TurnID, Epoch: h.Epoch, Outcome: pickOne(d, session.OutcomeFailed, session.OutcomeCancelled),
 		Failure: failure.New(failure.NoWorker, "orchestrator.route", "no ready instance").With("agent", "echo"),
 	}
+	if d.oneIn(3) {
+		f.Outcome, f.Failure, f.Results = session.OutcomeInputRequired, nil, randomUncommitted(d, s.nextStep)
+	}
 	return call{"FailTurn", f, func(ctx context.Context, store memory.Store) (any, error) {
 		return store.FailTurn(ctx, f)
 	}, func(reply any) {
 		s.isIdle = true
+		if len(f.Results) > 0 {
+			s.waitingTurnID = f.TurnID
+		}
 		if closed, _ := reply.(session.Turn); closed.Outcome == session.OutcomeFailed {
 			s.failedTurn = closed
 		}

@@ -42,7 +42,7 @@ func compactReplacesTheOldestMessages(t *testing.T, store memory.Store) {
 	}, done)
 	after := fixture.GetSession(t, store, ref)
 	require.Less(t, after.Size.Bytes, before.Size.Bytes)
-	require.EqualValues(t, 10, after.Sequence)
+	require.EqualValues(t, 10, after.LastSequence)
 
 	// The next message has the sequence after the last message that remains. Pages of the history include the
 	// summary.
@@ -131,7 +131,7 @@ func compactMakesRoom(t *testing.T, store memory.Store) {
 	fixture.RunTurn(t, store, ref, "more", "more", "yes")
 	s := fixture.GetSession(t, store, ref)
 	require.EqualValues(t, 12, s.Size.Messages)
-	require.EqualValues(t, fixture.MaxMessages+2, s.Sequence)
+	require.EqualValues(t, fixture.MaxMessages+2, s.LastSequence)
 }
 
 func compactTruncatesTheSummary(t *testing.T, store memory.Store) {

@@ -66,7 +66,7 @@ func commitStoresMessagesAndResult(t *testing.T, store memory.Store) {
 	}, fixture.LoadHistory(t, store, ref))
 	s := fixture.GetSession(t, store, ref)
 	fixture.RequireEqual(t, session.Session{
-		ID: ref.Session, State: session.Ready, Turns: 1, Size: session.Size{Messages: 4}, Sequence: 4, LastTrace: turn.Trace,
+		ID: ref.Session, State: session.Ready, Turns: 1, Size: session.Size{Messages: 4}, LastSequence: 4, LastTrace: turn.Trace,
 	}, s)
 
 	closed := turn

@@ -98,7 +98,7 @@ func failKeepsThePartialReply(t *testing.T, store memory.Store) {
 	}, said[2])
 	s := fixture.GetSession(t, store, ref)
 	require.EqualValues(t, 3, s.Size.Messages)
-	require.EqualValues(t, 3, s.Sequence)
+	require.EqualValues(t, 3, s.LastSequence)
 	fixture.RequireEqual(t, failed, fixture.RepeatBeginTurn(t, store, ref))
 
 	// Failing the turn again adds nothing, and the next turn sees the partial message.

@@ -55,7 +55,7 @@ func beginOpensATurn(t *testing.T, store memory.Store) {
 
 	s := fixture.GetSession(t, store, ref)
 	fixture.RequireEqual(t, session.Session{
-		ID: ref.Session, State: session.Busy, Turns: 1, Size: session.Size{Messages: 1}, Sequence: 1, OpenTurn: "t1", LastTrace: ask.TraceID,
+		ID: ref.Session, State: session.Busy, Turns: 1, Size: session.Size{Messages: 1}, LastSequence: 1, OpenTurn: "t1", LastTrace: ask.TraceID,
 	}, s)
 	require.Positive(t, s.Size.Bytes)
 	require.WithinDuration(t, time.Now(), s.Created, time.Minute)

@@ -27,8 +27,8 @@ type Configs struct {
 	leastEpoch func() (int64, error)
 }
 
-// New returns a configuration store backed by d. Versions are at least the value that leastEpoch returns, so that
-// data that lost writes cannot assign a version twice.
+// New returns a configuration store backed by d. A new version is at least the value that leastEpoch returns. So
+// no version is assigned twice, even if Redis has lost writes.
 func New(d *db.DB, leastEpoch func() (int64, error)) *Configs { return &Configs{d, leastEpoch} }
 
 // configKey returns the key of an agent's configuration. The key has no tenant, because agents belong to none.

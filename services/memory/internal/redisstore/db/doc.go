@@ -8,7 +8,7 @@
 //	m:{T/S}:meta         hash of the session: schema, user, state, epoch, turns, seq, count and bytes of
 //	                     its messages (conversation.Size), summarized and summary, rev, md:<label>,
 //	                     created, active, last_trace; open, open_trace and deadline of the open turn;
-//	                     waiting, the step whose calls wait, as <turn>:<step>; untrusted, the source of
+//	                     waiting, the steps whose calls wait, as <turn>:<step>,<step>; untrusted, the source of
 //	                     untrusted text that it remembers; art_bytes, arts. After the session was
 //	                     deleted it is a mark: epoch, deleted, n:<kind> with what was removed, and user
 //	                     as long as something is left to remove
@@ -18,11 +18,12 @@
 //	                     epoch, attempt, seq, steps, failure; first, the last message when it began,
 //	                     which is the user's if it has one; holder, the trace that began it or took it
 //	                     over last; sha<n> and result<n> of each committed step (sha<n> is "inherited"
-//	                     for a step that it began with); kept, whether its last step, whose calls wait,
-//	                     had a journal; jrnl<n> of each step that had a journal; untrusted; void<n>,
+//	                     for a step that it began with, and "uncommitted" for one that FailTurn stored);
+//	                     kept, whether its last step, whose calls wait and which closed it, had a
+//	                     journal; jrnl<n> of each step that had a journal; untrusted; void<n>,
 //	                     the attempts to commit a step that may no longer succeed. Of a turn
 //	                     that continues another: continues, answers (a troupe.v1.Answers) and inherits,
-//	                     the step that continues. Of a turn that resumes a failed one: origin, the first
+//	                     the steps that continue, separated by commas. Of a turn that resumes a failed one: origin, the first
 //	                     of the failed turns. Expires 7 days after the turn was closed
 //	m:{T/S}:turns        sorted set of the ids of its turns by the time they began, for two retentions
 //	m:{T/S}:jrnl:<turn>:<step>

@@ -3,6 +3,7 @@ package db
 import (
 	"context"
 	"strconv"
+	"strings"
 
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/memory/internal/caller"
@@ -43,11 +44,29 @@ func TurnKeys(ref session.Ref, turnID string, more ...string) []string {
 
 // JournalName returns the name of the key that holds the journal of a step.
 func JournalName(turnID string, step int) string {
-	return JournalNameOf(turnID + ":" + strconv.Itoa(step))
+	return "jrnl:" + turnID + ":" + strconv.Itoa(step)
 }
 
-// JournalNameOf is like JournalName, for a step that is given by its id, <turn>:<step>.
-func JournalNameOf(stepID string) string { return "jrnl:" + stepID }
+// WaitingJournalNames returns the names of the keys that hold the journals of steps whose calls wait. The steps are given
+// as in the meta hash of a session: <turn>:<step>,<step>.
+func WaitingJournalNames(waiting string) (names []string) {
+	turnID, steps, waits := strings.Cut(waiting, ":")
+	for step := range strings.SplitSeq(steps, ",") {
+		if waits {
+			names = append(names, "jrnl:"+turnID+":"+step)
+		}
+	}
+	return names
+}
+
+// FormatSteps returns step numbers in the form in which scripts get them: separated by commas.
+func FormatSteps(steps []int) string {
+	texts := make([]string, len(steps))
+	for i, step := range steps {
+		texts[i] = strconv.Itoa(step)
+	}
+	return strings.Join(texts, ",")
+}
 
 // RoundsName returns the name of the key that lists the tool rounds of an agent.
 func RoundsName(agent string) string { return "rounds:" + agent }

@@ -44,8 +44,8 @@ func (e *Eraser) ClearSession(ctx context.Context, ref session.Ref) error {
 		}
 		journals = append(journals, rounds...)
 		keys := append([]string{at("meta"), at("out"), at("state"), at("log"), at("arts")}, journals...)
-		if waiting := meta["waiting"]; waiting != "" {
-			keys = append(keys, at(db.JournalNameOf(waiting)))
+		for _, name := range db.WaitingJournalNames(meta["waiting"]) {
+			keys = append(keys, at(name))
 		}
 		r, err := e.db.RunScript(ctx, op, ref, clearScript, slices.Concat(keys, contents.ArtifactContentKeys(at, stored)), meta["epoch"], meta["waiting"])
 		if err != nil {

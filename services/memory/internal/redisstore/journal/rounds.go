@@ -32,8 +32,8 @@ const roundsBatch = 100
 
 // storedRounds is one step in the history of an agent: its rounds, some of whose messages are in the journal of the step.
 type storedRounds struct {
-	id      string // in the stream of the agent: <sequence of the message before>-<number>
-	bytes   int    // of the rounds, the entries that they name included
+	id      string // id in the stream of the agent: <sequence of the message before>-<number>
+	bytes   int    // size of the rounds, including the journal entries that they name
 	journal string // name of the key of the journal
 	rounds  conversation.Rounds
 	stored  []memory.RoundMessage

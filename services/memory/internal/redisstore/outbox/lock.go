@@ -25,7 +25,7 @@ import (
 // So a process that is lost between two of these writes blocks nobody for longer than lockGrace.
 const (
 	lockGrace   = time.Second
-	maxLockWait = 20 * time.Millisecond // between two looks at a lock
+	maxLockWait = 20 * time.Millisecond // longest pause between two reads of a lock
 )
 
 // Lock holds the shared keys that one attempt to commit a step has locked. The zero Lock holds none.

@@ -4,12 +4,10 @@ package sessions
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/troupe-dev/troupe/internal/wire"
@@ -54,26 +52,32 @@ func (s *Sessions) GetSession(ctx context.Context, ref session.Ref) (session.Ses
 	return s.addPendingCalls(ctx, op, ref, sessionFromMeta(ref.Session, meta), meta["waiting"])
 }
 
-// addPendingCalls adds the pending calls to a session. They are stored in the result of their step, and expire
+// addPendingCalls adds the pending calls to a session. They are stored in the results of their steps, and expire
 // together with their turn.
 func (s *Sessions) addPendingCalls(ctx context.Context, op string, ref session.Ref, found session.Session, waiting string) (session.Session, error) {
-	turnID, step, waits := strings.Cut(waiting, ":")
+	turnID, steps, waits := strings.Cut(waiting, ":")
 	if !waits {
 		return found, nil
 	}
-	stored, err := s.db.HGet(ctx, db.Key(ref, "turn:"+turnID), "result"+step).Bytes()
-	if errors.Is(err, redis.Nil) {
-		found.WaitingTurn = ""
-		return found, nil
+	var fields []string
+	for step := range strings.SplitSeq(steps, ",") {
+		fields = append(fields, "result"+step)
 	}
+	stored, err := s.db.HMGet(ctx, db.Key(ref, "turn:"+turnID), fields...).Result()
 	if err != nil {
 		return found, s.db.Failure(op, err)
 	}
-	var result troupev1.StepResult
-	if err := proto.Unmarshal(stored, &result); err != nil {
-		return found, db.NewUnreadableError(op, fmt.Errorf("result of step %s of turn %s: %w", step, turnID, err))
+	for i, field := range fields {
+		if stored[i] == nil {
+			found.WaitingTurn, found.Pending = "", nil
+			return found, nil
+		}
+		var result troupev1.StepResult
+		if err := proto.Unmarshal([]byte(db.Reply(stored).Text(i)), &result); err != nil {
+			return found, db.NewUnreadableError(op, fmt.Errorf("%s of turn %s: %w", field, turnID, err))
+		}
+		found.Pending = append(found.Pending, wire.PendingFromProto(result.GetPending())...)
 	}
-	found.Pending = wire.PendingFromProto(result.GetPending())
 	return found, nil
 }
 
@@ -88,7 +92,7 @@ func sessionFromMeta(id string, meta map[string]string) session.Session {
 		Size: session.Size{
 			Messages: db.ParseNumber(meta["count"]), Bytes: db.ParseNumber(meta["bytes"]), ArtifactBytes: db.ParseNumber(meta["art_bytes"]),
 		},
-		Sequence:     db.ParseNumber(meta["seq"]),
+		LastSequence: db.ParseNumber(meta["seq"]),
 		Summarized:   db.ParseNumber(meta["summarized"]),
 		Created:      db.ParseTime(meta["created"]),
 		LastActivity: db.ParseTime(meta["active"]),

@@ -102,12 +102,16 @@ type predecessor struct {
 	partial        journal.PartialReply
 }
 
-// loadPredecessor returns the turn that the script named: a turn with waiting calls, as <turn>:<step>, or an open
+// loadPredecessor returns the turn that the script named: a turn with waiting calls, as <turn>:<step>,<step>, or an open
 // turn.
 func (t *Turns) loadPredecessor(ctx context.Context, op string, b memory.Begin, name string) (predecessor, error) {
 	p := predecessor{name: name}
-	if waiting, step, waits := strings.Cut(name, ":"); waits {
-		p.keys = []string{"turn:" + waiting, db.JournalNameOf(name), db.JournalNameOf(b.TurnID + ":" + step)}
+	if waiting, steps, waits := strings.Cut(name, ":"); waits {
+		p.keys = []string{"turn:" + waiting}
+		moved := db.WaitingJournalNames(b.TurnID + ":" + steps)
+		for i, journal := range db.WaitingJournalNames(name) {
+			p.keys = append(p.keys, journal, moved[i])
+		}
 		return p, nil
 	}
 	var err error
@@ -117,7 +121,10 @@ func (t *Turns) loadPredecessor(ctx context.Context, op string, b memory.Begin, 
 	if p.partial, err = t.journal.ReadPartialReply(ctx, op, b.Ref, name); err != nil {
 		return p, err
 	}
-	p.keys = []string{"turn:" + name, db.JournalName(name, p.partial.Step)}
+	p.keys = []string{"turn:" + name}
+	for _, step := range p.partial.Journals {
+		p.keys = append(p.keys, db.JournalName(name, step))
+	}
 	return p, nil
 }
 

@@ -20,7 +20,7 @@ import (
 var originSource string
 
 // firstOptionalArg is the index in ARGV of the first argument that only some turns have.
-const firstOptionalArg = 28
+const firstOptionalArg = 29
 
 // beginAttempt is one attempt to run begin.lua.
 type beginAttempt struct {
@@ -58,7 +58,7 @@ func (a beginAttempt) keysAndArgs(cfg Config) (keys []string, args []any, _ erro
 		b.LookupOnly, b.LostEpoch, p.name, p.encodedFailure, messages.MaxReadBytes, p.partial.Step, p.partial.Body, p.partial.Size,
 		b.Predecessor.Continues, answers, b.Predecessor.Resumes, indexUnlessEmpty(origin,
 			firstOptionalArg+len(files)), b.TakeoverGrace.Milliseconds(), len(keys) + 1,
-		conversation.MostRestrictiveSource(p.partial.Untrusted, b.UntrustedSource()),
+		conversation.MostRestrictiveSource(p.partial.Untrusted, b.UntrustedSource()), db.FormatSteps(p.partial.Journals),
 	}, files, origin)
 	return append(keys, a.files.keys()...), args, nil
 }

@@ -64,8 +64,9 @@ func (t *Turns) CommitStep(ctx context.Context, c memory.Commit) (int64, error) 
 	return 0, db.NewConcurrentChangeError(op)
 }
 
-// tryCommit makes one attempt to commit a step, and applies its changes of shared state. The status of the reply is
-// voided if another caller has ended the attempt, and pending if earlier changes had to be applied first.
+// tryCommit tries once to commit a step, and applies its changes of shared state. If another caller has ended the
+// attempt, the status of the reply is voided. If earlier changes had to be applied first, it is pending; the caller
+// tries again then.
 func (t *Turns) tryCommit(ctx context.Context, op string, c memory.Commit, call commitCall, shared map[string]json.RawMessage) (db.Reply, error) {
 	lock, refusal, err := t.checkShared(ctx, op, c, shared)
 	if err != nil {

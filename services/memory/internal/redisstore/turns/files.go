@@ -19,7 +19,7 @@ var attachSource string
 // wrong, the script replies with the right numbers and writes nothing.
 type files struct {
 	request  memory.Begin
-	versions []string // in the order of the files
+	versions []string // version numbers, in the order of the files
 }
 
 func newFiles(b memory.Begin) files {

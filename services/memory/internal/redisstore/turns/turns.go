@@ -75,7 +75,9 @@ func decodeTurn(id string, fields map[string]string) (session.Turn, error) {
 		if err := proto.Unmarshal([]byte(stored), &result); err != nil {
 			return t, fmt.Errorf("result of step %d of turn %s: %w", n+1, id, err)
 		}
-		t.Steps = append(t.Steps, wire.ResultFromProto(&result))
+		decoded := wire.ResultFromProto(&result)
+		decoded.Inherited = decoded.Inherited || fields["sha"+strconv.FormatInt(n+1, 10)] == "inherited"
+		t.Steps = append(t.Steps, decoded)
 	}
 	if stored, ok := fields["failure"]; ok {
 		var f troupev1.Failure

@@ -53,9 +53,9 @@ type Discovery struct {
 }
 
 // Open returns a Discovery, which knows no instances until its Parts run. onChange is called after each change of
-// the instances and must not use the Discovery. Its argument reports whether the instances were ever listed. The
-// caller closes the Discovery.
-func Open(cfg Config, self *identity.Source, t *telemetry.Telemetry, onChange func(listed bool)) (*Discovery, error) {
+// the instances and must not use the Discovery. Its argument reports whether the instances were ever known, from the
+// registry or from a snapshot. The caller closes the Discovery.
+func Open(cfg Config, self *identity.Source, t *telemetry.Telemetry, onChange func(known bool)) (*Discovery, error) {
 	creds, err := cfg.EtcdSecurity.Credentials(cfg.Etcd, self, t.Log)
 	if err != nil {
 		return nil, err
@@ -66,9 +66,9 @@ func Open(cfg Config, self *identity.Source, t *telemetry.Telemetry, onChange fu
 	}
 	pool := connection.NewPool(t, rpc.Dial)
 	pool.UseIdentity(self)
-	cache := instances.New(t.Log, func(listed bool, addresses map[string]bool) {
+	cache := instances.New(t.Log, func(known bool, addresses map[string]bool) {
 		pool.CloseExcept(addresses)
-		onChange(listed)
+		onChange(known)
 	})
 	cache.SetProbe(pool.CheckHealth)
 	cache.Desired().WithholdUntilKnown()

@@ -10,8 +10,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 )
 
-// registerMetrics registers two metrics. One is how long steps have been routed without the registry (F9). The
-// other is whether removals of instances are frozen because too many vanished at once (F11).
+// registerMetrics registers two metrics. One is how long steps have been routed without the registry (guarantee F9). The
+// other is whether removals of instances are frozen because too many vanished at once (guarantee F11).
 func registerMetrics(t *telemetry.Telemetry, cache *instances.Cache) error {
 	meter := t.Metrics.Meter("troupe/orchestrator")
 	_, stale := meter.Float64ObservableGauge("troupe.registry.staleness",

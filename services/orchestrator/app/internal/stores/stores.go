@@ -18,7 +18,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
 )
 
-// Config has the addresses of the stores. The tags define flags of the orchestrator.
+// Config says where the stores of traces and sessions are, how to connect to Redis, and how long traces are kept. The
+// tags define flags of the orchestrator.
 type Config struct {
 	Memory         string        `help:"Address of the memory service." default:"127.0.0.1:7401" env:"TROUPE_MEMORY"`
 	Redis          string        `help:"URL of the Redis for traces (see also --redis-password-file)." default:"redis://127.0.0.1:6379/0" env:"TROUPE_REDIS"`

@@ -30,7 +30,7 @@ const (
 )
 
 // tenantFromContext returns the tenant of the caller. Every lookup includes it, so a call never finds objects of
-// another tenant (guarantees S5).
+// another tenant (guarantee S5).
 func tenantFromContext(ctx context.Context) string { return identity.PrincipalFromContext(ctx).Tenant }
 
 // sessionRef returns the reference of a session of the caller's tenant in the memory service.

@@ -15,7 +15,7 @@ func (p *Pool) IdentityError(in registry.Instance) string {
 }
 
 // recordIdentityError records that the process at an endpoint failed to prove that it is a worker of the agent
-// (S16). The audit log gets one entry per endpoint.
+// (guarantee S16). The audit log gets one entry per endpoint.
 func (p *Pool) recordIdentityError(at endpoint, why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

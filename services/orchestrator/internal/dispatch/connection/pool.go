@@ -52,7 +52,7 @@ func NewPool(t *telemetry.Telemetry, dial func(string, *telemetry.Telemetry, ...
 }
 
 // UseIdentity makes every new connection use mutual TLS. This process presents the certificate of source. The
-// worker needs a certificate of the agent that it registered for (S16). If source is nil, connections stay in
+// worker needs a certificate of the agent that it registered for (guarantee S16). If source is nil, connections stay in
 // plain text.
 func (p *Pool) UseIdentity(self *identity.Source) {
 	p.mu.Lock()

@@ -96,7 +96,8 @@ func (l *waitList) wakeFirst(eligible func(*Waiter) bool) {
 	}
 }
 
-// mayTry reports whether all steps before w have tried since the last change.
+// mayTry reports whether w may try now: every step before it in the list has tried since the last change of the slots.
+// It also records the try, or that w was blocked.
 func (l *waitList) mayTry(w *Waiter) bool {
 	for _, other := range l.waiting {
 		if other == w {

@@ -44,13 +44,13 @@ type Input struct {
 	// Counter is the number of earlier decisions for the same step. As a part of the input, it makes round robin
 	// reproducible (C-15).
 	Counter    uint64
-	Candidates []Candidate // in the order in which they are declared
+	Candidates []Candidate // candidates in the order of their declaration
 }
 
 // Candidate is an agent, a tool or an instance that can be chosen (OC-14).
 type Candidate struct {
-	ID           string // within the input: the step that would run, or the tool
-	Name         string // of the agent, or of the tool
+	ID           string // unique within the input: the step that would run, or the tool
+	Name         string // name of the agent or the tool
 	Type         CandidateType
 	Capabilities []string
 	Metadata     map[string]string

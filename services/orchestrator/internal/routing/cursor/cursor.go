@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -41,6 +42,7 @@ type Cursor struct {
 	choiceCount int // number of choices made so far
 	round       []Task
 	lastStep    int                  // number of the last step
+	waiting     []execution.Result   // results of branches whose calls wait, in the last round
 	visits      map[string]int       // how often the turn entered each step, by name
 	joins       map[string]*openJoin // open forks and planners, by name of their step
 }
@@ -73,17 +75,20 @@ func New(flow *workflow.Workflow, history []conversation.Message, selector Selec
 // Round returns the steps to run now, ordered by number (empty when the turn has ended).
 func (c *Cursor) Round() []Task { return c.round }
 
-// Advance moves to the next round. results holds the results of the current round, in the order of its steps.
+// WaitingBranches returns the results of the branches with which the turn ends, because their calls wait for answers
+// (empty when there are none). The turn that brings the answers runs their steps again under the same numbers.
+func (c *Cursor) WaitingBranches() []execution.Result { return c.waiting }
+
+// Advance moves to the next round. results holds the results of the current round, in the order of its steps. The turn
+// ends with the round if calls of it wait.
 // Advance fails if the turn ends without an answer. If a failed step ends the turn, it returns the failure of that
 // step. It fails with agent_contract if a step asks for something that the workflow forbids, and with
 // policy_budget if no more steps are allowed.
 func (c *Cursor) Advance(results []execution.Result) error {
 	ended := c.round
 	c.round = nil
-	for i, r := range results {
-		if err := c.TurnError(ended[i], r); err != nil {
-			return err
-		}
+	if err := c.checkRound(ended, results); err != nil || len(c.waiting) > 0 {
+		return err
 	}
 	for i, r := range results {
 		task := ended[i]
@@ -107,6 +112,19 @@ func (c *Cursor) Advance(results []execution.Result) error {
 		}
 	}
 	return c.checkLimit()
+}
+
+// checkRound returns the error with which a round ends the turn (nil if there is none), and notes the branches that wait.
+func (c *Cursor) checkRound(ended []Task, results []execution.Result) error {
+	for i, r := range results {
+		if err := c.TurnError(ended[i], r); err != nil {
+			return err
+		}
+		if len(r.Pending) > 0 && ended[i].IsBranch() {
+			c.waiting = append(c.waiting, r)
+		}
+	}
+	return pendingcall.CheckTotal(c.waiting)
 }
 
 // TurnError returns the error with which a result ends the turn (nil if the turn continues or has an answer). It

@@ -37,7 +37,7 @@ func nextDecision(w *workflow.Workflow, from workflow.Step, result execution.Res
 	failed := result.Failure
 	switch {
 	case failed == nil && (result.InputRequired || result.Stopped):
-		return routing.Decision{}, checkMayEnd(from)
+		return routing.Decision{}, checkMayEnd(from, result)
 	case failed == nil && len(result.Tasks) > 0:
 		return planDecision(w, from, result.Tasks)
 	case failed != nil && from.OnError.Fallback != "" && !isPolicyRejection(failed):
@@ -68,13 +68,14 @@ func nextDecision(w *workflow.Workflow, from workflow.Step, result execution.Res
 	return fixedDecision(w.Steps[from.Next], fmt.Sprintf("%s always follows %s", from.Next, from.Name)), nil
 }
 
-// checkMayEnd returns an error for a step in a branch, because the turn cannot end while other branches run.
-func checkMayEnd(from workflow.Step) error {
-	if from.Fork == "" {
+// checkMayEnd returns an error for a step in a branch, because the turn cannot end while other branches run. A step
+// whose calls wait only ends the turn after its round.
+func checkMayEnd(from workflow.Step, result execution.Result) error {
+	if from.Fork == "" || len(result.Pending) > 0 {
 		return nil
 	}
 	return failure.Newf(failure.AgentContract, routing.Op,
-		"agent %s would end the turn in a branch of %s; only a step outside of branches may ask the user, wait or stop", from.Agent, from.Fork)
+		"agent %s would end the turn in a branch of %s; only a step outside of branches may ask the user or stop", from.Agent, from.Fork)
 }
 
 // ruleDecision returns the decision of the first matching rule of a step, and whether there is one. If so, the

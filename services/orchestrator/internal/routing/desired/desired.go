@@ -175,7 +175,7 @@ func (s *State) Lookup(key registry.Key) (registry.DesiredKind, Restriction) {
 	return want, restriction
 }
 
-// Quarantine returns the desired state that quarantines an agent (S18), and whether there is one.
+// Quarantine returns the desired state that quarantines an agent (guarantee S18), and whether there is one.
 func (s *State) Quarantine(agent string) (registry.DesiredState, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

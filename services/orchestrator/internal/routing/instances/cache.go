@@ -20,8 +20,8 @@ import (
 )
 
 // Cache caches the instances in the registry. While the registry cannot be reached, the cache keeps its content
-// and steps are still dispatched (guarantees F9). An instance whose registration vanished may still run. File
-// missing.go decides what happens to it (F11). Safe for concurrent use.
+// and steps are still dispatched (guarantee F9). An instance whose registration vanished may still run. File
+// missing.go decides what happens to it (guarantee F11). Safe for concurrent use.
 type Cache struct {
 	log      *zap.Logger
 	onChange func(filled bool, addresses map[string]bool)
@@ -43,9 +43,9 @@ type Cache struct {
 type cacheSource int
 
 const (
-	unfilled    cacheSource = iota
-	snapshotted             // from a snapshot; the registry has not delivered any yet
-	listed                  // from the registry
+	unfilled     cacheSource = iota
+	fromSnapshot             // from a snapshot; the registry has not delivered any yet
+	fromRegistry             // from the registry
 )
 
 // New returns an empty cache. onChange is called after each change, in order, and must not use the cache. Its
@@ -90,7 +90,7 @@ func (c *Cache) Apply(u registry.Update) {
 	c.registryAwaySince = time.Time{}
 	switch {
 	case u.List != nil:
-		c.source = listed
+		c.source = fromRegistry
 		c.replace(*u.List)
 		c.log.Info("registry listed", zap.Int("instances", len(c.instances)))
 	case u.Put != nil:

@@ -13,7 +13,7 @@ import (
 // List holds what is known about the instances of one agent at one moment. All callers share it until the next
 // change, so it must not be modified.
 type List struct {
-	// Instances may get steps. Ready instances come first, then ready ones whose registration is missing, then
+	// Instances may get steps. Ready instances come first, then ready ones whose registration has vanished, then
 	// instances that must be started first (contract C-7). Each group is ordered by id.
 	Instances  []registry.Instance
 	Candidates []selection.Candidate // the same instances, as selection sees them, without steps in flight
@@ -47,7 +47,7 @@ func (c *Cache) list(agent string) *List {
 func newList(r *Cache, agent string) *List {
 	var classes [3][]registry.Instance
 	l := &List{}
-	add := func(in registry.Instance, class selection.Class, why selection.Availability) {
+	add := func(in registry.Instance, class selection.CandidateClass, why selection.Availability) {
 		if why == selection.Available {
 			classes[class] = append(classes[class], in)
 		} else {
@@ -67,7 +67,7 @@ func newList(r *Cache, agent string) *List {
 			if why == selection.Available && (!r.missing.frozen || class != selection.Ready) {
 				why = selection.Missing
 			}
-			add(a.instance, selection.MissingReady, why)
+			add(a.instance, selection.Unregistered, why)
 		}
 	}
 	for class, instances := range classes {
@@ -75,7 +75,7 @@ func newList(r *Cache, agent string) *List {
 		for _, in := range instances {
 			l.Instances = append(l.Instances, in)
 			l.Candidates = append(l.Candidates, selection.Candidate{
-				ID: in.ID, Version: in.Version, Incarnation: in.Incarnation, Capacity: int32(in.Capacity), Class: selection.Class(class),
+				ID: in.ID, Version: in.Version, Incarnation: in.Incarnation, Capacity: int32(in.Capacity), Class: selection.CandidateClass(class),
 				Capabilities: in.Capabilities,
 			})
 		}
@@ -89,7 +89,7 @@ func newList(r *Cache, agent string) *List {
 
 // classify returns the class of an instance and whether it may get steps. This depends on the restriction of its
 // agent, its desired state and its registered state. The caller holds the lock.
-func (c *Cache) classify(in registry.Instance) (selection.Class, selection.Availability) {
+func (c *Cache) classify(in registry.Instance) (selection.CandidateClass, selection.Availability) {
 	want, restriction := c.desired.Lookup(in.Key())
 	switch {
 	case restriction == desired.Quarantined:
@@ -114,5 +114,5 @@ func (c *Cache) Ready(agent string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	of := c.list(agent).Sizes
-	return of[selection.Ready] + of[selection.MissingReady]
+	return of[selection.Ready] + of[selection.Unregistered]
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-func classes(l *List) map[string]selection.Class {
-	all := map[string]selection.Class{}
+func classes(l *List) map[string]selection.CandidateClass {
+	all := map[string]selection.CandidateClass{}
 	for i, c := range l.Candidates {
 		if l.Instances[i].ID == c.ID {
 			all[c.ID] = c.Class
@@ -39,7 +39,7 @@ func TestList_SeparatesUsableFromWithheldInstances(t *testing.T) {
 		r.Desired().Put(registry.DesiredState{Key: registry.Key{Agent: "a", ID: id}, Kind: want})
 	}
 	l, _ := r.List("a")
-	require.Equal(t, map[string]selection.Class{"1": selection.Ready, "9": selection.Ready, "2": selection.Unstarted}, classes(l))
+	require.Equal(t, map[string]selection.CandidateClass{"1": selection.Ready, "9": selection.Ready, "2": selection.Unstarted}, classes(l))
 	require.Equal(t, selection.ClassSizes{2, 0, 1}, l.Sizes)
 	require.Equal(t, []selection.Rejected{
 		{ID: "3", Availability: selection.NotReady},
@@ -86,7 +86,7 @@ func TestList_RanksMissingInstancesLast(t *testing.T) {
 		l, _ = m.List("a")
 		require.Equal(t, selection.ClassSizes{6, 2, 0}, l.Sizes)
 		require.Equal(t, "1", l.Candidates[7].ID)
-		require.Equal(t, selection.MissingReady, classes(l)["0"])
+		require.Equal(t, selection.Unregistered, classes(l)["0"])
 		require.Equal(t, 8, m.Ready("a"))
 		m.sleep(3 * time.Second)
 	})

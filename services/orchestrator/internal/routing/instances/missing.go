@@ -6,7 +6,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/registry"
 )
 
-// These limits define how far the cache trusts the registry when registrations vanish (guarantees F11). A lease
+// These limits define how far the cache trusts the registry when registrations vanish (guarantee F11). A lease
 // can expire although its worker still runs. A registry that loses many registrations at once is more likely wrong
 // than right.
 const (

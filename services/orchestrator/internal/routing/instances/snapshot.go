@@ -20,7 +20,7 @@ import (
 )
 
 // SnapshotFile stores the last known instances in a file. An orchestrator uses it when it starts while the
-// registry cannot be reached (guarantees F10).
+// registry cannot be reached (guarantee F10).
 type SnapshotFile struct {
 	Path string
 	// Confirm asks the worker of an instance for its state, and reports whether this very instance answered. It
@@ -78,7 +78,7 @@ func (s SnapshotFile) Sync(ctx context.Context, r *Cache) error {
 			if !sleepUntilChange(ctx, snapshotPause, nil) {
 				return nil
 			}
-		case now.registryAway && now.source != listed:
+		case now.registryAway && now.source != fromRegistry:
 			pause = recoverPause
 			if stored, quarantines, err := s.read(); err != nil {
 				log.Warn("the snapshot cannot be used", zap.Error(err))
@@ -143,7 +143,7 @@ func (v cacheView) isReady(in registry.Instance) bool {
 func (c *Cache) restore(confirmed []registry.Instance, stored int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.source == listed {
+	if c.source == fromRegistry {
 		return
 	}
 	if len(confirmed) == 0 && c.source == unfilled {
@@ -157,7 +157,7 @@ func (c *Cache) restore(confirmed []registry.Instance, stored int) {
 	if maps.EqualFunc(before, c.instances, registry.Instance.Equal) {
 		return
 	}
-	c.source = snapshotted
+	c.source = fromSnapshot
 	c.log.Warn("the registry is away; dispatching to the instances of the snapshot", zap.Int("instances", len(c.instances)), zap.Int("of", stored))
 	c.notifyChange()
 }

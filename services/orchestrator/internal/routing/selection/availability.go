@@ -10,7 +10,7 @@ type Availability uint8
 
 // The reasons.
 const (
-	Available    Availability = iota // it can get the step
+	Available    Availability = iota // the instance can get the step
 	Full                             // this orchestrator has filled all of its slots
 	Lost                             // it lost this step before
 	RejectedStep                     // it rejected the step
@@ -25,7 +25,7 @@ const (
 	NotNamed       // the policy names another instance and allows no other
 	Unfit          // it has none of the needed capabilities
 	Absent         // an agent without instances, or an unknown tool
-	Quarantined    // its agent is quarantined (S18)
+	Quarantined    // its agent is quarantined (guarantee S18)
 	availabilities // number of values
 )
 
@@ -90,12 +90,12 @@ func (a *Availability) UnmarshalText(text []byte) error {
 }
 
 // String returns the recorded name.
-func (c Class) String() string {
+func (c CandidateClass) String() string {
 	switch c {
 	case Ready:
 		return "ready"
-	case MissingReady:
-		return "doubtful"
+	case Unregistered:
+		return "unregistered"
 	case Unstarted:
 		return "unstarted"
 	default:
@@ -104,10 +104,10 @@ func (c Class) String() string {
 }
 
 // MarshalText implements encoding.TextMarshaler.
-func (c Class) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+func (c CandidateClass) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (c *Class) UnmarshalText(text []byte) error {
+func (c *CandidateClass) UnmarshalText(text []byte) error {
 	for known := Ready; known <= Unstarted; known++ {
 		if known.String() == string(text) {
 			*c = known

@@ -40,7 +40,7 @@ func DecideToWait() Decision {
 // rankedCandidate is a candidate with its rank.
 type rankedCandidate struct {
 	rank
-	index        int32 // in the input
+	index        int32 // index in Input.Candidates
 	availability Availability
 }
 

@@ -10,7 +10,7 @@ func (s *survey) describeTarget(choices []rankedCandidate) string {
 	c := s.candidate(choices[0])
 	why := s.describeChoice(choices)
 	switch c.Class {
-	case MissingReady:
+	case Unregistered:
 		why += ", though its registration is missing"
 	case Unstarted:
 		why += ", after it was started"

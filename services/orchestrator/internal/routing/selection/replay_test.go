@@ -23,7 +23,7 @@ func (r randomSource) newInput() Input {
 	for i := range candidates {
 		candidates[i] = Candidate{
 			ID: fmt.Sprintf("b-%02d", i), Version: r.oneOf("", "v1", "v2", "v3"), Incarnation: int64(r.intUpTo(2)),
-			InFlight: int32(r.intUpTo(5)), Capacity: int32(r.intUpTo(6)), Class: Class(max(0, r.intUpTo(6)-4)),
+			InFlight: int32(r.intUpTo(5)), Capacity: int32(r.intUpTo(6)), Class: CandidateClass(max(0, r.intUpTo(6)-4)),
 		}
 		for _, can := range []string{"audio", "gpu", "maps"} {
 			if r.intUpTo(1) == 0 {

@@ -5,13 +5,13 @@ package selection
 
 import "slices"
 
-// Request describes the task of a decision. Decisions about agents, instances and tools use the same Request
+// Request describes what a decision is about. Decisions about agents, instances and tools use the same Request
 // (contract OC-14).
 type Request struct {
 	TraceID  string            `json:"trace_id,omitempty"`
 	Profile  string            `json:"profile,omitempty"`
-	Goal     string            `json:"goal,omitempty"` // what the user wants
-	Task     string            `json:"task,omitempty"` // the step
+	Goal     string            `json:"goal,omitempty"` // beginning of the user's text
+	Task     string            `json:"task,omitempty"` // what the step must do
 	Metadata map[string]string `json:"metadata,omitempty"`
 	// Needs lists the needed capabilities, both of the step and of the call (constraints in contract OC-14).
 	Needs  []string `json:"constraints,omitempty"`
@@ -27,7 +27,7 @@ type Input struct {
 	// makes round robin reproducible (C-15).
 	Counter uint64 `json:"counter"`
 
-	Candidates []Candidate `json:"candidates,omitempty"` // by class and position
+	Candidates []Candidate `json:"candidates,omitempty"` // sorted by class and position
 	Sizes      ClassSizes  `json:"of"`
 	// Excluded holds the candidates that must not get this step, by id. Full candidates need not be listed.
 	Excluded map[string]Rejected `json:"out,omitempty"`
@@ -39,13 +39,13 @@ type Input struct {
 
 // Candidate is an instance that may get the step.
 type Candidate struct {
-	ID          string `json:"id"`
-	Version     string `json:"version,omitempty"` // of the agent
-	Incarnation int64  `json:"incarnation,omitempty"`
-	InFlight    int32  `json:"in_flight"` // steps of this orchestrator at the instance
-	Capacity    int32  `json:"capacity"`  // how many steps the instance runs at once
-	Position    int32  `json:"position"`  // within its class, from 0
-	Class       Class  `json:"class"`
+	ID          string         `json:"id"`
+	Version     string         `json:"version,omitempty"` // version of the agent
+	Incarnation int64          `json:"incarnation,omitempty"`
+	InFlight    int32          `json:"in_flight"` // steps of this orchestrator at the instance
+	Capacity    int32          `json:"capacity"`  // how many steps the instance runs at once
+	Position    int32          `json:"position"`  // place within its class, from 0
+	Class       CandidateClass `json:"class"`
 	// Capabilities are used by strategy capability only.
 	Capabilities []string `json:"capabilities,omitempty"`
 
@@ -54,14 +54,14 @@ type Candidate struct {
 	capabilitySet uint8  // number of its set of capabilities (0 when it has none)
 }
 
-// Class groups candidates. A candidate is tried only if no candidate of an earlier class has a free slot.
-type Class uint8
+// CandidateClass groups the candidates of a step by how soon they can take it. A candidate is tried only if no candidate of an earlier class has a free slot.
+type CandidateClass uint8
 
 // The classes.
 const (
-	Ready        Class = iota
-	MissingReady       // ready, but its registration is missing
-	Unstarted          // has to be started first
+	Ready        CandidateClass = iota
+	Unregistered                // ready, but its registration has vanished
+	Unstarted                   // has to be started first
 )
 
 // ClassSizes holds the number of candidates of each class.
@@ -96,7 +96,7 @@ type Rejected struct {
 	ID           string       `json:"id"`
 	Incarnation  int64        `json:"incarnation,omitempty"`
 	Availability Availability `json:"why"`
-	Detail       string       `json:"detail,omitempty"` // for people
+	Detail       string       `json:"detail,omitempty"` // explanation for people
 }
 
 // Limits of how many instances a decision lists.

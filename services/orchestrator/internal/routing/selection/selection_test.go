@@ -43,7 +43,7 @@ func TestRoundRobin_SpreadsEvenly(t *testing.T) {
 // Candidates of later classes do not affect the round robin among earlier classes.
 func TestRoundRobin_IgnoresLaterClasses(t *testing.T) {
 	all := readyCandidates(5)
-	all[3].Class, all[4].Class = MissingReady, Unstarted
+	all[3].Class, all[4].Class = Unregistered, Unstarted
 	require.Equal(t, map[string]int{"b-0": 10, "b-1": 10, "b-2": 10}, countTargets(input(RoundRobin, all), 30))
 	for i := range 3 {
 		all[i].InFlight = 4

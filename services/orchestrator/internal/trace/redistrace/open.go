@@ -40,17 +40,17 @@ type openTraces struct {
 
 // Heartbeat implements trace.OpenTraces.
 func (o *openTraces) Heartbeat(ctx context.Context, b trace.Heartbeat) (trace.HeartbeatReply, error) {
-	heard := trace.HeartbeatReply{Cursor: cmp.Or(b.Cursor, "0-0")}
+	reply := trace.HeartbeatReply{Cursor: cmp.Or(b.Cursor, "0-0")}
 	for {
 		part := b
-		part.Owned, part.Ended, part.Cursor = b.Owned[:min(maxBatch, len(b.Owned))], b.Ended[:min(maxBatch, len(b.Ended))], heard.Cursor
+		part.Owned, part.Ended, part.Cursor = b.Owned[:min(maxBatch, len(b.Owned))], b.Ended[:min(maxBatch, len(b.Ended))], reply.Cursor
 		b.Owned, b.Ended = b.Owned[len(part.Owned):], b.Ended[len(part.Ended):]
 		last := len(b.Owned)+len(b.Ended) == 0
 		if !last {
 			part.MaxTakeovers = 0 // the caller's own leases are renewed first
 		}
-		if err := o.sendBatch(ctx, part, &heard); err != nil || last {
-			return heard, err
+		if err := o.sendBatch(ctx, part, &reply); err != nil || last {
+			return reply, err
 		}
 	}
 }
@@ -65,20 +65,20 @@ func heartbeatArgs(b trace.Heartbeat) []any {
 }
 
 // sendBatch runs heartbeat.lua for one batch and merges the result into the reply of the earlier batches.
-func (o *openTraces) sendBatch(ctx context.Context, b trace.Heartbeat, heard *trace.HeartbeatReply) error {
+func (o *openTraces) sendBatch(ctx context.Context, b trace.Heartbeat, reply *trace.HeartbeatReply) error {
 	const op = "trace.Heartbeat"
-	reply, err := heartbeatScript.Run(ctx, o.conn, openKeys, heartbeatArgs(b)...).Slice()
+	parts, err := heartbeatScript.Run(ctx, o.conn, openKeys, heartbeatArgs(b)...).Slice()
 	if err != nil {
 		return o.conn.Failure(op, err)
 	}
-	if len(reply) != 2 {
-		return fmt.Errorf("%s: reply of %d parts", op, len(reply))
+	if len(parts) != 2 {
+		return fmt.Errorf("%s: reply of %d parts", op, len(parts))
 	}
-	taken, _ := reply[0].([]any)
+	taken, _ := parts[0].([]any)
 	for _, t := range taken {
-		heard.TakenOver = append(heard.TakenOver, parseOpenMember(fmt.Sprint(t)))
+		reply.TakenOver = append(reply.TakenOver, parseOpenMember(fmt.Sprint(t)))
 	}
-	stops, _ := reply[1].([]any)
+	stops, _ := parts[1].([]any)
 	for _, stop := range stops {
 		entry, _ := stop.([]any)
 		if len(entry) != 2 {
@@ -88,8 +88,8 @@ func (o *openTraces) sendBatch(ctx context.Context, b trace.Heartbeat, heard *tr
 		if len(fields) != 4 {
 			return fmt.Errorf("%s: a stop with %d fields", op, len(fields))
 		}
-		heard.Cursor = fmt.Sprint(entry[0])
-		heard.Stops = append(heard.Stops, trace.StopRequest{Ref: parseOpenMember(fmt.Sprint(fields[1])), Reason: fmt.Sprint(fields[3])})
+		reply.Cursor = fmt.Sprint(entry[0])
+		reply.Stops = append(reply.Stops, trace.StopRequest{Ref: parseOpenMember(fmt.Sprint(fields[1])), Reason: fmt.Sprint(fields[3])})
 	}
 	return nil
 }

@@ -92,7 +92,7 @@ func (t *Table) FindByTrace(ref trace.Ref) *Turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for of, e := range t.sessions {
-		if e.turn != nil && of.Tenant == ref.Tenant && e.turn.Trace == ref.Trace {
+		if e.turn != nil && of.Tenant == ref.Tenant && e.turn.TraceID == ref.Trace {
 			return e.turn
 		}
 	}
@@ -200,7 +200,7 @@ func (t *Table) NewBusyError(ref session.Ref, message string) error {
 	case e == nil:
 		return err
 	case e.turn != nil:
-		return err.With("turn_id", e.turn.ID).With("trace_id", e.turn.Trace)
+		return err.With("turn_id", e.turn.ID).With("trace_id", e.turn.TraceID)
 	}
 	for _, key := range []string{"turn_id", "trace_id"} {
 		if value := FailureFact(e.busyErr, key); value != "" {

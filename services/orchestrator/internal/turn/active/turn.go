@@ -13,7 +13,7 @@ import (
 type Turn struct {
 	Ref         session.Ref
 	ID          string
-	Trace       string
+	TraceID     string
 	MaxChildren int64 // maximum number of concurrent child turns
 
 	stop chan error    // buffered; receives the reason for a stop once
@@ -21,8 +21,8 @@ type Turn struct {
 }
 
 // NewTurn returns the handle of a turn.
-func NewTurn(ref session.Ref, id, traceID string, fanOut int64) *Turn {
-	return &Turn{Ref: ref, ID: id, Trace: traceID, MaxChildren: fanOut, stop: make(chan error, 1), done: make(chan struct{})}
+func NewTurn(ref session.Ref, id, traceID string, maxChildren int64) *Turn {
+	return &Turn{Ref: ref, ID: id, TraceID: traceID, MaxChildren: maxChildren, stop: make(chan error, 1), done: make(chan struct{})}
 }
 
 // Stop asks the turn to end for the given reason, and does not wait. Later reasons are ignored.

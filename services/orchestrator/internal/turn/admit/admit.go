@@ -39,7 +39,7 @@ type Memory interface {
 
 // Config holds the dependencies and settings of an Admitter.
 type Config struct {
-	Timeout   time.Duration // of a turn whose request and workflow set none
+	Timeout   time.Duration // timeout of a turn whose request and workflow set none
 	Traces    *trace.Traces
 	Decider   *decide.Decider
 	Permits   *admission.Controller

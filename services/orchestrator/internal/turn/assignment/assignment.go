@@ -44,8 +44,8 @@ type Turn struct {
 type Conversation struct {
 	History      []conversation.Message // the window of the session, followed by the messages of earlier steps
 	LastSequence int64                  // sequence of the last message of the session
-	Results      []execution.Result     // of the steps so far, in order
-	Agents       []string               // that may have tool rounds in the session
+	Results      []execution.Result     // results of the steps so far, in order
+	Agents       []string               // agents that may have tool rounds in the session
 }
 
 // AddResult adds the result of a step. number is the number of the turn. Unless the step was hidden, the session

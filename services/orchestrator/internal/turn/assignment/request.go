@@ -15,6 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/identity/turncred"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
@@ -38,9 +39,7 @@ func (t *Turn) StepRequest(work context.Context, a Attempt) (*troupev1.ExecuteSt
 		RootTraceId: t.Events.RootTrace(), Budget: t.attemptBudget(a), Recorded: t.KeepsJournals,
 		MaxIterations: t.Request.MaxIterations,
 	}
-	if a.Origin.Number == publish.AnsweredStep(t.Turn) {
-		req.Answers = wire.AnswersToProto(t.Turn.Answers)
-	}
+	req.Answers = wire.AnswersToProto(t.answersFor(a.Origin.Number))
 	for _, number := range a.Task.PriorSteps {
 		req.Prior = append(req.Prior, wire.ResultToProto(a.Conversation.Results[number-1]))
 	}
@@ -49,6 +48,16 @@ func (t *Turn) StepRequest(work context.Context, a Attempt) (*troupev1.ExecuteSt
 	}
 	t.addTask(work, req, step, a.Conversation.History)
 	return req, t.issueCredential(work, req)
+}
+
+// answersFor returns the answers to calls of a step.
+func (t *Turn) answersFor(step int) (answers []execution.Answer) {
+	for _, a := range t.Turn.Answers {
+		if a.Step() == step {
+			answers = append(answers, a)
+		}
+	}
+	return answers
 }
 
 // addTask adds the task of the step to a request (contract OC-28).
@@ -108,10 +117,10 @@ func NewRoutingRequest(req request.Request, traceID string, step workflow.Step) 
 // is sealed to a key in the RAM of one instance (LP-37). That instance gets the step if possible, because any
 // other instance would have to ask for the credential again. A step with a fixed instance keeps that instance.
 func (t *Turn) InstancePolicy(number int, policy selection.Policy) selection.Policy {
-	if number != publish.AnsweredStep(t.Turn) || policy.Strategy == selection.Manual {
+	if policy.Strategy == selection.Manual {
 		return policy
 	}
-	for _, a := range t.Turn.Answers {
+	for _, a := range t.answersFor(number) {
 		if keeper := broker.InstanceFromKeyID(a.AuthID); a.Sealed != "" && keeper != "" {
 			policy.Fallback = cmp.Or(policy.Strategy, selection.RoundRobin)
 			policy.Strategy, policy.Instance, policy.NamedBy = selection.Manual, keeper, "the credential of an answer"
@@ -121,7 +130,7 @@ func (t *Turn) InstancePolicy(number int, policy selection.Policy) selection.Pol
 	return policy
 }
 
-// issueCredential issues the credential with which the worker of an attempt acts in this turn only (guarantees
+// issueCredential issues the credential with which the worker of an attempt acts in this turn only (guarantee
 // S6). The credential is valid until the step is committed. An attempt that replaces a lost one has another epoch
 // and another credential.
 func (t *Turn) issueCredential(work context.Context, req *troupev1.ExecuteStepRequest) (err error) {

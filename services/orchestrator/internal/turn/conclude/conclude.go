@@ -71,10 +71,11 @@ type Turn struct {
 
 // Outcome is what running a turn produced: its results, or the reason why there is no answer.
 type Outcome struct {
-	Results []execution.Result     // of its steps, in order
+	Results []execution.Result     // results of its steps, in order
 	History []conversation.Message // the window of the session, followed by the messages of the steps
 	Err     error                  // why there is no answer (nil when the last step has closed the turn)
 	CloseAs session.Outcome        // outcome when Err is set: failed or cancelled
+	Waits   bool                   // whether the turn ends because calls of branches wait
 }
 
 // Close closes the turn, and then its trace. The order is fixed: the history is committed, the session is ready,
@@ -85,11 +86,15 @@ func (c *Closer) Close(ctx context.Context, t Turn, o Outcome) (broken error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 	defer cancel()
 	t.Permit.ReleaseChild()
-	if o.Err == nil {
+	if o.Err == nil && !o.Waits {
 		c.closeAnswered(ctx, t, o)
 		return nil
 	}
-	closed, err := t.Lease.Fail(ctx, o.CloseAs, publish.NewTurnFailure(t.Events, t.Turn.Trace, o.Err))
+	closed, err := closeTurn(ctx, t, o)
+	if o.Err == nil && failure.Is(err, failure.UserInvalidInput, failure.TurnNotOpen) { // the results cannot be stored
+		o.Err = err
+		closed, err = closeTurn(ctx, t, o)
+	}
 	if failure.Is(err, failure.SessionDeleted) { // the turn was deleted with its session
 		closed = t.Turn
 		closed.Outcome, closed.Failure = session.OutcomeFailed, publish.NewTurnFailure(t.Events, t.Turn.Trace, err)
@@ -107,6 +112,9 @@ func (c *Closer) Close(ctx context.Context, t Turn, o Outcome) (broken error) {
 		c.closeAnswered(ctx, t, o)
 		return nil
 	}
+	if o.Err == nil {
+		o.Err = failure.Newf(failure.TurnNotOpen, "turn", "the turn was closed as %s while it ended", closed.Outcome)
+	}
 	c.telemetry.Panics.Record(ctx, o.Err)
 	t.Events.Logger().Warn("turn without an answer",
 		zap.String("trace", t.Turn.Trace), zap.String("stage", publish.FailureStage(t.Events, o.Err)), zap.Error(o.Err))
@@ -114,13 +122,27 @@ func (c *Closer) Close(ctx context.Context, t Turn, o Outcome) (broken error) {
 	return nil
 }
 
+// closeTurn closes a turn in the memory service that no commit has closed.
+func closeTurn(ctx context.Context, t Turn, o Outcome) (session.Turn, error) {
+	if o.Err != nil {
+		return t.Lease.Fail(ctx, o.CloseAs, publish.NewTurnFailure(t.Events, t.Turn.Trace, o.Err))
+	}
+	var uncommitted []execution.Result
+	for _, r := range o.Results {
+		if !r.Inherited && (r.Failure != nil || len(r.Pending) > 0) {
+			uncommitted = append(uncommitted, r)
+		}
+	}
+	return t.Lease.Suspend(ctx, uncommitted)
+}
+
 // closeAnswered ends the trace of a turn whose last commit has already closed the turn.
 func (c *Closer) closeAnswered(ctx context.Context, t Turn, o Outcome) {
 	closed := t.Turn
 	closed.Steps = o.Results
 	closed.Outcome = session.OutcomeCompleted
-	if n := len(o.Results); n > 0 && o.Results[n-1].InputRequired {
-		closed.Outcome = session.InputOutcome(o.Results[n-1])
+	if asking := resultsThatAsk(o.Results); len(asking) > 0 {
+		closed.Outcome = session.InputOutcome(asking...)
 	}
 	if err := publishTotals(ctx, t.Events, o.Results); err != nil {
 		t.Events.Logger().Warn("no aggregate event", zap.String("trace", t.Turn.Trace), zap.Error(err))

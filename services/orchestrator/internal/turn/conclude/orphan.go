@@ -15,7 +15,7 @@ import (
 
 // EndOrphan ends the trace of a closed turn whose owner was lost before it stored the last event. A closed turn is
 // never taken over, so a repeated request triggers this. If the trace is no longer kept, or never existed,
-// EndOrphan stores it again from the turn, which is kept longer (guarantees F13). Every caller then sees the same
+// EndOrphan stores it again from the turn, which is kept longer (guarantee F13). Every caller then sees the same
 // result.
 func (c *Closer) EndOrphan(ctx context.Context, req request.Request, fingerprint string, closed session.Turn) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)

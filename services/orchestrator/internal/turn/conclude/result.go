@@ -11,6 +11,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/failedturn"
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/pendingcall"
 	"github.com/troupe-dev/troupe/internal/wire"
 	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -39,8 +40,8 @@ func publishTotals(ctx context.Context, w *publish.Writer, results []execution.R
 	sum := &troupev1.Aggregate{Steps: int32(len(results)), Usage: wire.UsageToProto(totalUsage(results))}
 	for _, r := range results {
 		sum.Agents = append(sum.Agents, r.Agent)
-		sum.Output = conversation.Excerpt(r.Text, maxOutput) // of the last step, as the answer of the turn is
 	}
+	sum.Output = conversation.Excerpt(answer(results).Text, maxOutput)
 	sum.TraceLength = int32(w.EventLog().Length()) + 1
 	return w.Write(ctx, troupev1.Stage_STAGE_AGGREGATE, &troupev1.Event{Payload: &troupev1.Event_Aggregate{Aggregate: sum}})
 }
@@ -63,10 +64,8 @@ func turnResult(closed session.Turn) *troupev1.TurnResult {
 	result := &troupev1.TurnResult{Outcome: memorywire.OutcomeToProto(closed.Outcome), Usage: wire.UsageToProto(totalUsage(closed.Steps))}
 	switch closed.Outcome {
 	case session.OutcomeCompleted, session.OutcomeInputRequired, session.OutcomeAuthRequired:
-		if n := len(closed.Steps); n > 0 {
-			last := closed.Steps[n-1]
-			result.Text, result.Agent, result.Confidence = last.Text, last.Agent, last.Confidence
-		}
+		last := answer(closed.Steps)
+		result.Text, result.Agent, result.Confidence = last.Text, last.Agent, last.Confidence
 		result.Pending = wire.PendingToProto(pendingCalls(closed))
 	default:
 		if closed.Failure != nil {
@@ -77,11 +76,42 @@ func turnResult(closed session.Turn) *troupev1.TurnResult {
 }
 
 // pendingCalls returns the calls of an ended turn that need external input.
-func pendingCalls(closed session.Turn) []execution.Pending {
-	if n := len(closed.Steps); n > 0 && closed.Outcome.NeedsInput() {
-		return closed.Steps[n-1].Pending
+func pendingCalls(closed session.Turn) (pending []execution.Pending) {
+	if !closed.Outcome.NeedsInput() {
+		return nil
 	}
-	return nil
+	for _, r := range resultsThatAsk(closed.Steps) {
+		pending = append(pending, r.Pending...)
+	}
+	return pending
+}
+
+// resultsThatAsk returns the results because of which a turn needs input: those of the steps whose calls wait, or else a
+// question of the last step.
+func resultsThatAsk(results []execution.Result) (asking []execution.Result) {
+	for i, r := range results {
+		if len(r.Pending) > 0 || r.InputRequired && i == len(results)-1 {
+			asking = append(asking, r)
+		}
+	}
+	return asking
+}
+
+// answer returns the result with the text of the turn: the last result, or the result of the step whose calls wait. If several
+// branches wait, its text names the calls of all.
+func answer(results []execution.Result) (last execution.Result) {
+	if len(results) == 0 {
+		return last
+	}
+	asking := resultsThatAsk(results)
+	if len(asking) == 0 {
+		return results[len(results)-1]
+	}
+	last = asking[0]
+	if len(asking) > 1 {
+		last.Text = pendingcall.Summary(pendingCalls(session.Turn{Steps: results, Outcome: session.OutcomeInputRequired}))
+	}
+	return last
 }
 
 // totalUsage adds up the usage of the steps, except those that another turn ran.

@@ -10,12 +10,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/coordination"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
 )
 
 // finalState returns the coordination state after the last event of the turn.
 func finalState(t Turn, o Outcome, last *troupev1.Event) coordination.State {
-	ownStep := func(r execution.Result) bool { return !r.Inherited && r.Step >= publish.AnsweredStep(t.Turn) }
+	ownStep := func(r execution.Result) bool { return !r.Inherited }
 	return coordination.Start(coordination.Turn{
 		SessionID: t.Request.Session, Number: t.Turn.Number, Messages: o.History, EntryAgent: t.EntryAgent,
 		Inherited: slices.DeleteFunc(slices.Clone(o.Results), ownStep),

@@ -81,7 +81,7 @@ func newTargetError(kind RequestKind) error {
 func newBegin(req request.Request, kind RequestKind) memory.Begin {
 	begin := memory.Begin{
 		Ref: req.Ref, User: req.User, TurnID: req.TurnID(), TraceID: NewTraceID(), Fingerprint: req.Fingerprint(),
-		LeaseTTL: lease.Duration, TakeoverGrace: lease.TakeoverReserve, Window: workflow.SingleAgent("").HistoryWindow,
+		LeaseTTL: lease.Duration, TakeoverGrace: lease.TakeoverGrace, Window: workflow.SingleAgent("").HistoryWindow,
 	}
 	switch kind {
 	case Text:
@@ -107,10 +107,10 @@ type RequestKind string
 // The kinds.
 const (
 	Text    RequestKind = "text"    // a message of the user
-	Answers RequestKind = "answers" // to the pending calls of a session
-	Resume  RequestKind = "resume"  // a failed turn, from its trace
-	Fork    RequestKind = "fork"    // an ended trace, in a new session
-	Orphan  RequestKind = "orphan"  // an open trace whose orchestrator was lost; the request is restored from its record
+	Answers RequestKind = "answers" // answers the pending calls of a session
+	Resume  RequestKind = "resume"  // resumes a failed turn, given its trace
+	Fork    RequestKind = "fork"    // begins a new session with the data of an ended trace
+	Orphan  RequestKind = "orphan"  // continues an open trace whose orchestrator was lost; restored from the record of the trace
 )
 
 // KindOf returns the kind of a request. It never returns Orphan.

@@ -64,9 +64,9 @@ func eventsBefore(events []*troupev1.Event, step int) []*troupev1.Event {
 }
 
 // finishedResults returns the results of the finished steps, by number: the committed steps, and the failed steps
-// that did not end the turn.
+// that did not end the turn. Steps whose calls wait run again.
 func (e earlierTurn) finishedResults() []execution.Result {
-	all := slices.Clone(e.turn.Steps)
+	all := slices.DeleteFunc(slices.Clone(e.turn.Steps), func(r execution.Result) bool { return len(r.Pending) > 0 })
 	for step, r := range e.steps.Finished {
 		known := slices.ContainsFunc(all, func(r execution.Result) bool { return r.Step == step })
 		if r.GetFailure() != nil && e.steps.Tolerated[step] && !known {

@@ -31,8 +31,8 @@ func newForkedHistory(copied *memory.Copy, said conversation.Message, inherited 
 	return h
 }
 
-// rounds returns the rounds of an agent that the fork begins with: those that follow a message of the fork. Of the
-// forked turn these are only the rounds of inherited steps.
+// rounds returns the rounds of an agent that the fork begins with: those that follow a message of the fork. From the
+// forked turn, they include only the rounds of inherited steps.
 func (h forkedHistory) rounds(steps []conversation.Rounds) []conversation.Rounds {
 	var all []conversation.Rounds
 	for _, r := range steps {
@@ -41,7 +41,12 @@ func (h forkedHistory) rounds(steps []conversation.Rounds) []conversation.Rounds
 		if !isCopied || isOfTurn && !h.inherited[r.Step] {
 			continue
 		}
-		r.After, r.Turn = after, 0
+		r.After, r.Turn, r.Messages = after, 0, slices.Clone(r.Messages)
+		for i, m := range r.Messages {
+			if len(m.Attachments) > 0 {
+				r.Messages[i] = withoutFiles(m)
+			}
+		}
 		if isOfTurn {
 			r.Turn = 1 // the number of the first turn of the fork
 		}

@@ -45,6 +45,22 @@ func TestForkedHistory_KeepsRoundsBeforeTheFirstStep(t *testing.T) {
 	}))
 }
 
+// Files stay with their session, so a fork keeps only their names, where a result has no text.
+//
+// Req: CO-74
+func TestForkedHistory_LeavesFilesOfResultsOut(t *testing.T) {
+	files := []conversation.Attachment{{Name: "shot.png", MediaType: "image/png", Version: 1}}
+	given := []conversation.Rounds{{Turn: 1, Step: 1, After: 7, Messages: []conversation.Message{
+		{Role: conversation.RoleTool, Text: "taken", Attachments: files}, {Role: conversation.RoleTool, Attachments: files},
+	}}}
+	copied := &memory.Copy{History: []conversation.Message{{Sequence: 7, Role: conversation.RoleUser}}}
+	h := newForkedHistory(copied, conversation.Message{Sequence: 9, Role: conversation.RoleUser}, nil)
+	require.Equal(t, []conversation.Message{
+		{Role: conversation.RoleTool, Text: "taken"}, {Role: conversation.RoleTool, Text: "[file shot.png]"},
+	}, h.rounds(given)[0].Messages)
+	require.Equal(t, files, given[0].Messages[0].Attachments)
+}
+
 // The rounds of a fork fit into a copy. The oldest are left out, of whichever agent.
 func TestLatestRounds_LeavesOutTheOldest(t *testing.T) {
 	half := strings.Repeat("x", memory.MaxWindowBytes/2+1) // two of them do not fit

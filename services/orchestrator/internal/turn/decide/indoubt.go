@@ -24,9 +24,9 @@ type InDoubtTurns struct {
 // BeginAttempt is the first attempt to begin a turn whose begin is in doubt.
 type BeginAttempt struct {
 	Trace  string
-	Target string         // of the turn, because its trace may not be stored
-	Labels request.Labels // of the turn that it continues, for the same reason
-	until  time.Time      // by then its lease has run out, if there is one
+	Target string         // target of the turn; kept here because its trace may not be stored
+	Labels request.Labels // labels of the turn that it continues, for the same reason
+	until  time.Time      // when its lease has run out at the latest, if there is one
 }
 
 // NewInDoubtTurns returns an empty set of turns.

@@ -45,7 +45,7 @@ func (d *Decider) LocateSession(ctx context.Context, req request.Request) (reque
 type storedTurn struct {
 	session  session.Session // only for answers
 	found    LookupResult
-	turn     session.Turn // that the request stands for, unless it is Absent
+	turn     session.Turn // turn for which the request stands (zero if the result is Absent)
 	firstTry BeginAttempt // the first try to begin the turn, if it is MaybeBegun
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/internal/wire"
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -21,10 +22,10 @@ import (
 // orchestrator that asks for the turn takes it over.
 const (
 	Duration = 30 * time.Second
-	Interval = 10 * time.Second // between two renewals
-	// TakeoverReserve is how long after the end of its lease an open turn is reserved for a takeover. Only after
+	Interval = 10 * time.Second // time between two renewals
+	// TakeoverGrace is how long after the end of its lease an open turn is reserved for a takeover. Only after
 	// that may another turn of the session replace it.
-	TakeoverReserve = 10 * time.Second
+	TakeoverGrace = 10 * time.Second
 	// BeginTimeout bounds a call to the memory service about a turn, including retries.
 	BeginTimeout = 10 * time.Second
 )
@@ -115,11 +116,18 @@ func (l *Lease) Release(ctx context.Context) error {
 // Fail closes the turn without an answer. If the commit of its last step has already closed it, Fail returns the
 // turn as that commit left it. Modes: fenced, session_deleted.
 func (l *Lease) Fail(ctx context.Context, outcome session.Outcome, why *failure.Error) (session.Turn, error) {
-	return retry.Do(ctx, func(ctx context.Context) (session.Turn, error) {
-		return l.memory.FailTurn(ctx, memory.Fail{
-			Ref: l.begin.Ref, TurnID: l.begin.TurnID, Epoch: l.epoch, Outcome: outcome, Failure: why,
-		})
-	})
+	return l.close(ctx, memory.Fail{Outcome: outcome, Failure: why})
+}
+
+// Suspend closes the turn until answers come to calls of these results, which are not committed. Modes: fenced,
+// session_deleted.
+func (l *Lease) Suspend(ctx context.Context, uncommitted []execution.Result) (session.Turn, error) {
+	return l.close(ctx, memory.Fail{Outcome: session.InputOutcome(uncommitted...), Results: uncommitted})
+}
+
+func (l *Lease) close(ctx context.Context, f memory.Fail) (session.Turn, error) {
+	f.Ref, f.TurnID, f.Epoch = l.begin.Ref, l.begin.TurnID, l.epoch
+	return retry.Do(ctx, func(ctx context.Context) (session.Turn, error) { return l.memory.FailTurn(ctx, f) })
 }
 
 // Reclaim raises the epoch of the turn after the attempts at these steps were lost, so that their workers can

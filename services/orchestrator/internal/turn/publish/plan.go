@@ -17,7 +17,7 @@ import (
 func (w *Writer) WritePlan(ctx context.Context, flow *workflow.Workflow) error {
 	p := planFromWorkflow(flow, w.turn.Timeout, w.turn.Allowance)
 	for _, r := range w.turn.Turn.Steps {
-		if r.Inherited || r.Step < AnsweredStep(w.turn.Turn) {
+		if r.Inherited {
 			p.Inherited = append(p.Inherited, &troupev1.InheritedStep{Number: int32(r.Step), Agent: r.Agent, Failed: r.Failure != nil})
 		}
 	}

@@ -37,15 +37,15 @@ type PriorEvents struct {
 // none).
 func (p *PriorEvents) LastAttempt(step int) int { return int(p.published.Started[step].GetAttempt()) }
 
-// PublishedFailures returns the results of failed steps that earlier owners published. Only the trace has them,
-// and the next steps depend on them.
-func (p *PriorEvents) PublishedFailures() (failed []execution.Result) {
+// UncommittedResults returns the results of steps that earlier owners published and that no commit has: those of
+// failed steps, and those of branches whose calls wait. Only the trace has them, and the next steps depend on them.
+func (p *PriorEvents) UncommittedResults() (results []execution.Result) {
 	for _, number := range slices.Sorted(maps.Keys(p.published.Finished)) {
-		if r := p.published.Finished[number]; r.GetFailure() != nil {
-			failed = append(failed, wire.ResultFromProto(r))
+		if r := p.published.Finished[number]; r.GetFailure() != nil || len(r.GetPending()) > 0 {
+			results = append(results, wire.ResultFromProto(r))
 		}
 	}
-	return failed
+	return results
 }
 
 // RetractUnfinished retracts the text of all steps that were unfinished when the earlier owner was lost.
@@ -85,20 +85,10 @@ func (p *PriorEvents) originOfStep(number int, agent string) EventOrigin {
 	return at
 }
 
-// NeedsEndEvent reports whether the end of a finished step must still be published. It is false for inherited
-// steps, and for the steps before the one whose calls were answered.
+// NeedsEndEvent reports whether the end of a finished step must still be published. It is false for inherited steps.
 func (p *PriorEvents) NeedsEndEvent(number int) bool {
 	inherited := func(r execution.Result) bool { return r.Step == number && r.Inherited }
-	return p.published.Finished[number] == nil && number >= AnsweredStep(p.turn) && !slices.ContainsFunc(p.turn.Steps, inherited)
-}
-
-// AnsweredStep returns the number of the step whose pending calls the turn answers (0 when it has no answers).
-// Only one step waits at a time.
-func AnsweredStep(t session.Turn) int {
-	if len(t.Answers) == 0 {
-		return 0
-	}
-	return t.Answers[0].Step()
+	return p.published.Finished[number] == nil && !slices.ContainsFunc(p.turn.Steps, inherited)
 }
 
 // WriteRecoveredStep publishes the text and the end of a finished step that its owner had not published.

@@ -49,8 +49,8 @@ type Turn struct {
 	Request        request.Request
 	Turn           session.Turn
 	Target         string
-	Fingerprint    string        // of the request for which the turn was begun
-	Timeout        time.Duration // of the turn (0 means that the trace already has it)
+	Fingerprint    string        // fingerprint of the request for which the turn was begun
+	Timeout        time.Duration // timeout of the turn (0 means that the trace already has it)
 	HasCredentials bool          // whether the request had credentials; an orchestrator that takes over needs to know this
 	MaxSteps       int
 	Allowance      request.Allowance // used unless the trace says otherwise

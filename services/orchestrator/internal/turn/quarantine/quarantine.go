@@ -1,4 +1,4 @@
-// Package quarantine ends the running steps of an agent when the agent is quarantined (guarantees S18).
+// Package quarantine ends the running steps of an agent when the agent is quarantined (guarantee S18).
 package quarantine
 
 import (

@@ -20,21 +20,21 @@ type BusyPolicy int
 
 // The busy policies. The zero BusyPolicy is Reject.
 const (
-	Reject    BusyPolicy = iota // it fails with session_busy
-	Enqueue                     // it waits in the queue of the session
-	Interrupt                   // it cancels the open turn, and is queued before the requests with Enqueue
+	Reject    BusyPolicy = iota // the request fails with session_busy
+	Enqueue                     // the request waits in the queue of the session
+	Interrupt                   // the request cancels the open turn, and is queued before the requests with Enqueue
 )
 
 // Policies decide what happens to a turn for reasons outside of it. They are not part of the fingerprint.
 type Policies struct {
-	OnBusy             BusyPolicy // while another turn of the session is open
+	OnBusy             BusyPolicy // what to do while another turn of the session is open
 	CancelOnDisconnect bool       // whether the turn ends when its clients have gone (guarantee F15)
 }
 
 // Request is a request to run one turn.
 type Request struct {
 	session.Ref        // the session of the turn
-	User        string // who owns the session (empty means no user)
+	User        string // owner of the session (empty means no user)
 	RequestID   string
 	Text        string
 	Files       []conversation.Attachment // sent with Text, which may then be empty
@@ -44,7 +44,7 @@ type Request struct {
 	Policies
 	Source      Source           // an earlier trace to resume or to fork
 	Parent      *troupev1.Parent // place in the turn that asks for this one (nil means that no agent asks); package scope has checked what a worker says here
-	Auth        execution.Auth   // for the steps of this turn only (LP-18); it is never stored or published
+	Auth        execution.Auth   // actor and credentials for the steps of this turn only (LP-18); never stored or published
 	ParentTrace string           // trace of the turn that waits for this one (empty means none)
 	Budget      *budget.Limits   // lowers the workflow's limits (nil keeps them)
 	Labels                       // for agents and tools

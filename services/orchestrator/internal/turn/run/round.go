@@ -11,7 +11,6 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/cursor"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/assignment"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
@@ -107,16 +106,19 @@ func (t *Turn) runOpenSteps(work, ctx context.Context) ([]execution.Result, erro
 	return t.conversation.Results[len(t.conversation.Results)-len(tasks):], nil
 }
 
-// recoveredResults returns the results of steps that need not run. These steps were committed or failed under an
-// earlier owner, or are inherited.
+// recoveredResults returns the results of steps that need not run. These steps were committed, failed or wait since
+// an earlier owner, or are inherited.
 func (t *Turn) recoveredResults() []execution.Result {
-	return append(slices.Clone(t.begun.Turn.Steps), t.events.PriorEvents().PublishedFailures()...)
+	return append(slices.Clone(t.begun.Turn.Steps), t.events.PriorEvents().UncommittedResults()...)
 }
 
 // lastReachedStep returns the last step that an earlier turn is known to have begun (0 when this turn continues no
 // earlier one).
 func (t *Turn) lastReachedStep() int {
-	last := publish.AnsweredStep(t.begun.Turn)
+	last := 0
+	for _, answer := range t.begun.Turn.Answers {
+		last = max(last, answer.Step())
+	}
 	for number := range t.begun.Rerun {
 		last = max(last, number)
 	}

@@ -64,7 +64,7 @@ type BegunTurn struct {
 	KeepsJournals bool                    // whether the memory service keeps the journals of the steps, for a replay
 	Permit        *admission.Permit       // released when the turn ends
 	Began         time.Time
-	Timeout       time.Duration // of the turn
+	Timeout       time.Duration // timeout of the turn
 	TimeLeft      time.Duration // rest of the timeout
 	Takeover      *Takeover     // nil when a request began the turn
 }

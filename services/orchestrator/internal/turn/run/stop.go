@@ -51,8 +51,11 @@ func (t *Turn) handOver(_, ctx context.Context) (state, error) {
 // closeTurn closes the turn and its trace, with or without an answer.
 func (t *Turn) closeTurn(work, ctx context.Context) (state, error) {
 	b := t.begun
-	outcome := conclude.Outcome{Results: t.conversation.Results, History: t.conversation.History, Err: t.err, CloseAs: session.OutcomeFailed}
-	if failure.Is(context.Cause(work), failure.UserCancelled) {
+	outcome := conclude.Outcome{
+		Results: t.conversation.Results, History: t.conversation.History, Err: t.err, CloseAs: session.OutcomeFailed,
+		Waits: t.cursor != nil && len(t.cursor.WaitingBranches()) > 0,
+	}
+	if failure.Is(context.Cause(work), failure.UserCancelled) || failure.Is(t.err, failure.UserCancelled) {
 		outcome.CloseAs = session.OutcomeCancelled
 	}
 	broken := t.driver.Closer.Close(ctx, conclude.Turn{

@@ -6,7 +6,6 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/cursor"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
 )
 
 // checkWorkflow fails with nondeterminism when a changed workflow no longer leads to the steps of an earlier turn.
@@ -15,7 +14,7 @@ func checkWorkflow(b BegunTurn, done int, round []cursor.Task) error {
 	if err := checkPriorSteps(b, done, round); err != nil {
 		return err
 	}
-	return checkAnsweredStep(b.Turn, done, round)
+	return checkAnsweredSteps(b.Turn, done, round)
 }
 
 // checkPriorSteps checks that the workflow still leads to the inherited steps, and to the failed steps that run
@@ -49,22 +48,23 @@ func newStepChangedError(step int, agent string) error {
 		"the workflow has changed since step %d was done by agent %s, and does not lead there any more; say again what you want", step, agent)
 }
 
-// checkAnsweredStep checks that the round still runs the agent whose call was answered.
-func checkAnsweredStep(turn session.Turn, done int, round []cursor.Task) error {
-	answered := publish.AnsweredStep(turn)
-	if done >= answered {
-		return nil
-	}
-	asked := turn.Answers[0].Agent
-	leads := len(round) > 0 // false when no step remains
-	for _, task := range round {
-		if task.Number == answered {
-			leads = !task.IsBranch() && (asked == "" || asked == task.Decision.Step.Agent)
+// checkAnsweredSteps checks that the round still runs the agents whose calls were answered.
+func checkAnsweredSteps(turn session.Turn, done int, round []cursor.Task) error {
+	for _, answer := range turn.Answers {
+		asked := answer.Agent
+		if done >= answer.Step() || asked == "" {
+			continue
+		}
+		leads := len(round) > 0 // false when no step remains
+		for _, task := range round {
+			if task.Number == answer.Step() {
+				leads = asked == task.Decision.Step.Agent
+			}
+		}
+		if !leads {
+			return failure.Newf(failure.Nondeterminism, "turn",
+				"the workflow has changed while a call of agent %s waited, and does not lead there any more; say again what you want", asked)
 		}
 	}
-	if leads || len(round) == 0 && asked == "" {
-		return nil
-	}
-	return failure.Newf(failure.Nondeterminism, "turn",
-		"the workflow has changed while a call of agent %s waited, and does not lead there any more; say again what you want", asked)
+	return nil
 }

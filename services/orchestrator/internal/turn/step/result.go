@@ -47,6 +47,9 @@ func (t *Turn) publishResult(ctx context.Context, a *attempt, result *troupev1.S
 // checkResult returns the contract violation in a successful result (nil when there is none).
 func (a *attempt) checkResult(result *troupev1.StepResult) error {
 	step := a.Task.Decision.Step
+	if a.Task.IsBranch() && len(result.GetPending()) > 0 {
+		return nil // it is not committed, and the turn ends after the round
+	}
 	ends := step.End || result.GetInputRequired() || result.GetStopped()
 	committed := a.Conversation.LastSequence
 	if ends {

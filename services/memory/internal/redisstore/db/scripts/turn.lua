@@ -35,3 +35,34 @@ local function check_turn(epoch, ...)
   end
   return refusal, turn
 end
+
+-- Returns the steps of a list such as '2,4' (or nil).
+local function steps_of(list)
+  local steps = {}
+  for step in string.gmatch(list or '', '%d+') do steps[#steps + 1] = step end
+  return steps
+end
+
+-- Reports whether a list of steps has a step.
+local function contains_step(list, step)
+  return string.find(',' .. (list or '') .. ',', ',' .. step .. ',', 1, true) ~= nil
+end
+
+-- Returns the first step of a list that a turn must commit before another step (or nil).
+local function first_awaited(turn, list, step)
+  if contains_step(list, step) then return nil end
+  for _, awaited in ipairs(steps_of(list)) do
+    if redis.call('HEXISTS', turn, 'sha' .. awaited) == 0 then return awaited end
+  end
+end
+
+-- Ends the journals of the steps of a list, whose keys are KEYS from index first on: they stay for some ms, or are deleted
+-- (0). The commit of a step has ended its journal already.
+local function end_journals(turn, first, list, keep)
+  for i, step in ipairs(steps_of(list)) do
+    local key = KEYS[first + i - 1]
+    if redis.call('HEXISTS', turn, 'sha' .. step) == 0 then
+      if keep > 0 then redis.call('PEXPIRE', key, keep) else redis.call('DEL', key) end
+    end
+  end
+end

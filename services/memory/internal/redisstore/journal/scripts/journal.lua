@@ -24,5 +24,5 @@ redis.call('HSET', KEYS[4], 'bytes', decimal(bytes))
 -- Notes that there was a journal, so that a turn is not continued without one that was lost.
 if had == 0 then redis.call('HSET', KEYS[3], 'jrnl' .. step, '1') end
 -- The journal of a step that continues with answers must not expire: the step must not run anew.
-if turn[3] ~= step then redis.call('PEXPIRE', KEYS[4], keep) end
+if not contains_step(turn[3], step) then redis.call('PEXPIRE', KEYS[4], keep) end
 return {'ok'}

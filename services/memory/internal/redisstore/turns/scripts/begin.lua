@@ -1,21 +1,23 @@
 -- Opens a turn, or takes it over.
 -- KEYS: meta, log, turn, turns, out. Then the turn that must make room, ARGV[15], and jrnl of its step: the
--- open turn, which fails when its lease has expired, or the turn whose calls wait, as <turn>:<step>; and jrnl
--- of that step in the new turn. A turn that resumes a failed one, or begins with a copy, has the keys of
--- origin.lua instead. Then, from ARGV[26] on, the keys of attach.lua, for the files of the message. ARGV from
--- 28 on is for attach.lua and origin.lua.
+-- open turn, which fails when its lease has expired, and jrnl of further steps that it continues; or the turn
+-- whose calls wait, as <turn>:<step>,<step>, and jrnl of each of these steps, in the old turn and in the new one. A
+-- turn that resumes a failed one, or begins with a copy, has the keys of origin.lua instead. Then, from ARGV[26] on, the keys of attach.lua, for the files of the message. ARGV from
+-- 29 on is for attach.lua and origin.lua.
 local id, trace, fingerprint, user, body, size = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local lease, window, least = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]) -- least: the least epoch of the generation
 local max_messages, max_bytes, retention = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
 local known_only, lost = ARGV[13] == '1', ARGV[14]
 local before, eviction = ARGV[15], ARGV[16]
 local window_bytes = tonumber(ARGV[17])
-local step, said, said_size = ARGV[18], ARGV[19], tonumber(ARGV[20]) -- the unfinished reply of the open turn
+-- The unfinished reply of the open turn, whose journals are those of the step and of further ones.
+local step, said, said_size = ARGV[18], ARGV[19], tonumber(ARGV[20])
 local continues, answers = ARGV[21], ARGV[22] -- the turn whose calls wait (or empty)
 local resumes, origin_at = ARGV[23], tonumber(ARGV[24]) -- the failed turn (or empty), and where ARGV of origin.lua begins (or 0)
 local reserve = tonumber(ARGV[25]) -- how many ms an open turn with an expired lease is left to the caller that takes it over
 local files_at, files, files_rejected = tonumber(ARGV[26]), {}, nil
 local source = ARGV[27] -- the source of untrusted text that the turn, or the open one, brings (or empty)
+local evicted = ARGV[28] -- the steps of the open turn whose journals are in KEYS, separated by commas
 local new = origin_at > 0 and read_origin(origin_at) or {count = 0, bytes = 0}
 local failed, refusal
 local added = body == '' and 0 or 1 -- a turn that continues another has no message
@@ -74,8 +76,8 @@ seq, count, bytes = tonumber(seq or 0), tonumber(count or 0), tonumber(bytes or 
 if not known and added > 0 and (count + added + new.count > max_messages or bytes + tonumber(round_bytes or 0) + size + new.bytes + (new.round_bytes or 0) > max_bytes) then
   return {'session_full', decimal(count), decimal(bytes)}
 end
-if not known and ARGV[28] and origin_at ~= 28 then
-  files, files_rejected = check_files(files_at, 28, tonumber(arts or 0), tonumber(art_bytes or 0), now)
+if not known and ARGV[29] and origin_at ~= 29 then
+  files, files_rejected = check_files(files_at, 29, tonumber(arts or 0), tonumber(art_bytes or 0), now)
   if files_rejected then return files_rejected end
 end
 
@@ -100,25 +102,34 @@ if open ~= '' then
   end
   redis.call('HSET', KEYS[6], 'outcome', 'failed', 'failure', eviction, 'seq', decimal(seq))
   redis.call('PEXPIRE', KEYS[6], decimal(retention))
-  redis.call('DEL', KEYS[7])
+  end_journals(KEYS[6], 7, evicted, 0)
   redis.call('ZADD', KEYS[4], at, open)
 elseif continues ~= '' then
-  local from, stored = {}, redis.call('HGETALL', KEYS[6])
+  local from, again, stored = {}, steps_of(string.match(waiting, ':(.*)$')), redis.call('HGETALL', KEYS[6])
   for i = 1, #stored, 2 do from[stored[i]] = stored[i + 1] end
-  -- What was done must not be done again, so the turn is not continued when its journal was lost.
-  if not from.steps or from.kept == '1' and redis.call('EXISTS', KEYS[7]) == 0 then return {'forgotten'} end
-  carried = {'continues', continues, 'answers', answers, 'inherits', from.steps}
-  for n = 1, tonumber(from.steps) - 1 do
-    for _, field in ipairs({'sha' .. n, 'result' .. n}) do
-      if from[field] then carried[#carried + 1], carried[#carried + 2] = field, from[field] end
+  if not from.steps then return {'forgotten'} end
+  -- What was done must not be done again, so the turn is not continued when a journal was lost.
+  local moved = {}
+  for i, n in ipairs(again) do
+    moved[n] = from.kept and from.kept == '1' or not from.kept and from['jrnl' .. n] ~= nil
+    if moved[n] and redis.call('EXISTS', KEYS[5 + 2 * i]) == 0 then return {'forgotten'} end
+  end
+  carried = {'continues', continues, 'answers', answers, 'inherits', table.concat(again, ',')}
+  local last = tonumber(again[1]) - 1
+  for n = 1, tonumber(from.steps) do
+    if moved[decimal(n)] == nil and from['result' .. n] then
+      last = math.max(last, n)
+      for _, value in ipairs({'sha' .. n, 'inherited', 'result' .. n, from['result' .. n]}) do carried[#carried + 1] = value end
     end
   end
-  first, attempt, steps = from.first, decimal(tonumber(from.attempt) + 1), decimal(tonumber(from.steps) - 1)
+  first, attempt, steps = from.first, decimal(tonumber(from.attempt) + 1), decimal(last)
   behind = from.untrusted or ''
-  if from.kept == '1' then
-    redis.call('RENAME', KEYS[7], KEYS[8])
-    redis.call('PERSIST', KEYS[8]) -- it does not expire while the turn is open
-    carried[#carried + 1], carried[#carried + 2] = 'jrnl' .. from.steps, '1'
+  for i, n in ipairs(again) do
+    if moved[n] then
+      redis.call('RENAME', KEYS[5 + 2 * i], KEYS[6 + 2 * i])
+      redis.call('PERSIST', KEYS[6 + 2 * i]) -- it does not expire while the turn is open
+      carried[#carried + 1], carried[#carried + 2] = 'jrnl' .. n, '1'
+    end
   end
   redis.call('HDEL', KEYS[1], 'waiting')
 elseif resumes ~= '' then
@@ -127,7 +138,7 @@ elseif resumes ~= '' then
   behind = failed.untrusted or ''
   take_over(failed, carried, new.keep)
 elseif waiting ~= '' then
-  redis.call('DEL', KEYS[7])
+  for i in ipairs(steps_of(string.match(waiting, ':(.*)$'))) do redis.call('DEL', KEYS[5 + 2 * i]) end
   redis.call('HDEL', KEYS[1], 'waiting')
 end
 local number = tonumber(turns or 0) + 1

@@ -26,7 +26,8 @@ if turn[5] == sha and turn[4] == epoch then return {'ok', 'repeated'} end
 local refusal = check_epoch(epoch, current, turn)
 if refusal then return refusal end
 if turn[5] then return {'step_committed'} end
-if turn[6] and step ~= turn[6] and tonumber(turn[3]) < tonumber(turn[6]) then return {'continued', turn[6]} end
+local awaited = first_awaited(KEYS[3], turn[6], step)
+if awaited then return {'continued', awaited} end
 if waits ~= '' and tonumber(step) <= tonumber(turn[3]) then return {'not_last'} end
 if seq ~= base then return {'base_mismatch', seq} end
 seq, count, bytes, round_bytes = tonumber(seq), tonumber(count), tonumber(bytes), tonumber(round_bytes or 0)

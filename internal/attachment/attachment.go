@@ -1,20 +1,26 @@
-package memory
+// Package attachment checks the files that accompany a message, and the names of artifacts.
+package attachment
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
+// MaxName is the maximum length of the name of an artifact, in bytes.
+const MaxName = 256
+
 const maxMediaType = 128 // bytes
 
-// CheckAttachments rejects files that cannot be attached to a message. Its errors name a file as an element of
+// userPrefix begins the names of artifacts that belong to the user instead of the session.
+const userPrefix = "user:"
+
+// Check rejects files that cannot be attached to a message. Its errors name a file as an element of
 // field. Modes: user_invalid_input with the fact fields.
-func CheckAttachments(op, field string, files []conversation.Attachment) error {
+func Check(op, field string, files []conversation.Attachment) error {
 	wrong := func(i int, why string) error {
 		return failure.Newf(failure.UserInvalidInput, op, "%s[%d] (%q): %s", field, i, files[i].Name, why).
 			With("fields", fmt.Sprintf("%s[%d]", field, i))
@@ -26,11 +32,11 @@ func CheckAttachments(op, field string, files []conversation.Attachment) error {
 	seen, total := map[string]bool{}, 0
 	for i, f := range files {
 		total += len(f.Data)
-		err := CheckArtifactName(op, f.Name)
+		err := CheckName(op, f.Name)
 		switch {
 		case err != nil:
 			return wrong(i, failure.PlainMessage(err))
-		case ScopeOf(f.Name) == ScopeUser:
+		case strings.HasPrefix(f.Name, userPrefix):
 			return wrong(i, "a file belongs to its session, so its name must not begin with user:; leave that out")
 		case seen[f.Name]:
 			return wrong(i, "another file of the message has this name; give each its own")
@@ -55,8 +61,18 @@ func CheckAttachments(op, field string, files []conversation.Attachment) error {
 
 func isNotPrintableASCII(r rune) bool { return r <= ' ' && r != ' ' || r > '~' }
 
-// ContentOf returns the digest and size of the bytes.
-func ContentOf(data []byte) Content {
-	sum := sha256.Sum256(data)
-	return Content{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(data))}
+// CheckName rejects invalid names for new artifacts. See memory.CheckArtifactName.
+func CheckName(op, name string) error {
+	wrong := func(why string) error {
+		return failure.Newf(failure.UserInvalidInput, op, "artifact %q: %s", name, why).With("name", strings.ToValidUTF8(name, "?"))
+	}
+	switch {
+	case name == "" || len(name) > MaxName || !utf8.ValidString(name):
+		return wrong(fmt.Sprintf("a name has 1 to %d bytes of UTF-8", MaxName))
+	case strings.ContainsAny(name, `/\`):
+		return wrong(`a name has no / and no \; put a dot or a hyphen there`)
+	case name == userPrefix:
+		return wrong("there is no name after user:; add one")
+	}
+	return nil
 }

@@ -1,6 +1,6 @@
-// Package aside asks the agent's model a question outside of the conversation, with untrusted texts of users and
+// Package sidecall asks the agent's model a question outside of the conversation, with untrusted texts of users and
 // tools as data.
-package aside
+package sidecall
 
 import (
 	"context"

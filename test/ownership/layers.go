@@ -1,18 +1,18 @@
 package ownership
 
-// Place is a layer that rejects forbidden accesses even without the other layers.
-type Place string
+// Layer is a layer that rejects forbidden accesses even without the other layers.
+type Layer string
 
-// The places. Network policies are a fifth place. They prevent connections and are checked with the manifests in
+// The layers. Network policies are a fifth layer. They prevent connections and are checked with the manifests in
 // deploy/k8s.
 const (
-	SDK      Place = "sdk"      // in the process of the agent
-	Services Place = "services" // at their ports, by certificate, token and credential of a turn
-	Redis    Place = "redis"    // by its users
-	Etcd     Place = "etcd"     // by the common name of the certificate
+	SDK      Layer = "sdk"      // in the process of the agent
+	Services Layer = "services" // at their ports, by certificate, token and credential of a turn
+	Redis    Layer = "redis"    // by its users
+	Etcd     Layer = "etcd"     // by the common name of the certificate
 )
 
-// The reasons why a cell cannot be tested at a place.
+// The reasons why a cell cannot be tested at a layer.
 const (
 	noAgent  = "who hosts no agent does not use the SDK"
 	noName   = "the SDK has no name for what is another's: State, Memory and Trace of a turn are its own"
@@ -21,13 +21,13 @@ const (
 	ownWords = "etcd does not look at what a worker writes into its own registration; where others look, it can write nothing"
 )
 
-// Untried maps a place and a forbidden cell to the reason why the cell cannot be tested there. Every other
-// forbidden cell is tried at the place and must be rejected.
+// Untried maps a layer and a forbidden cell to the reason why the cell cannot be tested there. Every other
+// forbidden cell is tried at the layer and must be rejected.
 //
 // Redis holds MEMORY and SHARED state under m:, and ORCHESTRATOR state under o:. etcd holds the registrations of
 // AGENT (which also name the protocol of SHARED), the desired state of ORCHESTRATOR, and the data generation of
 // MEMORY.
-var Untried = map[Place]map[Cell]string{
+var Untried = map[Layer]map[Cell]string{
 	SDK: {
 		{Other, AgentTier, Read}: noName, {Other, AgentTier, Write}: noName,
 		{Other, MemoryTier, ReadBeyondScope}: noName, {Other, OrchestratorTier, ReadBeyondScope}: noName,

@@ -1,22 +1,22 @@
-package api
+package request
 
 import (
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
-	"github.com/troupe-dev/troupe/pkg/memory"
 )
 
-// checkLabels limits the total size of all labels of a turn, because they are stored with the trace and sent with
+// CheckMetadata limits the total size of all labels of a turn, because they are stored with the trace and sent with
 // each step. The .proto file limits each single label.
-func checkLabels(metadata map[string]string) error {
+func CheckMetadata(metadata map[string]string) error {
 	size := 0
 	for name, value := range metadata {
 		size += len(name) + len(value)
 	}
-	if size <= memory.MaxSessionMetadataBytes {
+	if size <= execution.MaxTurnMetadataBytes {
 		return nil
 	}
 	return failure.Newf(failure.UserInvalidInput, "OrchestrateRequest",
 		"metadata: its names and values are %d bytes, and may be %d; what is longer belongs into the text, or into an artifact",
-		size, memory.MaxSessionMetadataBytes).
+		size, execution.MaxTurnMetadataBytes).
 		With("fields", "metadata")
 }

@@ -1,4 +1,4 @@
-package keep_test
+package perkey_test
 
 import (
 	"strconv"
@@ -9,16 +9,16 @@ import (
 
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/ownership"
-	"github.com/troupe-dev/troupe/pkg/plugin/internal/keep"
+	"github.com/troupe-dev/troupe/pkg/plugin/internal/perkey"
 )
 
 func TestValues_DropTheLeastRecentlyUsed(t *testing.T) {
 	state := ownership.NewAgentState("test", nil, nil)
-	values := keep.New[int]("_test")
+	values := perkey.New[int]("_test")
 	set := func(name string) { require.NoError(t, values.Update(state, name, func(n *int) { *n++ })) }
 	set("first")
 	set("second")
-	for i := range keep.MaxNames - 2 {
+	for i := range perkey.MaxKeys - 2 {
 		set(strconv.Itoa(i))
 	}
 	n, ok := values.Get(state, "first")
@@ -39,7 +39,7 @@ func TestValues_DropTheLeastRecentlyUsed(t *testing.T) {
 
 func TestValues_AreSafeForConcurrentUse(t *testing.T) {
 	state := ownership.NewAgentState("test", nil, nil)
-	values := keep.New[int]("_test")
+	values := perkey.New[int]("_test")
 	var all sync.WaitGroup
 	for range 50 {
 		all.Go(func() {
@@ -54,6 +54,6 @@ func TestValues_AreSafeForConcurrentUse(t *testing.T) {
 }
 
 func TestValues_BelongToOneAgent(t *testing.T) {
-	err := keep.New[int]("user:test").Update(ownership.NewAgentState("test", nil, nil), "one", func(*int) {})
+	err := perkey.New[int]("user:test").Update(ownership.NewAgentState("test", nil, nil), "one", func(*int) {})
 	require.True(t, failure.Is(err, failure.StateViolation), "%v", err)
 }
