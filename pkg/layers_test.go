@@ -20,7 +20,7 @@ var layers = []struct{ name, packages string }{
 		"ground",
 		"pkg/gen pkg/failure internal/errortype internal/grpcfailure internal/retry internal/breaker internal/panics internal/storeerror internal/failedturn internal/statechange internal/stepjournal internal/attachment internal/eventstream internal/pendingcall internal/response internal/egress pkg/secret internal/audit internal/broker pkg/ownership internal/lifecycle pkg/session pkg/execution pkg/budget pkg/conversation pkg/event internal/manifest",
 	},
-	{"contracts", "pkg/llm internal/llmreplay pkg/tool pkg/memory internal/recorder internal/toolrounds internal/transfer internal/turnlease internal/registry"},
+	{"contracts", "pkg/llm internal/llmreplay pkg/tool pkg/memory internal/recorder internal/toolrounds internal/chatformat internal/transfer internal/turnlease internal/registry"},
 	{
 		"sdk",
 		"internal/customevent internal/hookerror internal/spans internal/turnstate pkg/hook internal/hookstore internal/loop pkg/agent pkg/plugin internal/sessionlog internal/replay",
@@ -60,7 +60,7 @@ var restrictedImports = []struct{ technology, packages string }{
 	// so the loop stays stateless
 	{
 		module + "pkg/memory",
-		"pkg/memory internal/hookstore internal/memoryrpc internal/recorder internal/toolrounds internal/transfer internal/turnlease internal/wire/memorywire internal/worker pkg/agent services test",
+		"pkg/memory internal/hookstore internal/memoryrpc internal/recorder internal/toolrounds internal/chatformat internal/transfer internal/turnlease internal/wire/memorywire internal/worker pkg/agent services test",
 	},
 	{module + "services/orchestrator", "services/orchestrator services/standalone cmd/troupe/internal/serve test"},
 	{module + "services/worker", "services/worker services/standalone cmd/troupe/internal/serve test"},

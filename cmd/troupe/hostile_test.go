@@ -30,7 +30,7 @@ const (
 func TestCommands_EscapeText(t *testing.T) {
 	addr := hostileMesh(t)
 	for _, line := range []string{
-		"get agents", "get instances", "get workflows", "get traces", "get decisions", "get sessions", "get session s", "get approvals", "get artifacts s",
+		"get agents", "get instances", "get workflows", "get traces", "get decisions", "get sessions", "get session s", "get session s -o openai --agent a", "get approvals", "get artifacts s",
 		"describe instance i", "describe session s", "describe trace " + aTrace, "describe workflow w", "explain " + aTrace, "replay " + aTrace,
 		"delete session s --receipt", "erase user u --yes", "search --user u word",
 		"session pause s", "session resume s", "session compact s", "session clear s",
@@ -99,6 +99,9 @@ func sendHostileResponse(_ any, stream grpc.ServerStream) error {
 	}
 	if list, ok := req.Interface().(*troupev1.ListMessagesRequest); ok && list.GetAfterSequence() > 0 {
 		return stream.SendMsg(resp.Interface()) // there are no more
+	}
+	if list, ok := req.Interface().(*troupev1.ListRoundsRequest); ok && list.GetBefore() != nil {
+		return stream.SendMsg(resp.Interface())
 	}
 	event := resp.Descriptor().Fields().ByName("event")
 	if event == nil {

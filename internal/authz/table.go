@@ -50,6 +50,7 @@ var table = map[string][]identity.Role{
 
 	troupev1.SessionService_GetSession_FullMethodName:      users,
 	troupev1.SessionService_ListMessages_FullMethodName:    users,
+	troupev1.SessionService_ListRounds_FullMethodName:      users,
 	troupev1.SessionService_ListSessions_FullMethodName:    users,
 	troupev1.SessionService_GetSessionState_FullMethodName: users,
 	troupev1.SessionService_ListArtifacts_FullMethodName:   users,
@@ -72,8 +73,9 @@ var table = map[string][]identity.Role{
 	troupev1.LifecycleService_OwnsState_FullMethodName:  lifecycleManagers,
 	troupev1.LifecycleService_WatchState_FullMethodName: lifecycleManagers,
 
-	troupev1.AgentService_ExecuteStep_FullMethodName: orchestrators,
-	troupev1.AgentService_ReplayStep_FullMethodName:  orchestrators,
+	troupev1.AgentService_ExecuteStep_FullMethodName:    orchestrators,
+	troupev1.AgentService_ReplayStep_FullMethodName:     orchestrators,
+	troupev1.AgentService_ProvideEntries_FullMethodName: orchestrators,
 
 	troupev1.MemoryService_BeginTurn_FullMethodName:      orchestrators,
 	troupev1.MemoryService_ReleaseTurn_FullMethodName:    orchestrators,

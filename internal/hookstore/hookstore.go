@@ -11,6 +11,8 @@ import (
 	"encoding/json"
 
 	"github.com/troupe-dev/troupe/internal/retry"
+	"github.com/troupe-dev/troupe/pkg/event"
+	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -87,6 +89,30 @@ func (s *turnStore) LoadArtifact(ctx context.Context, name string, version int) 
 		content.Write(piece)
 	}
 	return content.Bytes(), a.MediaType, nil
+}
+
+// EarlierEntries implements hook.Store. The MEMORY tier keeps no traces.
+func (s *turnStore) EarlierEntries(context.Context, int) ([]event.Event, error) { return nil, nil }
+
+// WithEntries returns a store that reads the trace entries of earlier turns with the given function (nil keeps the store).
+func WithEntries(store hook.Store, read func(ctx context.Context, limit int) ([]event.Event, error)) hook.Store {
+	if read == nil {
+		return store
+	}
+	return entryStore{store, read}
+}
+
+type entryStore struct {
+	hook.Store
+	read func(ctx context.Context, limit int) ([]event.Event, error)
+}
+
+// EarlierEntries implements hook.Store.
+func (s entryStore) EarlierEntries(ctx context.Context, limit int) ([]event.Event, error) {
+	if limit <= 0 || limit > execution.MaxEntries {
+		limit = execution.MaxEntries
+	}
+	return s.read(ctx, limit)
 }
 
 // Search implements hook.Store.

@@ -79,8 +79,10 @@ func (j *journal) Recording(ctx context.Context, ref session.Ref, turnID string,
 }
 
 // LoadRounds implements memory.Journal.
-func (j *journal) LoadRounds(ctx context.Context, ref session.Ref, agent string, from int64) ([]conversation.Rounds, error) {
-	r, err := j.service.LoadRounds(rpc.WithTenant(ctx, ref.Tenant), &troupev1.LoadRoundsRequest{SessionId: ref.Session, Agent: agent, From: from})
+func (j *journal) LoadRounds(ctx context.Context, ref session.Ref, agent string, from int64, before *conversation.Rounds) ([]conversation.Rounds, error) {
+	r, err := j.service.LoadRounds(rpc.WithTenant(ctx, ref.Tenant), &troupev1.LoadRoundsRequest{
+		SessionId: ref.Session, Agent: agent, From: from, Before: memorywire.RoundsPositionToProto(before),
+	})
 	if err != nil {
 		return nil, grpcfailure.FromStatus("memory.LoadRounds", err)
 	}

@@ -165,6 +165,7 @@ var classes = map[string]Class{
 
 	troupev1.SessionService_GetSession_FullMethodName:      Reads,
 	troupev1.SessionService_ListMessages_FullMethodName:    Reads,
+	troupev1.SessionService_ListRounds_FullMethodName:      Reads,
 	troupev1.SessionService_ListSessions_FullMethodName:    Reads,
 	troupev1.SessionService_GetSessionState_FullMethodName: Reads,
 	troupev1.SessionService_ListArtifacts_FullMethodName:   Reads,

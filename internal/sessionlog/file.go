@@ -2,7 +2,6 @@ package sessionlog
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,7 +15,7 @@ import (
 	"github.com/google/uuid"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/internal/chatformat"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
@@ -39,44 +38,7 @@ type runFile struct {
 	Cost         *float64  `yaml:"cost"` // in US dollars (null if unknown)
 	DurationMS   float64   `yaml:"duration_ms"`
 	Timestamp    time.Time `yaml:"timestamp"`
-	Messages     yamlText  `yaml:"messages"` // a JSON array with one message per line
-}
-
-// message is one message in a run file, as JSON.
-type message struct {
-	Role       string     `json:"role"`
-	Author     string     `json:"author,omitempty"`
-	Content    string     `json:"content"`
-	ToolCalls  []toolCall `json:"tool_calls,omitempty"`
-	ToolCallID string     `json:"tool_call_id,omitempty"`
-}
-
-type toolCall struct {
-	ID        string `json:"id"`
-	Name      string `json:"name"`
-	Arguments string `json:"arguments"`
-}
-
-func messagesJSON(messages []conversation.Message) (string, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	b.WriteString("[\n")
-	for i, m := range messages {
-		if i > 0 {
-			b.Truncate(b.Len() - 1)
-			b.WriteString(",\n")
-		}
-		out := message{Role: string(m.Role), Author: m.Author, Content: m.Text, ToolCallID: m.ToolCallID}
-		for _, c := range m.ToolCalls {
-			out.ToolCalls = append(out.ToolCalls, toolCall{c.ID, c.Name, c.Arguments})
-		}
-		if err := encoder.Encode(out); err != nil {
-			return "", err
-		}
-	}
-	b.WriteString("]")
-	return b.String(), nil
+	Messages     yamlText  `yaml:"messages"` // as package chatformat writes them
 }
 
 func (l *Log) runPath(name string, number int) string {
@@ -85,14 +47,16 @@ func (l *Log) runPath(name string, number int) string {
 
 func (l *Log) writeRun(r run, t Turn) error {
 	path := l.runPath(r.name, r.number)
-	messages, err := messagesJSON(t.Messages)
-	if err != nil {
+	var messages bytes.Buffer
+	if err := chatformat.Write(&messages, chatformat.Export(t.SystemPrompt, l.config.Agent, t.Messages)); err != nil {
 		return newDiskError("sessionlog.Turn", l.displayPath(path), err)
 	}
 	return l.writeYAML(path, runFile{
-		Agent: yamlText(l.config.Agent), Session: yamlText(t.Session), SystemPrompt: yamlText(l.config.SystemPrompt), Model: yamlText(t.Model), Cwd: yamlText(l.cwd),
+		Agent: yamlText(l.config.Agent), Session: yamlText(t.Session), SystemPrompt: yamlText(t.SystemPrompt),
+		Model: yamlText(t.Model), Cwd: yamlText(l.cwd),
 		Tokens: r.usage.InputTokens + r.usage.OutputTokens, InputTokens: r.usage.InputTokens, OutputTokens: r.usage.OutputTokens,
-		Cost: costInDollars(r.usage), DurationMS: milliseconds(r.duration), Timestamp: truncateToMillis(t.Started), Messages: yamlText(messages),
+		Cost: costInDollars(r.usage), DurationMS: milliseconds(r.duration), Timestamp: truncateToMillis(t.Started),
+		Messages: yamlText(strings.TrimSpace(messages.String())),
 	})
 }
 

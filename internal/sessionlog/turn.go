@@ -18,15 +18,16 @@ type Turn struct {
 	Session string
 	Number  int // number in the session, from 1
 
-	Input       string
-	Model       string // (empty means the model of the Config)
-	Started     time.Time
-	Duration    time.Duration
-	Usage       execution.Usage // a cost of 0 means unknown
-	ToolsCalled []string        // in the order of the calls
-	Result      string
-	Reason      string // why the turn ended, such as natural or max_iterations
-	Err         error  // why the turn has no answer
+	Input        string
+	Model        string // (empty means the model of the Config)
+	SystemPrompt string // as the model got it (empty means the one of the Config)
+	Started      time.Time
+	Duration     time.Duration
+	Usage        execution.Usage // a cost of 0 means unknown
+	ToolsCalled  []string        // in the order of the calls
+	Result       string
+	Reason       string // why the turn ended, such as natural or max_iterations
+	Err          error  // why the turn has no answer
 
 	Messages []conversation.Message // messages of the session, up to and including this turn
 }
@@ -53,7 +54,7 @@ func (l *Log) WriteTurn(t Turn) error {
 		return nil
 	}
 	t.Session, t.Input = toValidUTF8(t.Session), toValidUTF8(t.Input)
-	t.Model = cmp.Or(t.Model, l.config.Model)
+	t.Model, t.SystemPrompt = cmp.Or(t.Model, l.config.Model), cmp.Or(t.SystemPrompt, l.config.SystemPrompt)
 	if t.Started.IsZero() {
 		t.Started = time.Now().Add(-t.Duration)
 	}

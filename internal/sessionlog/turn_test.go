@@ -46,7 +46,7 @@ func editFile(t *testing.T, path string, replacements ...string) {
 	require.NoError(t, os.WriteFile(path, []byte(edited), 0o600))
 }
 
-// Req: CO-54, CO-55, CO-58
+// Req: CO-54, CO-55, CO-58, CO-69
 func TestWriteTurn_WritesRunAndSessionLog(t *testing.T) {
 	folder := t.TempDir()
 	l := openLog(t, Config{Folder: folder, Model: "openai/gpt-5", SystemPrompt: "You are\nkind."})
@@ -126,10 +126,11 @@ duration_ms: 2000
 timestamp: 2026-05-01T12:01:00Z
 messages: |-
   [
+  {"role":"system","content":"You are\nkind."},
   {"role":"user","content":"What are the tiers?"},
-  {"role":"assistant","author":"research","content":"","tool_calls":[{"id":"1","name":"search","arguments":"{\"q\":\"<tier>\"}"}]},
+  {"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"search","arguments":"{\"q\":\"<tier>\"}"}}]},
   {"role":"tool","content":"three","tool_call_id":"1"},
-  {"role":"assistant","author":"research","content":"Three:\n- AGENT"},
+  {"role":"assistant","content":"Three:\n- AGENT"},
   {"role":"user","content":"And?"}
   ]
 `, string(text)))

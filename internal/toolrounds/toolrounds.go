@@ -119,3 +119,40 @@ func Latest(messages []conversation.Message) []memory.RoundMessage {
 	}
 	return rounds
 }
+
+// All returns the whole history of an agent, oldest first. load returns a page of it, as LoadRounds of a memory.Store does.
+func All(load func(before *conversation.Rounds) ([]conversation.Rounds, error)) ([]conversation.Rounds, error) {
+	var all []conversation.Rounds
+	for before := (*conversation.Rounds)(nil); ; before = &all[0] {
+		page, err := load(before)
+		if err != nil || len(page) == 0 {
+			return all, err
+		}
+		all = append(page, all...)
+	}
+}
+
+// missingResultText is the tool result that the model reads for a call without a result.
+const missingResultText = "Interrupted: the turn ended before the tool had a result."
+
+// Complete returns messages in which every tool call has exactly its result, because models require it. It adds
+// missing results and removes results without a call. A turn may end inside a round.
+func Complete(messages []conversation.Message) []conversation.Message {
+	var all []conversation.Message
+	for i := 0; i < len(messages); i++ {
+		m := messages[i]
+		if m.Role == conversation.RoleTool {
+			continue
+		}
+		all = append(all, m)
+		for _, call := range m.ToolCalls {
+			if i+1 < len(messages) && messages[i+1].Role == conversation.RoleTool && messages[i+1].ToolCallID == call.ID {
+				i++
+				all = append(all, messages[i])
+				continue
+			}
+			all = append(all, conversation.Message{Role: conversation.RoleTool, Text: missingResultText, ToolCallID: call.ID})
+		}
+	}
+	return all
+}

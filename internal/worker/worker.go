@@ -147,6 +147,7 @@ func (w *Worker) openPortsAndClients() (err error) {
 	}
 	troupev1.RegisterLifecycleServiceServer(w.grpc, &lifecycleserver.Server{
 		Instance: w.instance, ID: w.cfg.InstanceID, Agent: w.agent.Name(), Version: w.agent.Version(), DefaultDrain: w.cfg.Drain, State: w.agent.State(),
+		Instructions: w.agent.Instructions(),
 	})
 	steps, err := stepserver.New(w.telemetry, w.agent, w.instance, w.cfg.InstanceID, tier)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package agent defines agents. An agent is a named behaviour: a model, instructions, tools and limits. It runs one step
-// and returns a result; it holds nothing between steps (RA-1).
+// Package agent defines agents. An agent is a named behaviour: a model, instructions, tools and limits. It runs one step and returns a
+// result; it holds nothing between steps (RA-1).
 //
-// An agent runs without a mesh. Package flow composes agents, package local runs sessions with one in a program, and
-// package worker serves one in a mesh.
+// An agent runs without a mesh. Package flow composes agents, package local runs sessions with one in a program, and package worker
+// serves one in a mesh.
 package agent
 
 import (
@@ -45,9 +45,9 @@ type Agent struct {
 	started startup.Started
 }
 
-// New returns the agent that c describes. Modes: agent_validation, and the mode of llm.Catalog.Model if the model cannot
-// be opened. An error lists all invalid fields. Then instructions, log, handlers, tools and model are made in this
-// order, and the first error ends New (CO-1). Then the handlers of OnAgentReady run.
+// New returns the agent that c describes. Modes: agent_validation, and the mode of llm.Catalog.Model if the model cannot be opened. An
+// error lists all invalid fields. Then instructions, log, handlers, tools and model are made in this order, and the first error ends
+// New (CO-1). Then the handlers of OnAgentReady run.
 func New(c Config) (*Agent, error) {
 	c.setDefaults()
 	if wrong := c.validate(); len(wrong) > 0 {
@@ -94,9 +94,9 @@ func (a *Agent) build() (err error) {
 	return a.handlers.Ready(describe(a))
 }
 
-// NewFlow returns an agent that runs children by a rule instead of a model. run runs them with Agent.Run and yields their
-// events. Package flow has the usual rules, and describes what children share. Run and Agents of c must be empty.
-// Modes: as for New, and agent_validation when there are no children.
+// NewFlow returns an agent that runs children by a rule instead of a model. run runs them with Agent.Run and yields their events.
+// Package flow has the usual rules, and describes what children share. Run and Agents of c must be empty. Modes: as for New, and
+// agent_validation when there are no children.
 func NewFlow(c Config, children []*Agent, run func(context.Context, Invocation) iter.Seq2[event.Event, error]) (*Agent, error) {
 	switch {
 	case c.Run != nil || len(c.Agents) > 0:
@@ -119,6 +119,9 @@ func (a *Agent) Name() string { return a.config.Name }
 // Description returns one line about the agent.
 func (a *Agent) Description() string { return a.config.Description }
 
+// Instructions returns the system prompt as its author wrote it, with its placeholders.
+func (a *Agent) Instructions() string { return a.instructions.Text() }
+
 // Capabilities returns the words for what instances of this agent can do and other agents cannot.
 func (a *Agent) Capabilities() []string { return slices.Clone(a.config.Capabilities) }
 
@@ -139,8 +142,8 @@ func (a *Agent) Model() string {
 // State returns the agent's own state (the AGENT tier), which all of its runs share.
 func (a *Agent) State() *ownership.AgentState { return a.state }
 
-// CredentialBroker returns the broker of a session in this process. It asks the user for credentials that tools
-// lack. Its requests can be answered until the process ends, even if the session is closed and opened again.
+// CredentialBroker returns the broker of a session in this process. It asks the user for credentials that tools lack. Its requests can
+// be answered until the process ends, even if the session is closed and opened again.
 func (a *Agent) CredentialBroker(session string) execution.CredentialBroker {
 	return a.broker.ForSession(session)
 }
@@ -157,9 +160,9 @@ type ToolInfo struct {
 	Capabilities []string // sorted (empty if the tool declares none)
 }
 
-// Toolbox returns the tools that a step of the agent may use, with their capabilities: its own tools and the tools
-// of the agents that it runs, each name once. The orchestrator decides by this list. It omits the tools of an
-// agent that is itself a tool, because they are part of that tool.
+// Toolbox returns the tools that a step of the agent may use, with their capabilities: its own tools and the tools of the agents that
+// it runs, each name once. The orchestrator decides by this list. It omits the tools of an agent that is itself a tool, because they
+// are part of that tool.
 func (a *Agent) Toolbox() []ToolInfo {
 	var all []ToolInfo
 	at := map[string]int{}
@@ -184,8 +187,8 @@ func (a *Agent) Toolbox() []ToolInfo {
 	return all
 }
 
-// Effect returns the strictest effect of all tools of the agent and of the agents that it runs. Without tools the
-// effect is read. For an agent with its own Run function it is at least idempotent.
+// Effect returns the strictest effect of all tools of the agent and of the agents that it runs. Without tools the effect is read. For
+// an agent with its own Run function it is at least idempotent.
 func (a *Agent) Effect() execution.Effect {
 	order := []execution.Effect{execution.Read, execution.Idempotent, execution.AtMostOnce}
 	strictest := 0

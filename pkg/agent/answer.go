@@ -124,6 +124,7 @@ func (a *Agent) newLoop(inv Invocation) loop.Loop {
 // loopInput returns the input of the loop, with system as the system prompt.
 func (t *turn) loopInput(system string) loop.Input {
 	s, in := t.inv.Step, t.inv.scope
+	t.log.systemPrompt = system
 	isSilent := in.IsSilent || s.Silent // nothing of it stays in the session if the turn breaks off
 	journal := scope.NewJournal(s, in.Calls, isSilent)
 	input := loop.Input{

@@ -30,31 +30,27 @@ type Invocation struct {
 	key        string // identity of that call, if the journal recorded one
 }
 
-// Branch returns the path of the running agent, such as "team.writer". The path begins with its outermost parent.
-// It is for agents with their own Run function.
+// Branch returns the path of the running agent, such as "team.writer". The path begins with its outermost parent. It is for agents
+// with their own Run function.
 func (inv Invocation) Branch() string { return inv.scope.Branch }
 
-// Key identifies this call of the agent's Run function within the step. It is the same in all attempts of the
-// step, and in a turn that continues with pending calls. Pass it to other systems as an idempotency key, so that
-// requested work is done once.
-func (inv Invocation) Key() string {
-	return cmp.Or(inv.key, scope.CallKey(inv.Step, inv.callNumber))
-}
+// Key identifies this call of the agent's Run function within the step. It is the same in all attempts of the step, and in a turn that
+// continues with pending calls. Pass it to other systems as an idempotency key, so that requested work is done once.
+func (inv Invocation) Key() string { return cmp.Or(inv.key, scope.CallKey(inv.Step, inv.callNumber)) }
 
-// Call returns the number of this call of the agent's Run function among the calls of the step, from 1. Agents
-// that run at the same time have different numbers.
+// Call returns the number of this call of the agent's Run function among the calls of the step, from 1. Agents that run at the same
+// time have different numbers.
 func (inv Invocation) Call() int { return inv.callNumber }
 
 // Concurrency returns how many agents may run at the same time at the place of this run, itself included.
 func (inv Invocation) Concurrency() int { return inv.scope.Calls.LaneCount() }
 
-// Prompt returns the request for an agent that does not see the conversation: the user's last text, then the
-// agent's task, and then the findings of earlier steps.
+// Prompt returns the request for an agent that does not see the conversation: the user's last text, then the agent's task, and then
+// the findings of earlier steps.
 func (inv Invocation) Prompt() string { return briefing.Prompt(inv.Step) }
 
-// Untrusted returns the source of the first untrusted text in the input of the run (empty if there is none, S14).
-// Text is untrusted if neither the user nor the author of the agent wrote it. A Run function that sends requests
-// to other agents must pass the source on.
+// Untrusted returns the source of the first untrusted text in the input of the run (empty if there is none, S14). Text is untrusted if
+// neither the user nor the author of the agent wrote it. A Run function that sends requests to other agents must pass the source on.
 func (inv Invocation) Untrusted() string {
 	source := conversation.UntrustedSource(inv.Step.History)
 	for _, r := range inv.Step.Prior {
@@ -63,8 +59,7 @@ func (inv Invocation) Untrusted() string {
 	return source
 }
 
-// forFunction returns the invocation that agent a's function gets. Agents that the function runs with it are a's
-// children.
+// forFunction returns the invocation that agent a's function gets. Agents that the function runs with it are a's children.
 func (inv Invocation) forFunction(a *Agent) Invocation {
 	inv.scope = inv.scope.ForChildren(a.Name(), a.config.Guard)
 	inv.callNumber, inv.key = inv.scope.Calls.Next(), ""
@@ -74,8 +69,8 @@ func (inv Invocation) forFunction(a *Agent) Invocation {
 	return inv
 }
 
-// recordKey returns the key of a run of a function and records it in the journal. If the journal already has a key
-// of an earlier run, it returns that key.
+// recordKey returns the key of a run of a function and records it in the journal. If the journal already has a key of an earlier run,
+// it returns that key.
 func (inv Invocation) recordKey(j execution.Journal, agent string) string {
 	if e, ok := j.Replay(inv.callNumber, execution.Intent); ok && e.Tool == agent && e.Text != "" {
 		return e.Text

@@ -46,6 +46,7 @@ func openLog(c Config, prompt string) (*sessionlog.Log, error) {
 type turnLog struct {
 	agent         *Agent
 	log           *sessionlog.Log // (nil writes nothing)
+	systemPrompt  string          // of the model (empty before it is known)
 	isTurnWritten bool            // the turn, as a whole
 }
 
@@ -69,7 +70,7 @@ func (l *turnLog) writeTurn(t *turn, err error) {
 	l.isTurnWritten = true
 	done := t.lastEvent(err)
 	l.warn(l.log.WriteTurn(sessionlog.Turn{
-		Session: t.inv.Step.SessionID, Number: t.inv.Step.Turn, Input: t.control.Turn().Info().Prompt, Model: l.agent.Model(),
+		Session: t.inv.Step.SessionID, Number: t.inv.Step.Turn, Input: t.control.Turn().Info().Prompt, Model: l.agent.Model(), SystemPrompt: l.systemPrompt,
 		Started: t.started, Duration: time.Since(t.started), Usage: done.Result.Usage, ToolsCalled: t.control.Turn().ToolsCalled(),
 		Result: done.Result.Text, Reason: string(done.Reason), Err: err, Messages: t.control.Turn().Messages(),
 	}))

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"iter"
 	"strings"
 	"time"
@@ -334,44 +333,13 @@ func payloadFromProto(e *troupev1.Event) event.Payload {
 			Reason:  ReasonRestarted,
 			Message: "the worker of agent " + e.GetAgent() + " was lost; what it said so far is void, and another goes on",
 		}
-	case *troupev1.Event_ModelCall:
-		m := p.ModelCall
-		return event.ModelCall{
-			Model: m.GetModel(), Iteration: int(m.GetIteration()), ToolCalls: int(m.GetToolCalls()),
-			Usage: wire.UsageFromProto(m.GetUsage()), Duration: m.GetDuration().AsDuration(),
-			Finish: event.Finish(enumName(strings.TrimSuffix(m.GetFinish().String(), "UNSPECIFIED"), "FINISH_REASON_")),
-		}
-	case *troupev1.Event_ToolCallStarted:
-		return event.ToolStarted{CallID: p.ToolCallStarted.GetCallId(), Tool: p.ToolCallStarted.GetTool(), Arguments: p.ToolCallStarted.GetArguments()}
 	case *troupev1.Event_ToolProgress:
 		progress := p.ToolProgress
 		return event.ToolProgress{CallID: progress.GetCallId(), Tool: progress.GetTool(), Message: progress.GetMessage(), Fraction: progress.Fraction}
-	case *troupev1.Event_SubtaskStarted:
-		s := p.SubtaskStarted
-		return event.SubtaskStarted{
-			Target: s.GetTarget(), Session: s.GetSessionId(), Request: s.GetRequestId(), Trace: s.GetTraceId(), Turn: s.GetTurnId(), CallID: s.GetCallId(),
-		}
-	case *troupev1.Event_ToolCallFinished:
-		f := p.ToolCallFinished
-		return event.ToolFinished{
-			CallID: f.GetCallId(), Tool: f.GetTool(), Summary: f.GetSummary(), Duration: f.GetDuration().AsDuration(),
-			Status: event.ToolStatus(enumName(f.GetStatus().String(), "TOOL_STATUS_")),
-		}
 	case *troupev1.Event_AgentMessage:
 		if p.AgentMessage.GetText() == "" {
 			return nil
 		}
-		return event.Message{Text: p.AgentMessage.GetText()}
-	case *troupev1.Event_Thinking:
-		return event.Thinking{Topic: event.Topic(enumName(p.Thinking.GetTopic().String(), "TOPIC_")), Text: p.Thinking.GetText()}
-	case *troupev1.Event_Custom:
-		return event.Custom{Name: p.Custom.GetName(), Data: json.RawMessage(p.Custom.GetData())}
-	case *troupev1.Event_Warning:
-		return event.Warning{Reason: p.Warning.GetReason(), Message: p.Warning.GetMessage()}
-	default:
-		return nil
 	}
+	return wire.StepPayloadFromProto(e)
 }
-
-// enumName returns the name of a protobuf enum value in the form that package event uses.
-func enumName(name, prefix string) string { return strings.ToLower(strings.TrimPrefix(name, prefix)) }

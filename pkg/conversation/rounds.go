@@ -1,5 +1,7 @@
 package conversation
 
+import "cmp"
+
 // Rounds are the messages that one step of an agent added to what its model saw, besides the messages of the session: its
 // task, its tool calls with their results, and what handlers added (LP-45). They follow the message After of the session.
 type Rounds struct {
@@ -16,4 +18,10 @@ func (r Rounds) Size() int {
 		n += Size(m)
 	}
 	return n
+}
+
+// Compare orders the rounds of an agent as they happened: by After, turn and step. It returns a negative number if r comes
+// before other, and 0 if both are rounds of the same step.
+func (r Rounds) Compare(other Rounds) int {
+	return cmp.Or(cmp.Compare(r.After, other.After), cmp.Compare(r.Turn, other.Turn), cmp.Compare(r.Step, other.Step))
 }

@@ -17,4 +17,6 @@ const (
 	MaxObservations = 64        // observations of a result (guarantee S9)
 	MaxPending      = 64        // waiting calls of one turn
 	MaxAnswer       = 256 << 10 // bytes of the answer to a waiting call
+
+	MaxEntries = 1000 // trace entries of earlier turns that a turn can read (CO-68)
 )

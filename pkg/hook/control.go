@@ -66,7 +66,7 @@ func New(s Start) *Control {
 		t.config = ownership.NewConfig(s.Info.Agent, "")
 	}
 	t.state, t.config = t.state.WithRejectionHandler(t.events.AddViolation), t.config.WithRejectionHandler(t.events.AddViolation)
-	t.memory.setViolationHandler(t.events.AddViolation)
+	setViolationHandler(t.memory, t.events.AddViolation)
 	set := s.Handlers
 	if set == nil {
 		set = &Set{}

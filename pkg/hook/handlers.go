@@ -14,9 +14,9 @@ func newHandler[F any](event string, fn F, missing bool, list func(*Set) *[]boun
 	}}
 }
 
-// OnUserMessage runs first, once a run. A run is a step of the agent; agents inside of it have none of their own. Text that
-// it returns is what the agent and the agents inside of it read instead of the user's message, and the handlers after it do
-// not run (AD-25, AD-27). The session keeps what the user said.
+// OnUserMessage runs first, once a run. A run is a step of the agent; agents inside of it have none of their own. Text that it returns
+// is what the agent and the agents inside of it read instead of the user's message, and the handlers after it do not run (AD-25,
+// AD-27). The session keeps what the user said.
 func OnUserMessage(fn func(context.Context, *Turn) (string, error)) Handler {
 	return newHandler("on_user_message", fn, fn == nil, func(s *Set) *[]boundHandler[replyFunc] { return &s.run.onUserMessage })
 }
@@ -26,28 +26,27 @@ func BeforeRun(fn func(context.Context, *Turn) (string, error)) Handler {
 	return newHandler("before_run", fn, fn == nil, func(s *Set) *[]boundHandler[replyFunc] { return &s.run.before })
 }
 
-// AfterRun runs last, once a run, however the run ended: Completion.Err says why it failed (AD-25, AD-27). In a run that was
-// cancelled or took too long, its context has one second. An error fails a run that had not failed.
+// AfterRun runs last, once a run, however the run ended: Completion.Err says why it failed (AD-25, AD-27). In a run that was cancelled
+// or took too long, its context has one second. An error fails a run that had not failed.
 func AfterRun(fn func(context.Context, *Completion) error) Handler {
 	return newHandler("after_run", fn, fn == nil, func(s *Set) *[]boundHandler[completeFunc] { return &s.run.after })
 }
 
-// OnEvent runs for each event of the run, those of agents inside of it included, before clients and other handlers see it. A
-// payload of the same kind that it returns replaces the texts of the event, and the handlers after it do not run for this
-// event (AD-27). An error ends the turn. It does not run for the event error, the last event, and events that it emits itself.
+// OnEvent runs for each event of the run, those of agents inside of it included, before clients and other handlers see it. A payload
+// of the same kind that it returns replaces the texts of the event, and the handlers after it do not run for this event (AD-27). An
+// error ends the turn. It does not run for the event error, the last event, and events that it emits itself.
 func OnEvent(fn func(context.Context, *Turn, event.Event) (event.Payload, error)) Handler {
 	return newHandler("on_event", fn, fn == nil, func(s *Set) *[]boundHandler[eventFunc] { return &s.run.onEvent })
 }
 
-// BeforeAgent runs before everything else of a turn. Text that it returns is the agent's answer: neither the
-// handlers after it, nor the agent, nor AfterAgent run then (AD-3, AD-4). An error does the same and
-// ends the turn (AD-5).
+// BeforeAgent runs before everything else of a turn. Text that it returns is the agent's answer: neither the handlers after it, nor
+// the agent, nor AfterAgent run then (AD-3, AD-4). An error does the same and ends the turn (AD-5).
 func BeforeAgent(fn func(context.Context, *Turn) (string, error)) Handler {
 	return newHandler("before_agent", fn, fn == nil, func(s *Set) *[]boundHandler[replyFunc] { return &s.turn.beforeAgent })
 }
 
-// AfterAgent runs when the agent has answered, unless the turn failed or was ended (AD-11, AD-12, C-12). Text
-// that it returns is added after the answer, and the handlers after it do not run.
+// AfterAgent runs when the agent has answered, unless the turn failed or was ended (AD-11, AD-12, C-12). Text that it returns is added
+// after the answer, and the handlers after it do not run.
 func AfterAgent(fn func(context.Context, *Turn) (string, error)) Handler {
 	return newHandler("after_agent", fn, fn == nil, func(s *Set) *[]boundHandler[replyFunc] { return &s.turn.afterAgent })
 }
@@ -87,14 +86,14 @@ func BeforeTools(fn func(context.Context, *Round) error) Handler {
 	return newHandler("before_tools", fn, fn == nil, func(s *Set) *[]boundHandler[roundFunc] { return &s.tools.beforeRound })
 }
 
-// AfterTools runs once a round, after its last tool message (CO-34). It does not run in a round that was stopped
-// (CO-63). In a round with calls that wait it runs when the turn continues.
+// AfterTools runs once a round, after its last tool message (CO-34). It does not run in a round that was stopped (CO-63). In a round
+// with calls that wait it runs when the turn continues.
 func AfterTools(fn func(context.Context, *Round) error) Handler {
 	return newHandler("after_tools", fn, fn == nil, func(s *Set) *[]boundHandler[roundFunc] { return &s.tools.afterRound })
 }
 
-// BeforeEachTool runs before each existing tool and may change its arguments, answer in its place, or let it
-// wait for external input (AD-32). Its error fails only the tool (CO-36).
+// BeforeEachTool runs before each existing tool and may change its arguments, answer in its place, or let it wait for external input
+// (AD-32). Its error fails only the tool (CO-36).
 func BeforeEachTool(fn func(context.Context, *Call) error) Handler {
 	return newHandler("before_each_tool", fn, fn == nil, func(s *Set) *[]boundHandler[callFunc] { return &s.tools.beforeEach })
 }
@@ -104,8 +103,7 @@ func AfterEachTool(fn func(context.Context, *Call) error) Handler {
 	return newHandler("after_each_tool", fn, fn == nil, func(s *Set) *[]boundHandler[callFunc] { return &s.tools.afterEach })
 }
 
-// OnError runs after each tool that failed or does not exist, and may change the text that the model reads (CO-35,
-// AD-31).
+// OnError runs after each tool that failed or does not exist, and may change the text that the model reads (CO-35, AD-31).
 func OnError(fn func(context.Context, *Call) error) Handler {
 	return newHandler("on_error", fn, fn == nil, func(s *Set) *[]boundHandler[callFunc] { return &s.tools.onError })
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/troupe-dev/troupe/internal/statechange"
+	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/ownership"
 )
@@ -22,17 +23,18 @@ const tempPrefix = "temp:"
 
 // Store gives the running agent access to the MEMORY tier. Its methods return errors with the modes of package memory.
 type Store interface {
-	// State returns the session's state by key. It also returns the revisions of the keys under app: and user: that
-	// exist (-1 for a revision that the store does not know), and the source of untrusted text in the state (empty
-	// if there is none).
+	// State returns the session's state by key. It also returns the revisions of the keys under app: and user: that exist (-1 for a
+	// revision that the store does not know), and the source of untrusted text in the state (empty if there is none).
 	State(ctx context.Context) (values map[string]json.RawMessage, revisions map[string]int64, untrusted string, err error)
-	// SaveArtifact stores content as the next version of an artifact. An artifact whose name begins with user: belongs
-	// to the user, and all of the user's sessions share its versions (AD-23).
+	// SaveArtifact stores content as the next version of an artifact. An artifact whose name begins with user: belongs to the user,
+	// and all of the user's sessions share its versions (AD-23).
 	SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (version int, err error)
 	// LoadArtifact returns a version of an artifact (0 means the latest).
 	LoadArtifact(ctx context.Context, name string, version int) (content []byte, mediaType string, err error)
 	// Search finds messages in earlier sessions of the user (AD-24).
 	Search(ctx context.Context, query string, limit int) ([]Found, error)
+	// EarlierEntries returns the latest trace entries of earlier turns, oldest first (limit 0 means execution.MaxEntries).
+	EarlierEntries(ctx context.Context, limit int) ([]event.Event, error)
 }
 
 // Found is a message that Search found in an earlier session.
@@ -42,9 +44,9 @@ type Found struct {
 	Score   float64 // relevance, greater than 0 and at most 1
 }
 
-// Memory is the session's state as a turn sees it: the stored values, overlaid with the changes that the turn requested.
-// Changes are stored with the step, all or none; until then only the turn sees them (AD-18). Safe for concurrent use,
-// because tools may run concurrently.
+// Memory is the session's state as a turn sees it: the stored values, overlaid with the changes that the turn requested. Changes are
+// stored with the step, all or none; until then only the turn sees them (AD-18). Safe for concurrent use, because tools may run
+// concurrently.
 type Memory struct {
 	store  Store // nil without a memory service
 	actor  string
@@ -58,14 +60,13 @@ type Memory struct {
 	violated           func(*failure.Error)       // receives rejected writes (nil ignores them)
 }
 
-// NewMemory returns a memory backed by store for a turn of the agent named actor. A nil store has no state and no
-// artifacts.
+// NewMemory returns a memory backed by store for a turn of the agent named actor. A nil store has no state and no artifacts.
 func NewMemory(store Store, actor string) *Memory {
 	return &Memory{store: store, actor: actor, stored: &statechange.Stored{}}
 }
 
-// Fork returns a copy of this memory for an agent that runs concurrently with others. Later changes of the copy do
-// not affect the original.
+// Fork returns a copy of this memory for an agent that runs concurrently with others. Later changes of the copy do not affect the
+// original.
 func (m *Memory) Fork(actor string) *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -75,9 +76,9 @@ func (m *Memory) Fork(actor string) *Memory {
 	return &Memory{store: m.store, actor: actor, stored: m.stored, inherited: base, violated: m.violated}
 }
 
-// Join applies the changes of a fork without emitting them, because the agent with the fork has emitted them already.
-// If both have changed a key since the fork, updates are repeated, and objects are merged key by key, at every depth.
-// For any other value the fork wins, and the key is returned.
+// Join applies the changes of a fork without emitting them, because the agent with the fork has emitted them already. If both have
+// changed a key since the fork, updates are repeated, and objects are merged key by key, at every depth. For any other value the fork
+// wins, and the key is returned.
 func (m *Memory) Join(fork *Memory) (overwritten []string) {
 	fork.mu.Lock()
 	made := fork.changes.Clone()
@@ -108,9 +109,9 @@ func (m *Memory) joinUnemitted(fork *Memory) (overwritten []string) {
 	return overwritten
 }
 
-// Get returns the JSON of a key. All sessions share keys under app:, and all sessions of the user share keys under user:.
-// Keys under temp: belong to the turn and are never stored. The error wraps ErrNoKey when the key does not exist, and has
-// a mode of memory.Store.GetState otherwise.
+// Get returns the JSON of a key. All sessions share keys under app:, and all sessions of the user share keys under user:. Keys under
+// temp: belong to the turn and are never stored. The error wraps ErrNoKey when the key does not exist, and has a mode of
+// memory.Store.GetState otherwise.
 func (m *Memory) Get(ctx context.Context, key string) (json.RawMessage, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -136,12 +137,12 @@ func (m *Memory) get(ctx context.Context, key string) (json.RawMessage, error) {
 	return stored[key], err
 }
 
-// Untrusted returns the source of untrusted text in the state. It is empty if there is none or if the state was
-// not read yet. The state may contain text that a concurrent turn read after this turn began (guarantee S14).
+// Untrusted returns the source of untrusted text in the state. It is empty if there is none or if the state was not read yet. The
+// state may contain text that a concurrent turn read after this turn began (guarantee S14).
 func (m *Memory) Untrusted() string { return m.stored.Untrusted() }
 
-// Read decodes the JSON of a key into the value that into points to. It returns the errors of Get, and an error if
-// the JSON does not fit.
+// Read decodes the JSON of a key into the value that into points to. It returns the errors of Get, and an error if the JSON does not
+// fit.
 func (m *Memory) Read(ctx context.Context, key string, into any) error {
 	value, err := m.Get(ctx, key)
 	if err != nil {
@@ -153,8 +154,8 @@ func (m *Memory) Read(ctx context.Context, key string, into any) error {
 	return nil
 }
 
-// Set requests a change of the session's state: key gets value, encoded as JSON. It fails with state_violation for
-// a key of another tier, and with user_invalid_input for a value without a JSON form.
+// Set requests a change of the session's state: key gets value, encoded as JSON. It fails with state_violation for a key of another
+// tier, and with user_invalid_input for a value without a JSON form.
 func (m *Memory) Set(key string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -166,8 +167,8 @@ func (m *Memory) Set(key string, value any) error {
 // Delete requests the removal of a key.
 func (m *Memory) Delete(key string) error { return m.requestChange(key, nil) }
 
-// requestChange checks the owner of a key and applies the change to this memory. A key without an ownership rule
-// belongs to the session from then on (C-18).
+// requestChange checks the owner of a key and applies the change to this memory. A key without an ownership rule belongs to the
+// session from then on (C-18).
 func (m *Memory) requestChange(key string, value json.RawMessage) error {
 	if err := m.checkOwner(key); err != nil {
 		return err
@@ -194,9 +195,9 @@ func (m *Memory) checkOwner(key string) error {
 	return err
 }
 
-// setViolationHandler sets the function that receives rejected writes. Agents of one flow may share a memory. Then
-// the first handler receives the rejected writes of all of them.
-func (m *Memory) setViolationHandler(report func(*failure.Error)) {
+// setViolationHandler sets the function that receives rejected writes. Agents of one flow may share a memory. Then the first handler
+// receives the rejected writes of all of them.
+func setViolationHandler(m *Memory, report func(*failure.Error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.violated == nil {
@@ -210,9 +211,9 @@ func (m *Memory) apply(key string, c statechange.Change) {
 	statechange.Collect(&m.unemitted, map[string]json.RawMessage{key: c.Value})
 }
 
-// SaveArtifact stores content at once, as the next version of an artifact. An artifact whose name begins with user:
-// belongs to the user: all of the user's sessions load it and add versions. In a session without a user such a name
-// fails with user_invalid_input; other errors are those of memory.PutArtifact.
+// SaveArtifact stores content at once, as the next version of an artifact. An artifact whose name begins with user: belongs to the
+// user: all of the user's sessions load it and add versions. In a session without a user such a name fails with user_invalid_input;
+// other errors are those of memory.PutArtifact.
 func (m *Memory) SaveArtifact(ctx context.Context, name, mediaType string, content []byte) (int, error) {
 	if m.store == nil {
 		return 0, missingError("artifacts")
@@ -241,6 +242,16 @@ func (m *Memory) Search(ctx context.Context, query string, limit int) ([]Found, 
 		return nil, nil
 	}
 	return m.store.Search(ctx, query, limit)
+}
+
+// EarlierEntries returns trace entries of earlier turns of the session, oldest first: the latest limit (0 means execution.MaxEntries,
+// CO-68). Prompts and results are shortened. In a mesh they are read now, and kept as long as traces; in a program as long as the
+// session is open. Without a session there are none. Modes: those of a mesh that does not respond.
+func (m *Memory) EarlierEntries(ctx context.Context, limit int) ([]event.Event, error) {
+	if m.store == nil {
+		return nil, nil
+	}
+	return m.store.EarlierEntries(ctx, limit)
 }
 
 func missingError(what string) error {

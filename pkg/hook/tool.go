@@ -21,8 +21,8 @@ type Round struct {
 	Calls []conversation.ToolCall // in order; read-only here, AfterLLM may change them
 }
 
-// Call is one tool call. Before it runs, handlers may change its arguments or answer in its place. Afterwards they may
-// change what the model reads.
+// Call is one tool call. Before it runs, handlers may change its arguments or answer in its place. Afterwards they may change what the
+// model reads.
 type Call struct {
 	*Turn
 	ID          string
@@ -33,8 +33,8 @@ type Call struct {
 	AtClient    bool // the agent's client runs the tool, not this process (tool.Client)
 	Replayed    bool // the call ran in an earlier attempt and does not run again
 
-	// Untrusted is the source of untrusted text that made an approval of this call necessary (guarantee S14). It is empty if
-	// the call needs no approval for that reason.
+	// Untrusted is the source of untrusted text that made an approval of this call necessary (guarantee S14). It is empty if the call
+	// needs no approval for that reason.
 	Untrusted string
 
 	Status   event.ToolStatus // outcome (empty before the call ran)
@@ -52,8 +52,8 @@ func (c *Call) Answer(text string) { c.Status, c.Text = event.ToolSuccess, text 
 // Reject keeps the tool from running and gives the model the reason. It counts as a failure of the tool.
 func (c *Call) Reject(reason string) { c.Status, c.Text = event.ToolError, reason }
 
-// Skip keeps the tool from running and gives the model the reason. Unlike Reject, it does not count as a failure
-// of the tool. Use it, for example, if a person does not want the call.
+// Skip keeps the tool from running and gives the model the reason. Unlike Reject, it does not count as a failure of the tool. Use it,
+// for example, if a person does not want the call.
 func (c *Call) Skip(reason string) { c.Status, c.Text = event.ToolInterrupted, reason }
 
 // Completion describes a turn that ended.
@@ -71,8 +71,8 @@ func (c *Completion) Transcript() (string, error) {
 	return string(text), err
 }
 
-// Running describes a running tool call and its turn to the tool (CO-51). InTool returns it. It is zero outside of
-// a tool and after the call has ended.
+// Running describes a running tool call and its turn to the tool (CO-51). InTool returns it. It is zero outside of a tool and after
+// the call has ended.
 type Running struct {
 	Info      Info
 	CallID    string
@@ -96,8 +96,7 @@ func (r Running) Config() *ownership.Config { return r.config }
 // Memory returns the session's state, artifacts and history (nil outside of tools).
 func (r Running) Memory() *Memory { return r.memory }
 
-// Escalate does for a tool what Turn.Escalate does for a handler. It is safe for concurrent use, and does nothing
-// outside of a tool.
+// Escalate does for a tool what Turn.Escalate does for a handler. It is safe for concurrent use, and does nothing outside of a tool.
 func (r Running) Escalate() {
 	if r.progress != nil {
 		r.progress.Escalate()
@@ -127,9 +126,8 @@ func InTool(ctx context.Context) Running {
 	return Running{}
 }
 
-// EnterTool returns the context for a tool call. InTool finds the call in it until the returned function is
-// called. memory is the turn's memory, or a fork of it if the tool runs concurrently. Absorb later applies the
-// changes of the fork.
+// EnterTool returns the context for a tool call. InTool finds the call in it until the returned function is called. memory is the
+// turn's memory, or a fork of it if the tool runs concurrently. Absorb later applies the changes of the fork.
 func (c *Control) EnterTool(ctx context.Context, callID string, memory *Memory) (context.Context, func()) {
 	t := c.turn
 	cell := &atomic.Pointer[Running]{}

@@ -123,9 +123,11 @@ type Journal interface {
 	// that continued it. Modes: not_found when the session or the turn does not exist.
 	Recording(ctx context.Context, ref session.Ref, turnID string, step, from int) ([]execution.Entry, error)
 	// LoadRounds returns the history of an agent in a session: the rounds of the steps that committed some, in
-	// the order of Rounds.After, turn and step. It leaves out steps whose Rounds.After is below from, and returns the latest steps that have at most
-	// MaxWindowBytes together. An agent without rounds has none. Modes: not_found when the session does not exist.
-	LoadRounds(ctx context.Context, ref session.Ref, agent string, from int64) ([]conversation.Rounds, error)
+	// the order of Rounds.Compare. It leaves out steps whose Rounds.After is below from, and returns the latest steps that
+	// have at most MaxWindowBytes together. To read the whole history, call it again with the first of the rounds
+	// returned as before, until none are left: it then returns only steps that come before that one (nil means all). The
+	// messages of before are ignored. An agent without rounds has none. Modes: not_found when the session does not exist.
+	LoadRounds(ctx context.Context, ref session.Ref, agent string, from int64, before *conversation.Rounds) ([]conversation.Rounds, error)
 }
 
 // Limits of journals.

@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,10 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/openaitest"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/flow"
 	"github.com/troupe-dev/troupe/pkg/agent/local"
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -25,6 +30,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/memory/inmem"
 	"github.com/troupe-dev/troupe/pkg/tool"
+	"github.com/troupe-dev/troupe/test/gobuild"
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
@@ -40,6 +46,7 @@ type twinSession interface {
 	clear()           // removes the messages
 	pause()           // pauses the session
 	reopen()          // another process with the same agent takes over
+	export() string   // the history of the agent as messages of the Chat Completions API
 }
 
 // twinScenario is a story that both runtimes play with the same agent and the same replies of its model.
@@ -150,6 +157,30 @@ var twinScenarios = map[string]twinScenario{
 		replies: []scripted.Reply{looksUp("oslo"), scripted.Say("Sunny."), scripted.Say("Yes.")},
 		play:    func(s twinSession) []string { return []string{s.say("Oslo?"), s.say("Sure?")} },
 	},
+	// Req: CO-68
+	"the trace of earlier turns": {
+		config: func(t *testing.T) agent.Config {
+			c := lookupAgentConfig(t)
+			c.Handlers = []hook.Handler{hook.AfterUserInput(func(ctx context.Context, turn *hook.Turn) error {
+				all, err := turn.Memory().EarlierEntries(ctx, 0)
+				latest, err2 := turn.Memory().EarlierEntries(ctx, 3)
+				turn.Add(conversation.User(describeEntries(all) + "latest:\n" + describeEntries(latest)))
+				return errors.Join(err, err2)
+			})}
+			traced, err := tool.Func("trace", "Shows the trace.", func(ctx context.Context, _ struct{}) (string, error) {
+				all, err := hook.InTool(ctx).Memory().EarlierEntries(ctx, 0)
+				return describeEntries(all), err
+			})
+			require.NoError(t, err)
+			c.Tools = append(c.Tools, traced)
+			return c
+		},
+		replies: []scripted.Reply{
+			looksUp("oslo", "error"), scripted.Say("Sunny."), scripted.Fail(failure.New(failure.ResourceAPI, "test", "down")),
+			scripted.Call(conversation.ToolCall{Name: "trace", Arguments: "{}"}), scripted.Say("Yes."),
+		},
+		play: func(s twinSession) []string { return []string{s.say("Oslo?"), s.say("Sure?"), s.say("Really?")} },
+	},
 	"as many rounds as it may": {
 		config: func(t *testing.T) agent.Config {
 			c := lookupAgentConfig(t)
@@ -257,6 +288,31 @@ func lookupAgentConfig(t *testing.T) agent.Config {
 	return agent.Config{Tools: []tool.Tool{found}}
 }
 
+// describeEntries returns a line for each trace entry, without times, names of models and ids.
+func describeEntries(entries []event.Event) string {
+	var lines strings.Builder
+	for _, e := range entries {
+		fmt.Fprint(&lines, e.Kind())
+		if _, ended := e.Payload.(event.TurnResult); !ended { // a turn that failed has no agent in a mesh
+			fmt.Fprint(&lines, " ", e.Author)
+		}
+		switch p := e.Payload.(type) {
+		case event.UserInput:
+			fmt.Fprint(&lines, " ", p.Turn, " ", p.Prompt)
+		case event.ModelCall:
+			fmt.Fprint(&lines, " ", p.Iteration, " ", p.ToolCalls)
+		case event.ToolStarted:
+			fmt.Fprint(&lines, " ", p.Tool, " ", p.CallID, " ", p.Arguments)
+		case event.ToolFinished:
+			fmt.Fprint(&lines, " ", p.Tool, " ", p.CallID, " ", p.Status, " ", p.Result)
+		case event.TurnResult:
+			fmt.Fprint(&lines, " ", p.Turn, " ", p.Reason, " ", p.ErrorType)
+		}
+		lines.WriteString("\n")
+	}
+	return lines.String()
+}
+
 // takingPictures is the config of an agent with a tool that returns a picture.
 func takingPictures(t *testing.T) agent.Config {
 	t.Helper()
@@ -323,9 +379,10 @@ func (s twinScenario) newAgent(t *testing.T, name string, model llm.Model) (*age
 	return flow.Sequence(agent.Config{Name: name, Description: "Answers."}, finder, writer)
 }
 
-// In a program and in a mesh, an agent with the same history is asked the same, byte for byte.
+// In a program and in a mesh, an agent with the same history is asked the same, byte for byte. Its history is exported the
+// same, and a Chat Completions server accepts it.
 //
-// Req: LP-45
+// Req: LP-45, CO-69
 func TestTwin_SameRequestsInBothRuntimes(t *testing.T) {
 	t.Parallel()
 	m := rig.StartInProcess(t, rig.Config{})
@@ -335,10 +392,15 @@ func TestTwin_SameRequestsInBothRuntimes(t *testing.T) {
 		name := fmt.Sprintf("twin-%d", number)
 		t.Run(title, func(t *testing.T) {
 			inProgram := scripted.New(scenario.replies...)
-			here := scenario.play(openTwinInProgram(t, func() (*agent.Agent, error) { return scenario.newAgent(t, name, inProgram) }))
+			program := openTwinInProgram(t, func() (*agent.Agent, error) { return scenario.newAgent(t, name, inProgram) })
+			here := scenario.play(program)
 			inMesh := scripted.New(scenario.replies...)
-			there := scenario.play(openTwinInMesh(t, m, name, func() (*agent.Agent, error) { return scenario.newAgent(t, name, inMesh) }))
+			mesh := openTwinInMesh(t, m, name, func() (*agent.Agent, error) { return scenario.newAgent(t, name, inMesh) })
+			there := scenario.play(mesh)
 			require.Equal(t, here, there)
+			exported := program.export()
+			require.Equal(t, exported, mesh.export())
+			require.NoError(t, openaitest.CheckMessages([]byte(exported)), exported)
 			require.Len(t, inProgram.Requests(), len(scenario.replies), "the whole script is played")
 			requireSameRequests(t, title, inProgram.Requests(), inMesh.Requests())
 		})
@@ -441,6 +503,12 @@ func (s *programTwin) reopen() {
 	require.NoError(s.t, err)
 }
 
+func (s *programTwin) export() string {
+	var out strings.Builder
+	require.NoError(s.t, s.session.ExportOpenAI(s.t.Context(), &out))
+	return out.String()
+}
+
 // meshTwin is a session in a mesh.
 type meshTwin struct {
 	t        *testing.T
@@ -513,6 +581,19 @@ func (s *meshTwin) reopen() {
 		Instance: string(s.worker()), Agent: s.agent, DrainTimeout: time.Second, NewAgent: s.newAgent,
 	})
 	s.mesh.Await("the agent of the scenario is ready", func() bool { return s.mesh.IsReady(s.worker()) })
+}
+
+// export runs the command that a user runs.
+func (s *meshTwin) export() string {
+	folder, err := gobuild.Build("", "github.com/troupe-dev/troupe/cmd/troupe")
+	require.NoError(s.t, err)
+	command := exec.CommandContext(s.t.Context(), filepath.Join(folder, "troupe"),
+		"get", "session", s.id, "-o", "openai", "--agent", s.agent, "--addr", s.mesh.Address(rig.Orchestrator))
+	var problems strings.Builder
+	command.Stderr = &problems
+	out, err := command.Output()
+	require.NoError(s.t, err, problems.String())
+	return string(out)
 }
 
 // worker returns the worker that runs now.

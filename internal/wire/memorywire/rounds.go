@@ -39,6 +39,22 @@ func StepRoundsFromProto(steps []*troupev1.StepRounds) []conversation.Rounds {
 	})
 }
 
+// RoundsPositionToProto converts the step before which a page of rounds ends, without its messages (nil means no step).
+func RoundsPositionToProto(before *conversation.Rounds) *troupev1.StepRounds {
+	if before == nil {
+		return nil
+	}
+	return &troupev1.StepRounds{Turn: int32(before.Turn), Step: int32(before.Step), After: before.After}
+}
+
+// RoundsPositionFromProto is the inverse of RoundsPositionToProto.
+func RoundsPositionFromProto(before *troupev1.StepRounds) *conversation.Rounds {
+	if before == nil {
+		return nil
+	}
+	return &conversation.Rounds{Turn: int(before.GetTurn()), Step: int(before.GetStep()), After: before.GetAfter()}
+}
+
 // agentRoundsToProto converts the tool rounds of several agents.
 func agentRoundsToProto(rounds map[string][]conversation.Rounds) []*troupev1.AgentRounds {
 	return convert.All(slices.Sorted(maps.Keys(rounds)), func(agent string) *troupev1.AgentRounds {

@@ -156,6 +156,7 @@ func (h *Host) serveInstance(id string, req *troupev1.MakeInstanceRequest) (*hos
 	}
 	troupev1.RegisterLifecycleServiceServer(server, &lifecycleserver.Server{
 		Instance: in.instance, ID: id, Agent: a.Name(), Version: a.Version(), DefaultDrain: lifecycle.DefaultDrainTimeout, State: a.State(),
+		Instructions: a.Instructions(),
 	})
 	steps, err := stepserver.New(quiet, a, in.instance, id, memoryrpc.New(in.memory))
 	if err != nil {

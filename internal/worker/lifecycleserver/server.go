@@ -4,6 +4,7 @@ package lifecycleserver
 import (
 	"context"
 	"encoding/hex"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,6 +13,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/identity"
 	"github.com/troupe-dev/troupe/internal/lifecycle"
 	"github.com/troupe-dev/troupe/internal/wire/instancewire"
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/pkg/ownership"
@@ -26,7 +28,11 @@ type Server struct {
 	Version      string
 	DefaultDrain time.Duration // drain time for requests without one
 	State        *ownership.AgentState
+	Instructions string // the agent's system prompt
 }
+
+// maxInstructions limits the system prompt in a response, in bytes.
+const maxInstructions = 256 << 10
 
 // Startup implements troupev1.LifecycleServiceServer.
 func (s *Server) Startup(ctx context.Context, req *troupev1.StartupRequest) (*troupev1.StartupResponse, error) {
@@ -88,8 +94,12 @@ func (s *Server) Resume(ctx context.Context, req *troupev1.ResumeRequest) (*trou
 }
 
 // GetState implements troupev1.LifecycleServiceServer.
-func (s *Server) GetState(context.Context, *troupev1.GetStateRequest) (*troupev1.GetStateResponse, error) {
-	return &troupev1.GetStateResponse{Status: s.status()}, nil
+func (s *Server) GetState(_ context.Context, req *troupev1.GetStateRequest) (*troupev1.GetStateResponse, error) {
+	resp := &troupev1.GetStateResponse{Status: s.status()}
+	if req.GetWithInstructions() {
+		resp.Instructions = conversation.Truncate(strings.ToValidUTF8(s.Instructions, "\uFFFD"), maxInstructions)
+	}
+	return resp, nil
 }
 
 // GetMetrics implements troupev1.LifecycleServiceServer.

@@ -18,7 +18,7 @@ func (r *Runner) loadRounds(ctx context.Context, req *troupev1.ExecuteStepReques
 		return nil
 	}
 	rounds, err := retry.Do(ctx, func(ctx context.Context) ([]conversation.Rounds, error) {
-		return r.store.LoadRounds(ctx, SessionRef(req), step.Agent, step.History[0].Sequence)
+		return r.store.LoadRounds(ctx, SessionRef(req), step.Agent, step.History[0].Sequence, nil)
 	})
 	if err != nil {
 		return err

@@ -46,8 +46,12 @@ func SessionRef(req *troupev1.ExecuteStepRequest) session.Ref {
 	return session.Ref{Tenant: req.GetTenant(), Session: req.GetSessionId()}
 }
 
-// Run runs the agent and commits the result. If the step fails, the returned result only contains the used budget.
-func (r *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *recorder.Recorder,
+// ReadEntries is a function that returns the latest trace entries of earlier turns of the session.
+type ReadEntries func(ctx context.Context, limit int) ([]event.Event, error)
+
+// Run runs the agent and commits the result. earlier reads the trace of the session (nil if the orchestrator does not provide
+// it). If the step fails, the returned result only contains the used budget.
+func (r *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, journal *recorder.Recorder, earlier ReadEntries,
 	emit func(event.Event) error,
 ) (made *troupev1.StepResult, err error) {
 	step := wire.StepFromProto(req)
@@ -70,7 +74,7 @@ func (r *Runner) Run(ctx context.Context, req *troupev1.ExecuteStepRequest, jour
 	req.Auth = nil // the plaintext credentials are dropped here
 	done, err := r.runAgent(authorized, agent.Invocation{
 		Step:  step,
-		Store: hookstore.New(r.store, memory.Lease{Ref: SessionRef(req), TurnID: step.TurnID, Epoch: req.GetEpoch()}, step.User),
+		Store: hookstore.WithEntries(hookstore.New(r.store, memory.Lease{Ref: SessionRef(req), TurnID: step.TurnID, Epoch: req.GetEpoch()}, step.User), earlier),
 		Trace: ownership.NewTraceView(map[string]string{"trace_id": step.TraceID}), MaxIterations: int(req.GetMaxIterations()),
 	}, emit)
 	if err == nil && step.Silent {

@@ -42,6 +42,7 @@ type Server struct {
 	store       steprun.Store
 	runner      *steprun.Runner
 	running     *runningSteps
+	entries     entryRequests
 	fencedSteps metric.Int64Counter
 
 	violations *telemetry.Violations
@@ -58,7 +59,8 @@ func New(t *telemetry.Telemetry, a *agent.Agent, instance *lifecycle.Instance, i
 	violations, err := t.Violations()
 	return &Server{
 		log: t.Log, audit: t.Audit, agent: a.Name(), instance: instance, store: turns, runner: steprun.New(a, id, turns),
-		running: newRunningSteps(), fencedSteps: fenced, violations: violations, panics: t.Panics,
+		running: newRunningSteps(), entries: entryRequests{waiting: map[string]chan *troupev1.ProvideEntriesRequest{}},
+		fencedSteps: fenced, violations: violations, panics: t.Panics,
 	}, err
 }
 
@@ -155,7 +157,11 @@ func (s *Server) runStep(ctx context.Context, stop context.CancelCauseFunc, req 
 		}
 	}
 	rejected := s.newViolationReporter(req, out)
-	result, err := s.runner.Run(ctx, req, journal, func(e event.Event) error {
+	var earlier steprun.ReadEntries
+	if req.GetProvidesEntries() {
+		earlier = func(ctx context.Context, limit int) ([]event.Event, error) { return s.entries.ask(ctx, out, limit) }
+	}
+	result, err := s.runner.Run(ctx, req, journal, earlier, func(e event.Event) error {
 		s.auditBlockedCall(req, e)
 		rejected.recordViolationEvent(ctx, e)
 		shown := wire.EventToProto(e)

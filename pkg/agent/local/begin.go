@@ -71,7 +71,7 @@ func (t *turn) beginUnsaved(ctx context.Context, b *openTurn, in Input) error {
 		return err
 	}
 	recent := s.recent.forTurn(b.record)
-	b.step.History, b.step.Rounds = recent.messages, recent.rounds
+	b.step.History, b.step.Rounds = recent.Messages, recent.Rounds
 	b.store = &bufferedStore{s: s, turn: b.record}
 	return nil
 }
@@ -93,7 +93,7 @@ func (t *turn) beginStored(ctx context.Context, end context.CancelCauseFunc, b *
 		return nil, failure.FromCause(ctx, err)
 	}
 	b.step.Attempt, b.step.Journal, b.step.History, b.step.Answers = opened.Turn.Attempt, b.lease.journal, opened.History, opened.Turn.Answers
-	b.store = hookstore.New(s.cfg.Store, b.lease.writer.Lease, s.cfg.User)
+	b.store = hookstore.WithEntries(hookstore.New(s.cfg.Store, b.lease.writer.Lease, s.cfg.User), s.entries.latest)
 	return nil, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/storeerror"
 	"github.com/troupe-dev/troupe/pkg/agent/local/internal/storage"
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -104,6 +105,11 @@ func (b *bufferedStore) LoadArtifact(ctx context.Context, name string, version i
 // Search implements hook.Store.
 func (b *bufferedStore) Search(ctx context.Context, query string, limit int) ([]hook.Found, error) {
 	return b.savedStore().Search(ctx, query, limit)
+}
+
+// EarlierEntries implements hook.Store.
+func (b *bufferedStore) EarlierEntries(ctx context.Context, limit int) ([]event.Event, error) {
+	return b.s.entries.latest(ctx, limit)
 }
 
 // savedStore returns a hook.Store of the saved data. It needs no lease, because the buffer only reads from it.

@@ -65,7 +65,7 @@ func (s *Session) compact(ctx context.Context, keep int, summary string) (conver
 	if !s.cfg.NoAutoSave {
 		return done, nil
 	}
-	h, err := loadHistory(ctx, s.storage, s.agent.Name(), info, s.cfg.Window)
+	h, err := s.storage.LatestHistory(ctx, s.agent.Name(), info, s.cfg.Window)
 	if err == nil {
 		s.recent.set(h)
 	}

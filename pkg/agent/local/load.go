@@ -2,10 +2,11 @@ package local
 
 import (
 	"context"
+	"io"
 	"math"
 	"time"
 
-	"github.com/troupe-dev/troupe/internal/toolrounds"
+	"github.com/troupe-dev/troupe/internal/chatformat"
 	"github.com/troupe-dev/troupe/pkg/agent/local/internal/storage"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -51,7 +52,7 @@ func (s *Session) load(ctx context.Context) (session.State, error) {
 	}
 	s.status.SetStored(info)
 	s.opener.SetUndelivered(info.OpenTurn)
-	return s.stateAfterLoad(ctx, info)
+	return stateAfterLoad(ctx, s.storage, info)
 }
 
 // loadInfo reads the session without its messages. With autosave it creates a new session in the store, or resumes
@@ -76,7 +77,7 @@ func (s *Session) loadRecent(ctx context.Context, info session.Session) (err err
 	if s.recent.untrustedSource, err = s.storage.Untrusted(ctx, info); err != nil {
 		return err
 	}
-	h, err := loadHistory(ctx, s.storage, s.agent.Name(), info, s.cfg.Window)
+	h, err := s.storage.LatestHistory(ctx, s.agent.Name(), info, s.cfg.Window)
 	if err == nil {
 		s.recent.set(h)
 	}
@@ -84,14 +85,14 @@ func (s *Session) loadRecent(ctx context.Context, info session.Session) (err err
 }
 
 // stateAfterLoad returns the state in which a loaded session starts.
-func (s *Session) stateAfterLoad(ctx context.Context, info session.Session) (session.State, error) {
+func stateAfterLoad(ctx context.Context, from *storage.Session, info session.Session) (session.State, error) {
 	switch {
 	case info.WaitingTurn != "": // even if the session is paused
 		return session.InputRequired, nil
 	case info.State == session.Failed || info.State == session.InputRequired || info.State == session.AuthRequired:
 		return info.State, nil
 	case info.State == session.Busy:
-		left, err := s.storage.LeaseLeft(ctx, info.OpenTurn)
+		left, err := from.LeaseLeft(ctx, info.OpenTurn)
 		if err == nil && left > 0 {
 			return session.Busy, nil
 		}
@@ -101,9 +102,9 @@ func (s *Session) stateAfterLoad(ctx context.Context, info session.Session) (ses
 }
 
 // Messages returns the latest messages of the conversation, oldest first (0 returns all, LP-4). The agent's own tool
-// rounds stand where they happened, and do not count to latest; at most memory.MaxWindowBytes of stored ones are returned.
-// Messages includes turns that are not saved yet. One message of conversation.RoleSummary stands for the messages that a
-// compaction removed. Messages of rounds, and unsaved messages, have no sequence and no time.
+// rounds stand where they happened, and do not count to latest. Messages includes turns that are not saved yet. One
+// message of conversation.RoleSummary stands for the messages that a compaction removed. Messages of rounds, and unsaved
+// messages, have no sequence and no time.
 func (s *Session) Messages(ctx context.Context, latest int) ([]conversation.Message, error) {
 	unsaved := s.status.Unsaved()
 	info, err := s.storage.Get(ctx)
@@ -113,20 +114,31 @@ func (s *Session) Messages(ctx context.Context, latest int) ([]conversation.Mess
 	if latest <= 0 {
 		latest = math.MaxInt
 	}
-	h, err := loadHistory(ctx, s.storage, s.agent.Name(), info, latest)
+	h, err := s.storage.WholeHistory(ctx, s.agent.Name(), info, latest)
 	if err != nil {
 		return nil, err
 	}
 	for _, t := range unsaved {
-		h = h.withTurn(t)
+		h = h.WithTurn(t)
 	}
-	all := toolrounds.Merge(h.messages[max(0, len(h.messages)-latest):], h.rounds)
+	all := h.Merged(latest)
 	for i := range all {
 		if all[i].Time.IsZero() {
 			all[i].Sequence = 0
 		}
 	}
 	return all, nil
+}
+
+// ExportOpenAI writes the whole conversation as a JSON array of messages of OpenAI's Chat Completions API (CO-69). Every
+// server with this API accepts them. The agent's instructions come first, as their author wrote them. docs/inspect.md says
+// what becomes of files, summaries and calls that wait. Modes: those of a store that does not respond.
+func (s *Session) ExportOpenAI(ctx context.Context, w io.Writer) error {
+	messages, err := s.Messages(ctx, 0)
+	if err != nil {
+		return err
+	}
+	return chatformat.Write(w, chatformat.Export(s.agent.Instructions(), s.agent.Name(), messages))
 }
 
 // Artifacts returns all versions of the artifacts that turns made, by name and version, and the artifacts under

@@ -69,6 +69,7 @@ type Session struct {
 	cfg       Config
 	storage   *storage.Session
 	status    *status.Status
+	entries   *entryLog // of the turns so far
 
 	operations sync.Mutex // serializes operations other than turns
 
@@ -117,7 +118,7 @@ func Open(ctx context.Context, a *agent.Agent, c Config) (*Session, error) {
 	}
 	st := status.New(c.ID)
 	s := &Session{
-		agent: a, cfg: c, storage: in, status: st, opener: opening.New(in, st, a.Name()), recent: recentHistory{limit: c.Window},
+		agent: a, cfg: c, storage: in, status: st, entries: &entryLog{}, opener: opening.New(in, st, a.Name()), recent: recentHistory{limit: c.Window},
 	}
 	return s, s.Start(ctx)
 }

@@ -51,7 +51,7 @@ func (s *Session) Close(ctx context.Context) error {
 		if err := s.opener.Update(ctx, session.Close); err != nil && !failure.Is(err, failure.SessionBusy) {
 			return "", err
 		}
-		s.recent.history = history{}
+		s.recent.History = storage.History{}
 		s.opener.SetUndelivered("")
 		s.status.RecordClose()
 		return session.Closed, nil
@@ -75,8 +75,9 @@ func (s *Session) Clear(ctx context.Context) error {
 		if err != nil && !failure.Is(err, failure.NotFound) { // the session may not be in the store yet
 			return "", err
 		}
-		s.recent.history, s.recent.untrustedSource = history{}, ""
+		s.recent.History, s.recent.untrustedSource = storage.History{}, ""
 		s.opener.SetUndelivered("")
+		s.entries.clear()
 		s.status.RecordClear()
 		return "", nil
 	})

@@ -43,7 +43,7 @@ func (s sessionTests) run(t *testing.T, store memory.Store) {
 
 func allSessionTests() sessionTests {
 	all := sessionTests{}
-	for _, some := range []sessionTests{turnTests(), lifeTests(), lostTests(), saveTests(), compactTests(), answerTests()} {
+	for _, some := range []sessionTests{turnTests(), lifeTests(), lostTests(), saveTests(), compactTests(), answerTests(), exportTests()} {
 		maps.Copy(all, some)
 	}
 	return all
@@ -190,7 +190,7 @@ func storedMessages(t *testing.T, store memory.Store, s *local.Session) ([]strin
 	require.NoError(t, err)
 	messages, err := store.LoadHistory(t.Context(), ref, 0, memory.MaxWindow)
 	require.NoError(t, err)
-	rounds, err := store.LoadRounds(t.Context(), ref, "research", 0)
+	rounds, err := store.LoadRounds(t.Context(), ref, "research", 0, nil)
 	require.NoError(t, err)
 	return transcript(toolrounds.Merge(messages, rounds)), info
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/troupe-dev/troupe/internal/errortype"
-	"github.com/troupe-dev/troupe/internal/toolrounds"
 	"github.com/troupe-dev/troupe/pkg/agent"
 	"github.com/troupe-dev/troupe/pkg/agent/local/internal/storage"
 	"github.com/troupe-dev/troupe/pkg/conversation"
@@ -92,6 +91,7 @@ type turn struct {
 	readerStopped bool                   // the reader of the events has stopped
 	agentResult   event.Event            // event with the agent's TurnResult
 	said          []conversation.Message // the agent's messages so far, kept if the turn fails
+	happened      []event.Event          // so far, for the trace of the session
 	released      bool
 }
 
@@ -130,6 +130,9 @@ func (t *turn) run(ctx, stop context.Context, in Input) {
 // emit forwards an event of the agent to the reader and collects what must be stored. It reports false if the
 // reader has stopped.
 func (t *turn) emit(e event.Event) bool {
+	if _, ended := e.Payload.(event.TurnResult); !ended && !event.IsTransient(e.Payload) {
+		t.happened = append(t.happened, e)
+	}
 	if e.Branch == "" { // results and messages of child agents do not belong to the session
 		switch p := e.Payload.(type) {
 		case event.TurnResult:
@@ -169,18 +172,31 @@ func (t *turn) finish(ctx context.Context, err error) {
 	if unstored == nil {
 		warnings = append(warnings, t.session.checkLength(ctx, before)...)
 	}
+	last := t.lastEvents(warnings, done, err)
+	t.happened = append(t.happened, last...)
 	t.release(state)
 	if t.readerStopped {
 		return
 	}
+	for _, e := range last {
+		if !t.yield(e, nil) {
+			return
+		}
+	}
+	if err != nil {
+		t.yield(event.Event{}, err)
+	}
+}
+
+// lastEvents returns the warnings and the last event of the turn.
+func (t *turn) lastEvents(warnings []event.Payload, done event.TurnResult, err error) []event.Event {
+	var all []event.Event
 	last := t.agentResult
 	for _, w := range warnings {
 		e := last
 		e.Payload, e.Time = w, time.Now()
 		last.Sequence++
-		if !t.yield(e, nil) {
-			return
-		}
+		all = append(all, e)
 	}
 	done.Expected, done.Rebase = nil, nil
 	done.Turn, done.Messages, done.State = t.open.record.Number, t.open.record.Messages, t.open.record.State
@@ -188,16 +204,15 @@ func (t *turn) finish(ctx context.Context, err error) {
 	if err != nil && done.ErrorType != errortype.Of(err) { // the agent did not know about it
 		last = t.newFailedEvent(t.open.record.ID, last.Sequence, done, err)
 	}
-	if t.yield(last, nil) && err != nil {
-		t.yield(event.Event{}, err)
-	}
+	return append(all, last)
 }
 
 // conclude copies the agent's result, or what it had said until its error, into the record of the turn.
 func (ot *openTurn) conclude(done event.TurnResult, said []conversation.Message, err error) {
 	t := ot.record
 	if err == nil {
-		t.Messages, t.RoundMessages, t.Result, t.Outcome = done.Messages, toolrounds.Latest(done.Rounds), done.Result, session.OutcomeCompleted
+		t.Messages, t.Result, t.Outcome = done.Messages, done.Result, session.OutcomeCompleted
+		t.SetRounds(done.Rounds)
 		t.State, t.Expected, t.Rebase = done.State, done.Expected, done.Rebase
 		if done.Result.InputRequired {
 			t.Outcome = session.InputOutcome(done.Result)
@@ -232,6 +247,7 @@ func (t *turn) closeAborted() {
 // release ends the claim and sets the session's state (empty keeps it).
 func (t *turn) release(state session.State) {
 	t.released = true
+	t.session.entries.add(t.happened...)
 	t.session.status.Release(state)
 }
 

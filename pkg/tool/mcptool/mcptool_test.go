@@ -202,7 +202,8 @@ func TestCall_ReturnsAllKindsOfContent(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "words\na page file:///page text/html An entry.\nfile:///note\nnoted\nfile:///dir/blob", result.Text)
 	require.Equal(t, []conversation.Attachment{
-		{MediaType: "image/png", Data: []byte("1234")}, {MediaType: "audio/wav", Data: []byte("12345")},
+		{MediaType: "image/png", Data: []byte("1234")},
+		{MediaType: "audio/wav", Data: []byte("12345")},
 		{Name: "blob", MediaType: "image/png", Data: []byte("123")},
 	}, result.Attachments)
 	require.Empty(t, result.Structured)

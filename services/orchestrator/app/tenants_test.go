@@ -137,6 +137,9 @@ func callsByMethod(n targetIDs) []struct {
 		{"ListMessages", func(ctx context.Context, c *client.Client) (proto.Message, error) {
 			return c.Sessions.ListMessages(ctx, &troupev1.ListMessagesRequest{SessionId: n.session})
 		}},
+		{"ListRounds", func(ctx context.Context, c *client.Client) (proto.Message, error) {
+			return c.Sessions.ListRounds(ctx, &troupev1.ListRoundsRequest{SessionId: n.session, Agent: "echo"})
+		}},
 		{"ListSessions", func(ctx context.Context, c *client.Client) (proto.Message, error) {
 			return c.Sessions.ListSessions(ctx, &troupev1.ListSessionsRequest{UserId: "alice", PageToken: "9999999999999/" + n.session})
 		}},
@@ -257,7 +260,7 @@ func TestApp_ObjectsOfOtherTenantsAreNotFound(t *testing.T) {
 func readAsOwner(t *testing.T, owner *client.Client, n targetIDs) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, a := range callsByMethod(n)[:12] { // the reads
+	for _, a := range callsByMethod(n)[:13] { // the reads
 		if a.method == "ReplayTrace" {
 			continue
 		}

@@ -50,6 +50,7 @@ func (d *describeInstanceCommand) Run(ctx context.Context, term console.Terminal
 			console.PrintRow(w, "worker", resp.GetFailure().GetMessage())
 			return
 		}
+		console.PrintRow(w, "instructions", console.OrDash(console.EscapeBeginning(resp.GetInstructions(), 80)))
 		printStatus(w, resp.GetStatus(), resp.GetMetrics())
 	})
 }

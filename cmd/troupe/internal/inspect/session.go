@@ -17,6 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/wire/memorywire"
 	"github.com/troupe-dev/troupe/pkg/client"
 	"github.com/troupe-dev/troupe/pkg/conversation"
+	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
@@ -32,10 +33,20 @@ func messageText(m conversation.Message) string {
 type getSessionCommand struct {
 	remote.Query `embed:""`
 	ID           string `arg:"" help:"Id of the session."`
+	Output       string `short:"o" enum:"text,openai" default:"text" help:"Form of the output: text, or openai for messages of the Chat Completions API."`
+	Agent        string `help:"With -o openai: the history of this agent with its tool calls and its system prompt." placeholder:"NAME"`
 }
 
 // Run prints the session and its messages.
 func (g *getSessionCommand) Run(ctx context.Context, term console.Terminal) error {
+	switch {
+	case g.Output == "openai" && g.JSON:
+		return failure.New(failure.UserInvalidInput, "troupe", "--json: the output of -o openai is JSON, but not the answer of the mesh; leave one out")
+	case g.Output == "openai":
+		return g.export(ctx, term)
+	case g.Agent != "":
+		return failure.New(failure.UserInvalidInput, "troupe", "--agent: only an export has the history of one agent; add -o openai")
+	}
 	var s *troupev1.Session
 	var messages []*troupev1.Message
 	return g.Show(ctx, term, func(ctx context.Context, c *client.Client) (proto.Message, error) {

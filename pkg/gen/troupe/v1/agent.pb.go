@@ -135,8 +135,10 @@ type ExecuteStepRequest struct {
 	// max_iterations is how often the step may ask its model, instead of the limit of the agent
 	// (contract CO-6; 0 leaves that).
 	MaxIterations int32 `protobuf:"varint,51,opt,name=max_iterations,json=maxIterations,proto3" json:"max_iterations,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// provides_entries is set if the orchestrator answers an entries_request of the step.
+	ProvidesEntries bool `protobuf:"varint,53,opt,name=provides_entries,json=providesEntries,proto3" json:"provides_entries,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ExecuteStepRequest) Reset() {
@@ -435,6 +437,13 @@ func (x *ExecuteStepRequest) GetMaxIterations() int32 {
 	return 0
 }
 
+func (x *ExecuteStepRequest) GetProvidesEntries() bool {
+	if x != nil {
+		return x.ProvidesEntries
+	}
+	return false
+}
+
 // AllowedTools are the tools that a step may use.
 type AllowedTools struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -649,6 +658,7 @@ type ExecuteStepResponse struct {
 	//	*ExecuteStepResponse_Event
 	//	*ExecuteStepResponse_Result
 	//	*ExecuteStepResponse_Heartbeat
+	//	*ExecuteStepResponse_EntriesRequest
 	Item          isExecuteStepResponse_Item `protobuf_oneof:"item"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -718,6 +728,15 @@ func (x *ExecuteStepResponse) GetHeartbeat() *Heartbeat {
 	return nil
 }
 
+func (x *ExecuteStepResponse) GetEntriesRequest() *EntriesRequest {
+	if x != nil {
+		if x, ok := x.Item.(*ExecuteStepResponse_EntriesRequest); ok {
+			return x.EntriesRequest
+		}
+	}
+	return nil
+}
+
 type isExecuteStepResponse_Item interface {
 	isExecuteStepResponse_Item()
 }
@@ -738,11 +757,176 @@ type ExecuteStepResponse_Heartbeat struct {
 	Heartbeat *Heartbeat `protobuf:"bytes,3,opt,name=heartbeat,proto3,oneof"`
 }
 
+type ExecuteStepResponse_EntriesRequest struct {
+	// entries_request asks for events of earlier turns of the session. The orchestrator answers with
+	// ProvideEntries. Sent only if the request of the step has provides_entries.
+	EntriesRequest *EntriesRequest `protobuf:"bytes,4,opt,name=entries_request,json=entriesRequest,proto3,oneof"`
+}
+
 func (*ExecuteStepResponse_Event) isExecuteStepResponse_Item() {}
 
 func (*ExecuteStepResponse_Result) isExecuteStepResponse_Item() {}
 
 func (*ExecuteStepResponse_Heartbeat) isExecuteStepResponse_Item() {}
+
+func (*ExecuteStepResponse_EntriesRequest) isExecuteStepResponse_Item() {}
+
+// EntriesRequest asks for the latest events of earlier turns of the session.
+type EntriesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// id of the request, chosen by the worker.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// limit is how many events to return at most.
+	Limit         int32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EntriesRequest) Reset() {
+	*x = EntriesRequest{}
+	mi := &file_troupe_v1_agent_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EntriesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EntriesRequest) ProtoMessage() {}
+
+func (x *EntriesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_agent_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EntriesRequest.ProtoReflect.Descriptor instead.
+func (*EntriesRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *EntriesRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *EntriesRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// ProvideEntriesRequest has the events that a step asked for.
+type ProvideEntriesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// id of the entries_request.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// events of earlier turns of the session, oldest first, at most 3 MiB: the latest that are entries of a
+	// trace. Their traces are kept for a while after they end.
+	Events []*Event `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
+	// failure is why the events cannot be read (unset if they could be).
+	Failure       *Failure `protobuf:"bytes,3,opt,name=failure,proto3" json:"failure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProvideEntriesRequest) Reset() {
+	*x = ProvideEntriesRequest{}
+	mi := &file_troupe_v1_agent_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProvideEntriesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProvideEntriesRequest) ProtoMessage() {}
+
+func (x *ProvideEntriesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_agent_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProvideEntriesRequest.ProtoReflect.Descriptor instead.
+func (*ProvideEntriesRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ProvideEntriesRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ProvideEntriesRequest) GetEvents() []*Event {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *ProvideEntriesRequest) GetFailure() *Failure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
+// ProvideEntriesResponse is empty.
+type ProvideEntriesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProvideEntriesResponse) Reset() {
+	*x = ProvideEntriesResponse{}
+	mi := &file_troupe_v1_agent_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProvideEntriesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProvideEntriesResponse) ProtoMessage() {}
+
+func (x *ProvideEntriesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_agent_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProvideEntriesResponse.ProtoReflect.Descriptor instead.
+func (*ProvideEntriesResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{8}
+}
 
 // ReplayStepRequest is a finished step that runs again.
 type ReplayStepRequest struct {
@@ -757,7 +941,7 @@ type ReplayStepRequest struct {
 
 func (x *ReplayStepRequest) Reset() {
 	*x = ReplayStepRequest{}
-	mi := &file_troupe_v1_agent_proto_msgTypes[6]
+	mi := &file_troupe_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -769,7 +953,7 @@ func (x *ReplayStepRequest) String() string {
 func (*ReplayStepRequest) ProtoMessage() {}
 
 func (x *ReplayStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_agent_proto_msgTypes[6]
+	mi := &file_troupe_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -782,7 +966,7 @@ func (x *ReplayStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayStepRequest.ProtoReflect.Descriptor instead.
 func (*ReplayStepRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReplayStepRequest) GetStep() *ExecuteStepRequest {
@@ -810,7 +994,7 @@ type ReplayStepResponse struct {
 
 func (x *ReplayStepResponse) Reset() {
 	*x = ReplayStepResponse{}
-	mi := &file_troupe_v1_agent_proto_msgTypes[7]
+	mi := &file_troupe_v1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -822,7 +1006,7 @@ func (x *ReplayStepResponse) String() string {
 func (*ReplayStepResponse) ProtoMessage() {}
 
 func (x *ReplayStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_agent_proto_msgTypes[7]
+	mi := &file_troupe_v1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -835,7 +1019,7 @@ func (x *ReplayStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayStepResponse.ProtoReflect.Descriptor instead.
 func (*ReplayStepResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReplayStepResponse) GetReplay() *StepReplay {
@@ -849,7 +1033,7 @@ var File_troupe_v1_agent_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x16troupe/v1/replay.proto\x1a\x15troupe/v1/types.proto\"\xe3\x0e\n" +
+	"\x15troupe/v1/agent.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x14troupe/v1/auth.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x16troupe/v1/replay.proto\x1a\x15troupe/v1/types.proto\"\x8e\x0f\n" +
 	"\x12ExecuteStepRequest\x120\n" +
 	"\btrace_id\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{32}$R\atraceId\x12;\n" +
 	"\n" +
@@ -899,7 +1083,8 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	"credential\x12,\n" +
 	"\tancestors\x184 \x03(\tB\x0e\xbaH\v\x92\x01\b\x10 \"\x04r\x02(@R\tancestors\x121\n" +
 	"\x0emax_iterations\x183 \x01(\x05B\n" +
-	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\rmaxIterations\x1a;\n" +
+	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\rmaxIterations\x12)\n" +
+	"\x10provides_entries\x185 \x01(\bR\x0fprovidesEntries\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +
@@ -914,21 +1099,32 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\tPlanAgent\x12\x1d\n" +
 	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x04name\x12*\n" +
 	"\vdescription\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80 R\vdescription\"\v\n" +
-	"\tHeartbeat\"\xae\x01\n" +
+	"\tHeartbeat\"\xf4\x01\n" +
 	"\x13ExecuteStepResponse\x12(\n" +
 	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventH\x00R\x05event\x12/\n" +
 	"\x06result\x18\x02 \x01(\v2\x15.troupe.v1.StepResultH\x00R\x06result\x124\n" +
-	"\theartbeat\x18\x03 \x01(\v2\x14.troupe.v1.HeartbeatH\x00R\theartbeatB\x06\n" +
-	"\x04item\"\x85\x01\n" +
+	"\theartbeat\x18\x03 \x01(\v2\x14.troupe.v1.HeartbeatH\x00R\theartbeat\x12D\n" +
+	"\x0fentries_request\x18\x04 \x01(\v2\x19.troupe.v1.EntriesRequestH\x00R\x0eentriesRequestB\x06\n" +
+	"\x04item\"a\n" +
+	"\x0eEntriesRequest\x12-\n" +
+	"\x02id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{16,64}$R\x02id\x12 \n" +
+	"\x05limit\x18\x02 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xe8\a(\x01R\x05limit\"\xa9\x01\n" +
+	"\x15ProvideEntriesRequest\x12-\n" +
+	"\x02id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{16,64}$R\x02id\x123\n" +
+	"\x06events\x18\x02 \x03(\v2\x10.troupe.v1.EventB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\x06events\x12,\n" +
+	"\afailure\x18\x03 \x01(\v2\x12.troupe.v1.FailureR\afailure\"\x18\n" +
+	"\x16ProvideEntriesResponse\"\x85\x01\n" +
 	"\x11ReplayStepRequest\x129\n" +
 	"\x04step\x18\x01 \x01(\v2\x1d.troupe.v1.ExecuteStepRequestB\x06\xbaH\x03\xc8\x01\x01R\x04step\x125\n" +
 	"\x06result\x18\x02 \x01(\v2\x15.troupe.v1.StepResultB\x06\xbaH\x03\xc8\x01\x01R\x06result\"C\n" +
 	"\x12ReplayStepResponse\x12-\n" +
-	"\x06replay\x18\x01 \x01(\v2\x15.troupe.v1.StepReplayR\x06replay2\xa9\x01\n" +
+	"\x06replay\x18\x01 \x01(\v2\x15.troupe.v1.StepReplayR\x06replay2\x80\x02\n" +
 	"\fAgentService\x12N\n" +
 	"\vExecuteStep\x12\x1d.troupe.v1.ExecuteStepRequest\x1a\x1e.troupe.v1.ExecuteStepResponse0\x01\x12I\n" +
 	"\n" +
-	"ReplayStep\x12\x1c.troupe.v1.ReplayStepRequest\x1a\x1d.troupe.v1.ReplayStepResponseB\x99\x01\n" +
+	"ReplayStep\x12\x1c.troupe.v1.ReplayStepRequest\x1a\x1d.troupe.v1.ReplayStepResponse\x12U\n" +
+	"\x0eProvideEntries\x12 .troupe.v1.ProvideEntriesRequest\x1a!.troupe.v1.ProvideEntriesResponseB\x99\x01\n" +
 	"\rcom.troupe.v1B\n" +
 	"AgentProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
@@ -945,52 +1141,61 @@ func file_troupe_v1_agent_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_agent_proto_rawDescData
 }
 
-var file_troupe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_troupe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_troupe_v1_agent_proto_goTypes = []any{
-	(*ExecuteStepRequest)(nil),  // 0: troupe.v1.ExecuteStepRequest
-	(*AllowedTools)(nil),        // 1: troupe.v1.AllowedTools
-	(*PlanRequest)(nil),         // 2: troupe.v1.PlanRequest
-	(*PlanAgent)(nil),           // 3: troupe.v1.PlanAgent
-	(*Heartbeat)(nil),           // 4: troupe.v1.Heartbeat
-	(*ExecuteStepResponse)(nil), // 5: troupe.v1.ExecuteStepResponse
-	(*ReplayStepRequest)(nil),   // 6: troupe.v1.ReplayStepRequest
-	(*ReplayStepResponse)(nil),  // 7: troupe.v1.ReplayStepResponse
-	nil,                         // 8: troupe.v1.ExecuteStepRequest.MetadataEntry
-	(*Message)(nil),             // 9: troupe.v1.Message
-	(*StepResult)(nil),          // 10: troupe.v1.StepResult
-	(*Auth)(nil),                // 11: troupe.v1.Auth
-	(*CallAnswer)(nil),          // 12: troupe.v1.CallAnswer
-	(*durationpb.Duration)(nil), // 13: google.protobuf.Duration
-	(*Budget)(nil),              // 14: troupe.v1.Budget
-	(*Event)(nil),               // 15: troupe.v1.Event
-	(*StepReplay)(nil),          // 16: troupe.v1.StepReplay
+	(*ExecuteStepRequest)(nil),     // 0: troupe.v1.ExecuteStepRequest
+	(*AllowedTools)(nil),           // 1: troupe.v1.AllowedTools
+	(*PlanRequest)(nil),            // 2: troupe.v1.PlanRequest
+	(*PlanAgent)(nil),              // 3: troupe.v1.PlanAgent
+	(*Heartbeat)(nil),              // 4: troupe.v1.Heartbeat
+	(*ExecuteStepResponse)(nil),    // 5: troupe.v1.ExecuteStepResponse
+	(*EntriesRequest)(nil),         // 6: troupe.v1.EntriesRequest
+	(*ProvideEntriesRequest)(nil),  // 7: troupe.v1.ProvideEntriesRequest
+	(*ProvideEntriesResponse)(nil), // 8: troupe.v1.ProvideEntriesResponse
+	(*ReplayStepRequest)(nil),      // 9: troupe.v1.ReplayStepRequest
+	(*ReplayStepResponse)(nil),     // 10: troupe.v1.ReplayStepResponse
+	nil,                            // 11: troupe.v1.ExecuteStepRequest.MetadataEntry
+	(*Message)(nil),                // 12: troupe.v1.Message
+	(*StepResult)(nil),             // 13: troupe.v1.StepResult
+	(*Auth)(nil),                   // 14: troupe.v1.Auth
+	(*CallAnswer)(nil),             // 15: troupe.v1.CallAnswer
+	(*durationpb.Duration)(nil),    // 16: google.protobuf.Duration
+	(*Budget)(nil),                 // 17: troupe.v1.Budget
+	(*Event)(nil),                  // 18: troupe.v1.Event
+	(*Failure)(nil),                // 19: troupe.v1.Failure
+	(*StepReplay)(nil),             // 20: troupe.v1.StepReplay
 }
 var file_troupe_v1_agent_proto_depIdxs = []int32{
-	9,  // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
-	10, // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
-	11, // 2: troupe.v1.ExecuteStepRequest.auth:type_name -> troupe.v1.Auth
-	12, // 3: troupe.v1.ExecuteStepRequest.answers:type_name -> troupe.v1.CallAnswer
-	8,  // 4: troupe.v1.ExecuteStepRequest.metadata:type_name -> troupe.v1.ExecuteStepRequest.MetadataEntry
+	12, // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
+	13, // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
+	14, // 2: troupe.v1.ExecuteStepRequest.auth:type_name -> troupe.v1.Auth
+	15, // 3: troupe.v1.ExecuteStepRequest.answers:type_name -> troupe.v1.CallAnswer
+	11, // 4: troupe.v1.ExecuteStepRequest.metadata:type_name -> troupe.v1.ExecuteStepRequest.MetadataEntry
 	1,  // 5: troupe.v1.ExecuteStepRequest.tools:type_name -> troupe.v1.AllowedTools
-	13, // 6: troupe.v1.ExecuteStepRequest.timeout:type_name -> google.protobuf.Duration
+	16, // 6: troupe.v1.ExecuteStepRequest.timeout:type_name -> google.protobuf.Duration
 	2,  // 7: troupe.v1.ExecuteStepRequest.plan:type_name -> troupe.v1.PlanRequest
-	14, // 8: troupe.v1.ExecuteStepRequest.budget:type_name -> troupe.v1.Budget
+	17, // 8: troupe.v1.ExecuteStepRequest.budget:type_name -> troupe.v1.Budget
 	3,  // 9: troupe.v1.PlanRequest.agents:type_name -> troupe.v1.PlanAgent
-	15, // 10: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
-	10, // 11: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
+	18, // 10: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
+	13, // 11: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
 	4,  // 12: troupe.v1.ExecuteStepResponse.heartbeat:type_name -> troupe.v1.Heartbeat
-	0,  // 13: troupe.v1.ReplayStepRequest.step:type_name -> troupe.v1.ExecuteStepRequest
-	10, // 14: troupe.v1.ReplayStepRequest.result:type_name -> troupe.v1.StepResult
-	16, // 15: troupe.v1.ReplayStepResponse.replay:type_name -> troupe.v1.StepReplay
-	0,  // 16: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
-	6,  // 17: troupe.v1.AgentService.ReplayStep:input_type -> troupe.v1.ReplayStepRequest
-	5,  // 18: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
-	7,  // 19: troupe.v1.AgentService.ReplayStep:output_type -> troupe.v1.ReplayStepResponse
-	18, // [18:20] is the sub-list for method output_type
-	16, // [16:18] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	6,  // 13: troupe.v1.ExecuteStepResponse.entries_request:type_name -> troupe.v1.EntriesRequest
+	18, // 14: troupe.v1.ProvideEntriesRequest.events:type_name -> troupe.v1.Event
+	19, // 15: troupe.v1.ProvideEntriesRequest.failure:type_name -> troupe.v1.Failure
+	0,  // 16: troupe.v1.ReplayStepRequest.step:type_name -> troupe.v1.ExecuteStepRequest
+	13, // 17: troupe.v1.ReplayStepRequest.result:type_name -> troupe.v1.StepResult
+	20, // 18: troupe.v1.ReplayStepResponse.replay:type_name -> troupe.v1.StepReplay
+	0,  // 19: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
+	9,  // 20: troupe.v1.AgentService.ReplayStep:input_type -> troupe.v1.ReplayStepRequest
+	7,  // 21: troupe.v1.AgentService.ProvideEntries:input_type -> troupe.v1.ProvideEntriesRequest
+	5,  // 22: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
+	10, // 23: troupe.v1.AgentService.ReplayStep:output_type -> troupe.v1.ReplayStepResponse
+	8,  // 24: troupe.v1.AgentService.ProvideEntries:output_type -> troupe.v1.ProvideEntriesResponse
+	22, // [22:25] is the sub-list for method output_type
+	19, // [19:22] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_agent_proto_init() }
@@ -1000,6 +1205,7 @@ func file_troupe_v1_agent_proto_init() {
 	}
 	file_troupe_v1_auth_proto_init()
 	file_troupe_v1_event_proto_init()
+	file_troupe_v1_failure_proto_init()
 	file_troupe_v1_replay_proto_init()
 	file_troupe_v1_types_proto_init()
 	file_troupe_v1_agent_proto_msgTypes[0].OneofWrappers = []any{}
@@ -1007,6 +1213,7 @@ func file_troupe_v1_agent_proto_init() {
 		(*ExecuteStepResponse_Event)(nil),
 		(*ExecuteStepResponse_Result)(nil),
 		(*ExecuteStepResponse_Heartbeat)(nil),
+		(*ExecuteStepResponse_EntriesRequest)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1014,7 +1221,7 @@ func file_troupe_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_agent_proto_rawDesc), len(file_troupe_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

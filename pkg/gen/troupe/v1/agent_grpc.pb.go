@@ -19,8 +19,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AgentService_ExecuteStep_FullMethodName = "/troupe.v1.AgentService/ExecuteStep"
-	AgentService_ReplayStep_FullMethodName  = "/troupe.v1.AgentService/ReplayStep"
+	AgentService_ExecuteStep_FullMethodName    = "/troupe.v1.AgentService/ExecuteStep"
+	AgentService_ReplayStep_FullMethodName     = "/troupe.v1.AgentService/ReplayStep"
+	AgentService_ProvideEntries_FullMethodName = "/troupe.v1.AgentService/ProvideEntries"
 )
 
 // AgentServiceClient is the client API for AgentService service.
@@ -44,6 +45,9 @@ type AgentServiceClient interface {
 	// fails as ExecuteStep does before admission, and with NOT_FOUND if there is no recording. A
 	// worker that cannot replay does not implement the method.
 	ReplayStep(ctx context.Context, in *ReplayStepRequest, opts ...grpc.CallOption) (*ReplayStepResponse, error)
+	// ProvideEntries answers an entries_request of a running step. Fails with NOT_FOUND when the step waits
+	// for no such answer any more.
+	ProvideEntries(ctx context.Context, in *ProvideEntriesRequest, opts ...grpc.CallOption) (*ProvideEntriesResponse, error)
 }
 
 type agentServiceClient struct {
@@ -83,6 +87,16 @@ func (c *agentServiceClient) ReplayStep(ctx context.Context, in *ReplayStepReque
 	return out, nil
 }
 
+func (c *agentServiceClient) ProvideEntries(ctx context.Context, in *ProvideEntriesRequest, opts ...grpc.CallOption) (*ProvideEntriesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ProvideEntriesResponse)
+	err := c.cc.Invoke(ctx, AgentService_ProvideEntries_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AgentServiceServer is the server API for AgentService service.
 // All implementations must embed UnimplementedAgentServiceServer
 // for forward compatibility.
@@ -104,6 +118,9 @@ type AgentServiceServer interface {
 	// fails as ExecuteStep does before admission, and with NOT_FOUND if there is no recording. A
 	// worker that cannot replay does not implement the method.
 	ReplayStep(context.Context, *ReplayStepRequest) (*ReplayStepResponse, error)
+	// ProvideEntries answers an entries_request of a running step. Fails with NOT_FOUND when the step waits
+	// for no such answer any more.
+	ProvideEntries(context.Context, *ProvideEntriesRequest) (*ProvideEntriesResponse, error)
 	mustEmbedUnimplementedAgentServiceServer()
 }
 
@@ -119,6 +136,9 @@ func (UnimplementedAgentServiceServer) ExecuteStep(*ExecuteStepRequest, grpc.Ser
 }
 func (UnimplementedAgentServiceServer) ReplayStep(context.Context, *ReplayStepRequest) (*ReplayStepResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReplayStep not implemented")
+}
+func (UnimplementedAgentServiceServer) ProvideEntries(context.Context, *ProvideEntriesRequest) (*ProvideEntriesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ProvideEntries not implemented")
 }
 func (UnimplementedAgentServiceServer) mustEmbedUnimplementedAgentServiceServer() {}
 func (UnimplementedAgentServiceServer) testEmbeddedByValue()                      {}
@@ -170,6 +190,24 @@ func _AgentService_ReplayStep_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_ProvideEntries_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ProvideEntriesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).ProvideEntries(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_ProvideEntries_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).ProvideEntries(ctx, req.(*ProvideEntriesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AgentService_ServiceDesc is the grpc.ServiceDesc for AgentService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -180,6 +218,10 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReplayStep",
 			Handler:    _AgentService_ReplayStep_Handler,
+		},
+		{
+			MethodName: "ProvideEntries",
+			Handler:    _AgentService_ProvideEntries_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -1012,9 +1012,11 @@ func (x *ResumeResponse) GetStatus() *InstanceStatus {
 
 // GetStateRequest asks where the instance stands.
 type GetStateRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// with_instructions asks for the agent's instructions, too.
+	WithInstructions bool `protobuf:"varint,1,opt,name=with_instructions,json=withInstructions,proto3" json:"with_instructions,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *GetStateRequest) Reset() {
@@ -1047,11 +1049,21 @@ func (*GetStateRequest) Descriptor() ([]byte, []int) {
 	return file_troupe_v1_lifecycle_proto_rawDescGZIP(), []int{11}
 }
 
+func (x *GetStateRequest) GetWithInstructions() bool {
+	if x != nil {
+		return x.WithInstructions
+	}
+	return false
+}
+
 // GetStateResponse says where the instance stands.
 type GetStateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// status now.
-	Status        *InstanceStatus `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
+	Status *InstanceStatus `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
+	// instructions are the system prompt of the agent as its author wrote it, at most 256 KiB; only if they
+	// were asked for (empty means that the agent has none, or that its worker does not tell).
+	Instructions  string `protobuf:"bytes,2,opt,name=instructions,proto3" json:"instructions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1091,6 +1103,13 @@ func (x *GetStateResponse) GetStatus() *InstanceStatus {
 		return x.Status
 	}
 	return nil
+}
+
+func (x *GetStateResponse) GetInstructions() string {
+	if x != nil {
+		return x.Instructions
+	}
+	return ""
 }
 
 // GetMetricsRequest asks for the counters of the instance.
@@ -1496,10 +1515,12 @@ const file_troupe_v1_lifecycle_proto_rawDesc = "" +
 	"\x10if_state_version\x18\x02 \x01(\x04H\x00R\x0eifStateVersion\x88\x01\x01B\x13\n" +
 	"\x11_if_state_version\"C\n" +
 	"\x0eResumeResponse\x121\n" +
-	"\x06status\x18\x01 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\"\x11\n" +
-	"\x0fGetStateRequest\"E\n" +
+	"\x06status\x18\x01 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\">\n" +
+	"\x0fGetStateRequest\x12+\n" +
+	"\x11with_instructions\x18\x01 \x01(\bR\x10withInstructions\"i\n" +
 	"\x10GetStateResponse\x121\n" +
-	"\x06status\x18\x01 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\"\x13\n" +
+	"\x06status\x18\x01 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\x12\"\n" +
+	"\finstructions\x18\x02 \x01(\tR\finstructions\"\x13\n" +
 	"\x11GetMetricsRequest\"\xcb\x02\n" +
 	"\x12GetMetricsResponse\x12<\n" +
 	"\fstartup_time\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\vstartupTime\x12>\n" +

@@ -2120,7 +2120,10 @@ type LoadRoundsRequest struct {
 	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
 	// from is the sequence of the first message of the session whose rounds to read: earlier ones are
 	// left out (0 means all).
-	From          int64 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`
+	From int64 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`
+	// before is a step whose earlier steps to read: the first one of the page that was read before. Its
+	// messages are ignored (unset means the latest steps).
+	Before        *StepRounds `protobuf:"bytes,4,opt,name=before,proto3" json:"before,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2176,10 +2179,18 @@ func (x *LoadRoundsRequest) GetFrom() int64 {
 	return 0
 }
 
+func (x *LoadRoundsRequest) GetBefore() *StepRounds {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
 // LoadRoundsResponse has the rounds, oldest first.
 type LoadRoundsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// steps that committed rounds, in the order of the session.
+	// steps that committed rounds, in the order of the session. These are the latest that have at most
+	// 3 MiB together (empty means that there are none before).
 	Steps         []*StepRounds `protobuf:"bytes,1,rep,name=steps,proto3" json:"steps,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2225,7 +2236,8 @@ func (x *LoadRoundsResponse) GetSteps() []*StepRounds {
 // StepRounds are the messages that one step of an agent added to what its model saw.
 type StepRounds struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// turn is the number of the turn in the session, from 1.
+	// turn is the number of the turn in the session, from 1 (0 in a fork means a turn of the forked
+	// session).
 	Turn int32 `protobuf:"varint,1,opt,name=turn,proto3" json:"turn,omitempty"`
 	// step is the number of the step within the turn, from 1.
 	Step int32 `protobuf:"varint,2,opt,name=step,proto3" json:"step,omitempty"`
@@ -4999,12 +5011,13 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\targuments\x18\r \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x10R\targuments\x12;\n" +
 	"\n" +
 	"incomplete\x18\x0e \x01(\x0e2\x1b.troupe.v1.IncompleteReasonR\n" +
-	"incomplete\"\x8e\x01\n" +
+	"incomplete\"\xbd\x01\n" +
 	"\x11LoadRoundsRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x12\x1f\n" +
 	"\x05agent\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x05agent\x12\x1b\n" +
-	"\x04from\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x04from\"A\n" +
+	"\x04from\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x04from\x12-\n" +
+	"\x06before\x18\x04 \x01(\v2\x15.troupe.v1.StepRoundsR\x06before\"A\n" +
 	"\x12LoadRoundsResponse\x12+\n" +
 	"\x05steps\x18\x01 \x03(\v2\x15.troupe.v1.StepRoundsR\x05steps\"z\n" +
 	"\n" +
@@ -5437,94 +5450,95 @@ var file_troupe_v1_memory_proto_depIdxs = []int32{
 	89,  // 42: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
 	90,  // 43: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
 	91,  // 44: troupe.v1.JournalEntry.incomplete:type_name -> troupe.v1.IncompleteReason
-	28,  // 45: troupe.v1.LoadRoundsResponse.steps:type_name -> troupe.v1.StepRounds
-	87,  // 46: troupe.v1.StepRounds.messages:type_name -> troupe.v1.Message
-	25,  // 47: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
-	25,  // 48: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
-	6,   // 49: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
-	4,   // 50: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
-	74,  // 51: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
-	6,   // 52: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
-	5,   // 53: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
-	39,  // 54: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
-	92,  // 55: troupe.v1.MemoryServiceDeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	87,  // 56: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
-	45,  // 57: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
-	75,  // 58: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	76,  // 59: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	77,  // 60: troupe.v1.MemoryServiceGetStateResponse.keys:type_name -> troupe.v1.MemoryServiceGetStateResponse.KeysEntry
-	78,  // 61: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
-	81,  // 62: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
-	53,  // 63: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
-	51,  // 64: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
-	51,  // 65: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	51,  // 66: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	51,  // 67: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
-	25,  // 68: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
-	79,  // 69: troupe.v1.Config.values:type_name -> troupe.v1.Config.ValuesEntry
-	93,  // 70: troupe.v1.Config.protocol:type_name -> troupe.v1.ConfigProtocol
-	63,  // 71: troupe.v1.GetConfigResponse.config:type_name -> troupe.v1.Config
-	93,  // 72: troupe.v1.PutConfigRequest.protocol:type_name -> troupe.v1.ConfigProtocol
-	80,  // 73: troupe.v1.PutConfigRequest.delta:type_name -> troupe.v1.PutConfigRequest.DeltaEntry
-	63,  // 74: troupe.v1.PutConfigResponse.config:type_name -> troupe.v1.Config
-	92,  // 75: troupe.v1.MemoryServiceEraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	8,   // 76: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
-	21,  // 77: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
-	23,  // 78: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
-	29,  // 79: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
-	31,  // 80: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
-	26,  // 81: troupe.v1.MemoryService.LoadRounds:input_type -> troupe.v1.LoadRoundsRequest
-	61,  // 82: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
-	12,  // 83: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
-	15,  // 84: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
-	17,  // 85: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
-	19,  // 86: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
-	33,  // 87: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
-	35,  // 88: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
-	37,  // 89: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
-	40,  // 90: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
-	42,  // 91: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
-	44,  // 92: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
-	47,  // 93: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
-	49,  // 94: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
-	52,  // 95: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
-	55,  // 96: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
-	57,  // 97: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
-	59,  // 98: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
-	64,  // 99: troupe.v1.MemoryService.GetConfig:input_type -> troupe.v1.GetConfigRequest
-	66,  // 100: troupe.v1.MemoryService.PutConfig:input_type -> troupe.v1.PutConfigRequest
-	68,  // 101: troupe.v1.MemoryService.EraseUser:input_type -> troupe.v1.MemoryServiceEraseUserRequest
-	11,  // 102: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
-	22,  // 103: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
-	24,  // 104: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
-	30,  // 105: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
-	32,  // 106: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
-	27,  // 107: troupe.v1.MemoryService.LoadRounds:output_type -> troupe.v1.LoadRoundsResponse
-	62,  // 108: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
-	14,  // 109: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
-	16,  // 110: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
-	18,  // 111: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
-	20,  // 112: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
-	34,  // 113: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
-	36,  // 114: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
-	38,  // 115: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
-	41,  // 116: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
-	43,  // 117: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
-	46,  // 118: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
-	48,  // 119: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
-	50,  // 120: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
-	54,  // 121: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
-	56,  // 122: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
-	58,  // 123: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
-	60,  // 124: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
-	65,  // 125: troupe.v1.MemoryService.GetConfig:output_type -> troupe.v1.GetConfigResponse
-	67,  // 126: troupe.v1.MemoryService.PutConfig:output_type -> troupe.v1.PutConfigResponse
-	69,  // 127: troupe.v1.MemoryService.EraseUser:output_type -> troupe.v1.MemoryServiceEraseUserResponse
-	102, // [102:128] is the sub-list for method output_type
-	76,  // [76:102] is the sub-list for method input_type
-	76,  // [76:76] is the sub-list for extension type_name
-	76,  // [76:76] is the sub-list for extension extendee
-	0,   // [0:76] is the sub-list for field type_name
+	28,  // 45: troupe.v1.LoadRoundsRequest.before:type_name -> troupe.v1.StepRounds
+	28,  // 46: troupe.v1.LoadRoundsResponse.steps:type_name -> troupe.v1.StepRounds
+	87,  // 47: troupe.v1.StepRounds.messages:type_name -> troupe.v1.Message
+	25,  // 48: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
+	25,  // 49: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
+	6,   // 50: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
+	4,   // 51: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
+	74,  // 52: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
+	6,   // 53: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
+	5,   // 54: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
+	39,  // 55: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
+	92,  // 56: troupe.v1.MemoryServiceDeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	87,  // 57: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
+	45,  // 58: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
+	75,  // 59: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	76,  // 60: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	77,  // 61: troupe.v1.MemoryServiceGetStateResponse.keys:type_name -> troupe.v1.MemoryServiceGetStateResponse.KeysEntry
+	78,  // 62: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
+	81,  // 63: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
+	53,  // 64: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
+	51,  // 65: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
+	51,  // 66: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	51,  // 67: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	51,  // 68: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
+	25,  // 69: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
+	79,  // 70: troupe.v1.Config.values:type_name -> troupe.v1.Config.ValuesEntry
+	93,  // 71: troupe.v1.Config.protocol:type_name -> troupe.v1.ConfigProtocol
+	63,  // 72: troupe.v1.GetConfigResponse.config:type_name -> troupe.v1.Config
+	93,  // 73: troupe.v1.PutConfigRequest.protocol:type_name -> troupe.v1.ConfigProtocol
+	80,  // 74: troupe.v1.PutConfigRequest.delta:type_name -> troupe.v1.PutConfigRequest.DeltaEntry
+	63,  // 75: troupe.v1.PutConfigResponse.config:type_name -> troupe.v1.Config
+	92,  // 76: troupe.v1.MemoryServiceEraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	8,   // 77: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
+	21,  // 78: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
+	23,  // 79: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
+	29,  // 80: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
+	31,  // 81: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
+	26,  // 82: troupe.v1.MemoryService.LoadRounds:input_type -> troupe.v1.LoadRoundsRequest
+	61,  // 83: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
+	12,  // 84: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
+	15,  // 85: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
+	17,  // 86: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
+	19,  // 87: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
+	33,  // 88: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
+	35,  // 89: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
+	37,  // 90: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
+	40,  // 91: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
+	42,  // 92: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
+	44,  // 93: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
+	47,  // 94: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
+	49,  // 95: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
+	52,  // 96: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
+	55,  // 97: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
+	57,  // 98: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
+	59,  // 99: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
+	64,  // 100: troupe.v1.MemoryService.GetConfig:input_type -> troupe.v1.GetConfigRequest
+	66,  // 101: troupe.v1.MemoryService.PutConfig:input_type -> troupe.v1.PutConfigRequest
+	68,  // 102: troupe.v1.MemoryService.EraseUser:input_type -> troupe.v1.MemoryServiceEraseUserRequest
+	11,  // 103: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
+	22,  // 104: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
+	24,  // 105: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
+	30,  // 106: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
+	32,  // 107: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
+	27,  // 108: troupe.v1.MemoryService.LoadRounds:output_type -> troupe.v1.LoadRoundsResponse
+	62,  // 109: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
+	14,  // 110: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
+	16,  // 111: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
+	18,  // 112: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
+	20,  // 113: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
+	34,  // 114: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
+	36,  // 115: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
+	38,  // 116: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
+	41,  // 117: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
+	43,  // 118: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
+	46,  // 119: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
+	48,  // 120: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
+	50,  // 121: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
+	54,  // 122: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
+	56,  // 123: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
+	58,  // 124: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
+	60,  // 125: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
+	65,  // 126: troupe.v1.MemoryService.GetConfig:output_type -> troupe.v1.GetConfigResponse
+	67,  // 127: troupe.v1.MemoryService.PutConfig:output_type -> troupe.v1.PutConfigResponse
+	69,  // 128: troupe.v1.MemoryService.EraseUser:output_type -> troupe.v1.MemoryServiceEraseUserResponse
+	103, // [103:129] is the sub-list for method output_type
+	77,  // [77:103] is the sub-list for method input_type
+	77,  // [77:77] is the sub-list for extension type_name
+	77,  // [77:77] is the sub-list for extension extendee
+	0,   // [0:77] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_memory_proto_init() }

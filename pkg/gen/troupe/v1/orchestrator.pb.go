@@ -2199,7 +2199,10 @@ type DescribeInstanceResponse struct {
 	// metrics now, as the worker says; absent when it did not answer.
 	Metrics *GetMetricsResponse `protobuf:"bytes,3,opt,name=metrics,proto3" json:"metrics,omitempty"`
 	// failure is why the worker did not answer; absent when it did.
-	Failure       *Failure `protobuf:"bytes,4,opt,name=failure,proto3" json:"failure,omitempty"`
+	Failure *Failure `protobuf:"bytes,4,opt,name=failure,proto3" json:"failure,omitempty"`
+	// instructions are the system prompt of the agent, as the worker says; at most 256 KiB, empty when it
+	// did not answer or does not tell.
+	Instructions  string `protobuf:"bytes,5,opt,name=instructions,proto3" json:"instructions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2260,6 +2263,13 @@ func (x *DescribeInstanceResponse) GetFailure() *Failure {
 		return x.Failure
 	}
 	return nil
+}
+
+func (x *DescribeInstanceResponse) GetInstructions() string {
+	if x != nil {
+		return x.Instructions
+	}
+	return ""
 }
 
 // InstanceOutcome is the result of a verb at one instance.
@@ -4266,12 +4276,13 @@ const file_troupe_v1_orchestrator_proto_rawDesc = "" +
 	"\vinstance_id\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\x80\x01R\n" +
 	"instanceId\x12\x1d\n" +
-	"\x05agent\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18?R\x05agent\"\xe5\x01\n" +
+	"\x05agent\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18?R\x05agent\"\x89\x02\n" +
 	"\x18DescribeInstanceResponse\x12/\n" +
 	"\binstance\x18\x01 \x01(\v2\x13.troupe.v1.InstanceR\binstance\x121\n" +
 	"\x06status\x18\x02 \x01(\v2\x19.troupe.v1.InstanceStatusR\x06status\x127\n" +
 	"\ametrics\x18\x03 \x01(\v2\x1d.troupe.v1.GetMetricsResponseR\ametrics\x12,\n" +
-	"\afailure\x18\x04 \x01(\v2\x12.troupe.v1.FailureR\afailure\"\x93\x01\n" +
+	"\afailure\x18\x04 \x01(\v2\x12.troupe.v1.FailureR\afailure\x12\"\n" +
+	"\finstructions\x18\x05 \x01(\tR\finstructions\"\x93\x01\n" +
 	"\x0fInstanceOutcome\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x121\n" +

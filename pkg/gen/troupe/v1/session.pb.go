@@ -224,6 +224,118 @@ func (x *ListMessagesResponse) GetMessages() []*Message {
 	return nil
 }
 
+// ListRoundsRequest asks for the tool rounds of an agent.
+type ListRoundsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// agent whose rounds to read. An agent that has none in the session is no error.
+	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	// before is a step whose earlier steps to read: the first one of the page that was read before. Its
+	// messages are ignored (unset means the latest steps).
+	Before        *StepRounds `protobuf:"bytes,3,opt,name=before,proto3" json:"before,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRoundsRequest) Reset() {
+	*x = ListRoundsRequest{}
+	mi := &file_troupe_v1_session_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRoundsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRoundsRequest) ProtoMessage() {}
+
+func (x *ListRoundsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRoundsRequest.ProtoReflect.Descriptor instead.
+func (*ListRoundsRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ListRoundsRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *ListRoundsRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *ListRoundsRequest) GetBefore() *StepRounds {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
+// ListRoundsResponse is a page of tool rounds.
+type ListRoundsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// steps whose rounds follow a message of the session, oldest first. These are the latest that have
+	// at most 3 MiB together (empty means that there are none before).
+	Steps         []*StepRounds `protobuf:"bytes,1,rep,name=steps,proto3" json:"steps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRoundsResponse) Reset() {
+	*x = ListRoundsResponse{}
+	mi := &file_troupe_v1_session_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRoundsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRoundsResponse) ProtoMessage() {}
+
+func (x *ListRoundsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRoundsResponse.ProtoReflect.Descriptor instead.
+func (*ListRoundsResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ListRoundsResponse) GetSteps() []*StepRounds {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
 // ListSessionsRequest asks for sessions.
 type ListSessionsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -239,7 +351,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[4]
+	mi := &file_troupe_v1_session_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -251,7 +363,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[4]
+	mi := &file_troupe_v1_session_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -264,7 +376,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{4}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListSessionsRequest) GetUserId() string {
@@ -301,7 +413,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[5]
+	mi := &file_troupe_v1_session_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -313,7 +425,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[5]
+	mi := &file_troupe_v1_session_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -326,7 +438,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{5}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*Session {
@@ -354,7 +466,7 @@ type GetSessionStateRequest struct {
 
 func (x *GetSessionStateRequest) Reset() {
 	*x = GetSessionStateRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[6]
+	mi := &file_troupe_v1_session_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -366,7 +478,7 @@ func (x *GetSessionStateRequest) String() string {
 func (*GetSessionStateRequest) ProtoMessage() {}
 
 func (x *GetSessionStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[6]
+	mi := &file_troupe_v1_session_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -379,7 +491,7 @@ func (x *GetSessionStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionStateRequest.ProtoReflect.Descriptor instead.
 func (*GetSessionStateRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetSessionStateRequest) GetSessionId() string {
@@ -402,7 +514,7 @@ type GetSessionStateResponse struct {
 
 func (x *GetSessionStateResponse) Reset() {
 	*x = GetSessionStateResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[7]
+	mi := &file_troupe_v1_session_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -414,7 +526,7 @@ func (x *GetSessionStateResponse) String() string {
 func (*GetSessionStateResponse) ProtoMessage() {}
 
 func (x *GetSessionStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[7]
+	mi := &file_troupe_v1_session_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -427,7 +539,7 @@ func (x *GetSessionStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSessionStateResponse.ProtoReflect.Descriptor instead.
 func (*GetSessionStateResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetSessionStateResponse) GetValues() map[string]string {
@@ -455,7 +567,7 @@ type ListArtifactsRequest struct {
 
 func (x *ListArtifactsRequest) Reset() {
 	*x = ListArtifactsRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[8]
+	mi := &file_troupe_v1_session_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -467,7 +579,7 @@ func (x *ListArtifactsRequest) String() string {
 func (*ListArtifactsRequest) ProtoMessage() {}
 
 func (x *ListArtifactsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[8]
+	mi := &file_troupe_v1_session_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -480,7 +592,7 @@ func (x *ListArtifactsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArtifactsRequest.ProtoReflect.Descriptor instead.
 func (*ListArtifactsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{8}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListArtifactsRequest) GetSessionId() string {
@@ -501,7 +613,7 @@ type ListArtifactsResponse struct {
 
 func (x *ListArtifactsResponse) Reset() {
 	*x = ListArtifactsResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[9]
+	mi := &file_troupe_v1_session_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -513,7 +625,7 @@ func (x *ListArtifactsResponse) String() string {
 func (*ListArtifactsResponse) ProtoMessage() {}
 
 func (x *ListArtifactsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[9]
+	mi := &file_troupe_v1_session_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -526,7 +638,7 @@ func (x *ListArtifactsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListArtifactsResponse.ProtoReflect.Descriptor instead.
 func (*ListArtifactsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListArtifactsResponse) GetArtifacts() []*Artifact {
@@ -553,7 +665,7 @@ type GetArtifactRequest struct {
 
 func (x *GetArtifactRequest) Reset() {
 	*x = GetArtifactRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[10]
+	mi := &file_troupe_v1_session_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -565,7 +677,7 @@ func (x *GetArtifactRequest) String() string {
 func (*GetArtifactRequest) ProtoMessage() {}
 
 func (x *GetArtifactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[10]
+	mi := &file_troupe_v1_session_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -578,7 +690,7 @@ func (x *GetArtifactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArtifactRequest.ProtoReflect.Descriptor instead.
 func (*GetArtifactRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{10}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetArtifactRequest) GetSessionId() string {
@@ -625,7 +737,7 @@ type GetArtifactResponse struct {
 
 func (x *GetArtifactResponse) Reset() {
 	*x = GetArtifactResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[11]
+	mi := &file_troupe_v1_session_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -637,7 +749,7 @@ func (x *GetArtifactResponse) String() string {
 func (*GetArtifactResponse) ProtoMessage() {}
 
 func (x *GetArtifactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[11]
+	mi := &file_troupe_v1_session_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -650,7 +762,7 @@ func (x *GetArtifactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArtifactResponse.ProtoReflect.Descriptor instead.
 func (*GetArtifactResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{11}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetArtifactResponse) GetItem() isGetArtifactResponse_Item {
@@ -707,7 +819,7 @@ type PauseSessionRequest struct {
 
 func (x *PauseSessionRequest) Reset() {
 	*x = PauseSessionRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[12]
+	mi := &file_troupe_v1_session_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -719,7 +831,7 @@ func (x *PauseSessionRequest) String() string {
 func (*PauseSessionRequest) ProtoMessage() {}
 
 func (x *PauseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[12]
+	mi := &file_troupe_v1_session_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -732,7 +844,7 @@ func (x *PauseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseSessionRequest.ProtoReflect.Descriptor instead.
 func (*PauseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{12}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PauseSessionRequest) GetSessionId() string {
@@ -753,7 +865,7 @@ type PauseSessionResponse struct {
 
 func (x *PauseSessionResponse) Reset() {
 	*x = PauseSessionResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[13]
+	mi := &file_troupe_v1_session_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -765,7 +877,7 @@ func (x *PauseSessionResponse) String() string {
 func (*PauseSessionResponse) ProtoMessage() {}
 
 func (x *PauseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[13]
+	mi := &file_troupe_v1_session_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -778,7 +890,7 @@ func (x *PauseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseSessionResponse.ProtoReflect.Descriptor instead.
 func (*PauseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{13}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PauseSessionResponse) GetSession() *Session {
@@ -799,7 +911,7 @@ type CloseSessionRequest struct {
 
 func (x *CloseSessionRequest) Reset() {
 	*x = CloseSessionRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[14]
+	mi := &file_troupe_v1_session_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -811,7 +923,7 @@ func (x *CloseSessionRequest) String() string {
 func (*CloseSessionRequest) ProtoMessage() {}
 
 func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[14]
+	mi := &file_troupe_v1_session_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -824,7 +936,7 @@ func (x *CloseSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionRequest.ProtoReflect.Descriptor instead.
 func (*CloseSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{14}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CloseSessionRequest) GetSessionId() string {
@@ -845,7 +957,7 @@ type CloseSessionResponse struct {
 
 func (x *CloseSessionResponse) Reset() {
 	*x = CloseSessionResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[15]
+	mi := &file_troupe_v1_session_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -857,7 +969,7 @@ func (x *CloseSessionResponse) String() string {
 func (*CloseSessionResponse) ProtoMessage() {}
 
 func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[15]
+	mi := &file_troupe_v1_session_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -870,7 +982,7 @@ func (x *CloseSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSessionResponse.ProtoReflect.Descriptor instead.
 func (*CloseSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{15}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CloseSessionResponse) GetSession() *Session {
@@ -891,7 +1003,7 @@ type ResumeSessionRequest struct {
 
 func (x *ResumeSessionRequest) Reset() {
 	*x = ResumeSessionRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[16]
+	mi := &file_troupe_v1_session_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -903,7 +1015,7 @@ func (x *ResumeSessionRequest) String() string {
 func (*ResumeSessionRequest) ProtoMessage() {}
 
 func (x *ResumeSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[16]
+	mi := &file_troupe_v1_session_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -916,7 +1028,7 @@ func (x *ResumeSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSessionRequest.ProtoReflect.Descriptor instead.
 func (*ResumeSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{16}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ResumeSessionRequest) GetSessionId() string {
@@ -937,7 +1049,7 @@ type ResumeSessionResponse struct {
 
 func (x *ResumeSessionResponse) Reset() {
 	*x = ResumeSessionResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[17]
+	mi := &file_troupe_v1_session_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +1061,7 @@ func (x *ResumeSessionResponse) String() string {
 func (*ResumeSessionResponse) ProtoMessage() {}
 
 func (x *ResumeSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[17]
+	mi := &file_troupe_v1_session_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +1074,7 @@ func (x *ResumeSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSessionResponse.ProtoReflect.Descriptor instead.
 func (*ResumeSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{17}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ResumeSessionResponse) GetSession() *Session {
@@ -989,7 +1101,7 @@ type CompactSessionRequest struct {
 
 func (x *CompactSessionRequest) Reset() {
 	*x = CompactSessionRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[18]
+	mi := &file_troupe_v1_session_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1113,7 @@ func (x *CompactSessionRequest) String() string {
 func (*CompactSessionRequest) ProtoMessage() {}
 
 func (x *CompactSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[18]
+	mi := &file_troupe_v1_session_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1126,7 @@ func (x *CompactSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactSessionRequest.ProtoReflect.Descriptor instead.
 func (*CompactSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{18}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CompactSessionRequest) GetSessionId() string {
@@ -1056,7 +1168,7 @@ type CompactSessionResponse struct {
 
 func (x *CompactSessionResponse) Reset() {
 	*x = CompactSessionResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[19]
+	mi := &file_troupe_v1_session_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1068,7 +1180,7 @@ func (x *CompactSessionResponse) String() string {
 func (*CompactSessionResponse) ProtoMessage() {}
 
 func (x *CompactSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[19]
+	mi := &file_troupe_v1_session_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1081,7 +1193,7 @@ func (x *CompactSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactSessionResponse.ProtoReflect.Descriptor instead.
 func (*CompactSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{19}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CompactSessionResponse) GetCompaction() *Compaction {
@@ -1102,7 +1214,7 @@ type ClearSessionRequest struct {
 
 func (x *ClearSessionRequest) Reset() {
 	*x = ClearSessionRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[20]
+	mi := &file_troupe_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1114,7 +1226,7 @@ func (x *ClearSessionRequest) String() string {
 func (*ClearSessionRequest) ProtoMessage() {}
 
 func (x *ClearSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[20]
+	mi := &file_troupe_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1127,7 +1239,7 @@ func (x *ClearSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearSessionRequest.ProtoReflect.Descriptor instead.
 func (*ClearSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ClearSessionRequest) GetSessionId() string {
@@ -1146,7 +1258,7 @@ type ClearSessionResponse struct {
 
 func (x *ClearSessionResponse) Reset() {
 	*x = ClearSessionResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[21]
+	mi := &file_troupe_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1158,7 +1270,7 @@ func (x *ClearSessionResponse) String() string {
 func (*ClearSessionResponse) ProtoMessage() {}
 
 func (x *ClearSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[21]
+	mi := &file_troupe_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1171,7 +1283,7 @@ func (x *ClearSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearSessionResponse.ProtoReflect.Descriptor instead.
 func (*ClearSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 // DeleteSessionRequest removes a session.
@@ -1185,7 +1297,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[22]
+	mi := &file_troupe_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1197,7 +1309,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[22]
+	mi := &file_troupe_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1210,7 +1322,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DeleteSessionRequest) GetSessionId() string {
@@ -1231,7 +1343,7 @@ type DeleteSessionResponse struct {
 
 func (x *DeleteSessionResponse) Reset() {
 	*x = DeleteSessionResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[23]
+	mi := &file_troupe_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1355,7 @@ func (x *DeleteSessionResponse) String() string {
 func (*DeleteSessionResponse) ProtoMessage() {}
 
 func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[23]
+	mi := &file_troupe_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1368,7 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeleteSessionResponse) GetReceipt() *ErasureReceipt {
@@ -1281,7 +1393,7 @@ type SessionServiceSearchMemoryRequest struct {
 
 func (x *SessionServiceSearchMemoryRequest) Reset() {
 	*x = SessionServiceSearchMemoryRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[24]
+	mi := &file_troupe_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1293,7 +1405,7 @@ func (x *SessionServiceSearchMemoryRequest) String() string {
 func (*SessionServiceSearchMemoryRequest) ProtoMessage() {}
 
 func (x *SessionServiceSearchMemoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[24]
+	mi := &file_troupe_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1306,7 +1418,7 @@ func (x *SessionServiceSearchMemoryRequest) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use SessionServiceSearchMemoryRequest.ProtoReflect.Descriptor instead.
 func (*SessionServiceSearchMemoryRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SessionServiceSearchMemoryRequest) GetUserId() string {
@@ -1341,7 +1453,7 @@ type SessionServiceSearchMemoryResponse struct {
 
 func (x *SessionServiceSearchMemoryResponse) Reset() {
 	*x = SessionServiceSearchMemoryResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[25]
+	mi := &file_troupe_v1_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1353,7 +1465,7 @@ func (x *SessionServiceSearchMemoryResponse) String() string {
 func (*SessionServiceSearchMemoryResponse) ProtoMessage() {}
 
 func (x *SessionServiceSearchMemoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[25]
+	mi := &file_troupe_v1_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1366,7 +1478,7 @@ func (x *SessionServiceSearchMemoryResponse) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use SessionServiceSearchMemoryResponse.ProtoReflect.Descriptor instead.
 func (*SessionServiceSearchMemoryResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SessionServiceSearchMemoryResponse) GetHits() []*MemoryHit {
@@ -1387,7 +1499,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[26]
+	mi := &file_troupe_v1_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1511,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[26]
+	mi := &file_troupe_v1_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1524,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{26}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *EraseUserRequest) GetUserId() string {
@@ -1433,7 +1545,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[27]
+	mi := &file_troupe_v1_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1445,7 +1557,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[27]
+	mi := &file_troupe_v1_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1458,7 +1570,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{27}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *EraseUserResponse) GetReceipt() *ErasureReceipt {
@@ -1485,7 +1597,14 @@ const file_troupe_v1_session_proto_rawDesc = "" +
 	"\tpage_size\x18\x03 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\bpageSize\"F\n" +
 	"\x14ListMessagesResponse\x12.\n" +
-	"\bmessages\x18\x01 \x03(\v2\x12.troupe.v1.MessageR\bmessages\"\x8a\x01\n" +
+	"\bmessages\x18\x01 \x03(\v2\x12.troupe.v1.MessageR\bmessages\"\xa0\x01\n" +
+	"\x11ListRoundsRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x12\x1f\n" +
+	"\x05agent\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x05agent\x12-\n" +
+	"\x06before\x18\x03 \x01(\v2\x15.troupe.v1.StepRoundsR\x06before\"A\n" +
+	"\x12ListRoundsResponse\x12+\n" +
+	"\x05steps\x18\x01 \x03(\v2\x15.troupe.v1.StepRoundsR\x05steps\"\x8a\x01\n" +
 	"\x13ListSessionsRequest\x12!\n" +
 	"\auser_id\x18\x01 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\x06userId\x12'\n" +
 	"\tpage_size\x18\x02 \x01(\x05B\n" +
@@ -1569,11 +1688,13 @@ const file_troupe_v1_session_proto_rawDesc = "" +
 	"\x10EraseUserRequest\x12:\n" +
 	"\auser_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\"H\n" +
 	"\x11EraseUserResponse\x123\n" +
-	"\areceipt\x18\x01 \x01(\v2\x19.troupe.v1.ErasureReceiptR\areceipt2\xa2\t\n" +
+	"\areceipt\x18\x01 \x01(\v2\x19.troupe.v1.ErasureReceiptR\areceipt2\xed\t\n" +
 	"\x0eSessionService\x12I\n" +
 	"\n" +
 	"GetSession\x12\x1c.troupe.v1.GetSessionRequest\x1a\x1d.troupe.v1.GetSessionResponse\x12O\n" +
-	"\fListMessages\x12\x1e.troupe.v1.ListMessagesRequest\x1a\x1f.troupe.v1.ListMessagesResponse\x12O\n" +
+	"\fListMessages\x12\x1e.troupe.v1.ListMessagesRequest\x1a\x1f.troupe.v1.ListMessagesResponse\x12I\n" +
+	"\n" +
+	"ListRounds\x12\x1c.troupe.v1.ListRoundsRequest\x1a\x1d.troupe.v1.ListRoundsResponse\x12O\n" +
 	"\fListSessions\x12\x1e.troupe.v1.ListSessionsRequest\x1a\x1f.troupe.v1.ListSessionsResponse\x12X\n" +
 	"\x0fGetSessionState\x12!.troupe.v1.GetSessionStateRequest\x1a\".troupe.v1.GetSessionStateResponse\x12R\n" +
 	"\rListArtifacts\x12\x1f.troupe.v1.ListArtifactsRequest\x1a .troupe.v1.ListArtifactsResponse\x12N\n" +
@@ -1601,95 +1722,102 @@ func file_troupe_v1_session_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_session_proto_rawDescData
 }
 
-var file_troupe_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_troupe_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_troupe_v1_session_proto_goTypes = []any{
 	(*GetSessionRequest)(nil),                  // 0: troupe.v1.GetSessionRequest
 	(*GetSessionResponse)(nil),                 // 1: troupe.v1.GetSessionResponse
 	(*ListMessagesRequest)(nil),                // 2: troupe.v1.ListMessagesRequest
 	(*ListMessagesResponse)(nil),               // 3: troupe.v1.ListMessagesResponse
-	(*ListSessionsRequest)(nil),                // 4: troupe.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),               // 5: troupe.v1.ListSessionsResponse
-	(*GetSessionStateRequest)(nil),             // 6: troupe.v1.GetSessionStateRequest
-	(*GetSessionStateResponse)(nil),            // 7: troupe.v1.GetSessionStateResponse
-	(*ListArtifactsRequest)(nil),               // 8: troupe.v1.ListArtifactsRequest
-	(*ListArtifactsResponse)(nil),              // 9: troupe.v1.ListArtifactsResponse
-	(*GetArtifactRequest)(nil),                 // 10: troupe.v1.GetArtifactRequest
-	(*GetArtifactResponse)(nil),                // 11: troupe.v1.GetArtifactResponse
-	(*PauseSessionRequest)(nil),                // 12: troupe.v1.PauseSessionRequest
-	(*PauseSessionResponse)(nil),               // 13: troupe.v1.PauseSessionResponse
-	(*CloseSessionRequest)(nil),                // 14: troupe.v1.CloseSessionRequest
-	(*CloseSessionResponse)(nil),               // 15: troupe.v1.CloseSessionResponse
-	(*ResumeSessionRequest)(nil),               // 16: troupe.v1.ResumeSessionRequest
-	(*ResumeSessionResponse)(nil),              // 17: troupe.v1.ResumeSessionResponse
-	(*CompactSessionRequest)(nil),              // 18: troupe.v1.CompactSessionRequest
-	(*CompactSessionResponse)(nil),             // 19: troupe.v1.CompactSessionResponse
-	(*ClearSessionRequest)(nil),                // 20: troupe.v1.ClearSessionRequest
-	(*ClearSessionResponse)(nil),               // 21: troupe.v1.ClearSessionResponse
-	(*DeleteSessionRequest)(nil),               // 22: troupe.v1.DeleteSessionRequest
-	(*DeleteSessionResponse)(nil),              // 23: troupe.v1.DeleteSessionResponse
-	(*SessionServiceSearchMemoryRequest)(nil),  // 24: troupe.v1.SessionServiceSearchMemoryRequest
-	(*SessionServiceSearchMemoryResponse)(nil), // 25: troupe.v1.SessionServiceSearchMemoryResponse
-	(*EraseUserRequest)(nil),                   // 26: troupe.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),                  // 27: troupe.v1.EraseUserResponse
-	nil,                                        // 28: troupe.v1.GetSessionStateResponse.ValuesEntry
-	nil,                                        // 29: troupe.v1.GetSessionStateResponse.RevisionsEntry
-	(*Session)(nil),                            // 30: troupe.v1.Session
-	(*Message)(nil),                            // 31: troupe.v1.Message
-	(*Artifact)(nil),                           // 32: troupe.v1.Artifact
-	(CompactionStrategy)(0),                    // 33: troupe.v1.CompactionStrategy
-	(*Compaction)(nil),                         // 34: troupe.v1.Compaction
-	(*ErasureReceipt)(nil),                     // 35: troupe.v1.ErasureReceipt
-	(*MemoryHit)(nil),                          // 36: troupe.v1.MemoryHit
+	(*ListRoundsRequest)(nil),                  // 4: troupe.v1.ListRoundsRequest
+	(*ListRoundsResponse)(nil),                 // 5: troupe.v1.ListRoundsResponse
+	(*ListSessionsRequest)(nil),                // 6: troupe.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),               // 7: troupe.v1.ListSessionsResponse
+	(*GetSessionStateRequest)(nil),             // 8: troupe.v1.GetSessionStateRequest
+	(*GetSessionStateResponse)(nil),            // 9: troupe.v1.GetSessionStateResponse
+	(*ListArtifactsRequest)(nil),               // 10: troupe.v1.ListArtifactsRequest
+	(*ListArtifactsResponse)(nil),              // 11: troupe.v1.ListArtifactsResponse
+	(*GetArtifactRequest)(nil),                 // 12: troupe.v1.GetArtifactRequest
+	(*GetArtifactResponse)(nil),                // 13: troupe.v1.GetArtifactResponse
+	(*PauseSessionRequest)(nil),                // 14: troupe.v1.PauseSessionRequest
+	(*PauseSessionResponse)(nil),               // 15: troupe.v1.PauseSessionResponse
+	(*CloseSessionRequest)(nil),                // 16: troupe.v1.CloseSessionRequest
+	(*CloseSessionResponse)(nil),               // 17: troupe.v1.CloseSessionResponse
+	(*ResumeSessionRequest)(nil),               // 18: troupe.v1.ResumeSessionRequest
+	(*ResumeSessionResponse)(nil),              // 19: troupe.v1.ResumeSessionResponse
+	(*CompactSessionRequest)(nil),              // 20: troupe.v1.CompactSessionRequest
+	(*CompactSessionResponse)(nil),             // 21: troupe.v1.CompactSessionResponse
+	(*ClearSessionRequest)(nil),                // 22: troupe.v1.ClearSessionRequest
+	(*ClearSessionResponse)(nil),               // 23: troupe.v1.ClearSessionResponse
+	(*DeleteSessionRequest)(nil),               // 24: troupe.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil),              // 25: troupe.v1.DeleteSessionResponse
+	(*SessionServiceSearchMemoryRequest)(nil),  // 26: troupe.v1.SessionServiceSearchMemoryRequest
+	(*SessionServiceSearchMemoryResponse)(nil), // 27: troupe.v1.SessionServiceSearchMemoryResponse
+	(*EraseUserRequest)(nil),                   // 28: troupe.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),                  // 29: troupe.v1.EraseUserResponse
+	nil,                                        // 30: troupe.v1.GetSessionStateResponse.ValuesEntry
+	nil,                                        // 31: troupe.v1.GetSessionStateResponse.RevisionsEntry
+	(*Session)(nil),                            // 32: troupe.v1.Session
+	(*Message)(nil),                            // 33: troupe.v1.Message
+	(*StepRounds)(nil),                         // 34: troupe.v1.StepRounds
+	(*Artifact)(nil),                           // 35: troupe.v1.Artifact
+	(CompactionStrategy)(0),                    // 36: troupe.v1.CompactionStrategy
+	(*Compaction)(nil),                         // 37: troupe.v1.Compaction
+	(*ErasureReceipt)(nil),                     // 38: troupe.v1.ErasureReceipt
+	(*MemoryHit)(nil),                          // 39: troupe.v1.MemoryHit
 }
 var file_troupe_v1_session_proto_depIdxs = []int32{
-	30, // 0: troupe.v1.GetSessionResponse.session:type_name -> troupe.v1.Session
-	31, // 1: troupe.v1.ListMessagesResponse.messages:type_name -> troupe.v1.Message
-	30, // 2: troupe.v1.ListSessionsResponse.sessions:type_name -> troupe.v1.Session
-	28, // 3: troupe.v1.GetSessionStateResponse.values:type_name -> troupe.v1.GetSessionStateResponse.ValuesEntry
-	29, // 4: troupe.v1.GetSessionStateResponse.revisions:type_name -> troupe.v1.GetSessionStateResponse.RevisionsEntry
-	32, // 5: troupe.v1.ListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
-	32, // 6: troupe.v1.GetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	30, // 7: troupe.v1.PauseSessionResponse.session:type_name -> troupe.v1.Session
-	30, // 8: troupe.v1.CloseSessionResponse.session:type_name -> troupe.v1.Session
-	30, // 9: troupe.v1.ResumeSessionResponse.session:type_name -> troupe.v1.Session
-	33, // 10: troupe.v1.CompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
-	34, // 11: troupe.v1.CompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
-	35, // 12: troupe.v1.DeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	36, // 13: troupe.v1.SessionServiceSearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
-	35, // 14: troupe.v1.EraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	0,  // 15: troupe.v1.SessionService.GetSession:input_type -> troupe.v1.GetSessionRequest
-	2,  // 16: troupe.v1.SessionService.ListMessages:input_type -> troupe.v1.ListMessagesRequest
-	4,  // 17: troupe.v1.SessionService.ListSessions:input_type -> troupe.v1.ListSessionsRequest
-	6,  // 18: troupe.v1.SessionService.GetSessionState:input_type -> troupe.v1.GetSessionStateRequest
-	8,  // 19: troupe.v1.SessionService.ListArtifacts:input_type -> troupe.v1.ListArtifactsRequest
-	10, // 20: troupe.v1.SessionService.GetArtifact:input_type -> troupe.v1.GetArtifactRequest
-	12, // 21: troupe.v1.SessionService.PauseSession:input_type -> troupe.v1.PauseSessionRequest
-	14, // 22: troupe.v1.SessionService.CloseSession:input_type -> troupe.v1.CloseSessionRequest
-	16, // 23: troupe.v1.SessionService.ResumeSession:input_type -> troupe.v1.ResumeSessionRequest
-	18, // 24: troupe.v1.SessionService.CompactSession:input_type -> troupe.v1.CompactSessionRequest
-	20, // 25: troupe.v1.SessionService.ClearSession:input_type -> troupe.v1.ClearSessionRequest
-	22, // 26: troupe.v1.SessionService.DeleteSession:input_type -> troupe.v1.DeleteSessionRequest
-	24, // 27: troupe.v1.SessionService.SearchMemory:input_type -> troupe.v1.SessionServiceSearchMemoryRequest
-	26, // 28: troupe.v1.SessionService.EraseUser:input_type -> troupe.v1.EraseUserRequest
-	1,  // 29: troupe.v1.SessionService.GetSession:output_type -> troupe.v1.GetSessionResponse
-	3,  // 30: troupe.v1.SessionService.ListMessages:output_type -> troupe.v1.ListMessagesResponse
-	5,  // 31: troupe.v1.SessionService.ListSessions:output_type -> troupe.v1.ListSessionsResponse
-	7,  // 32: troupe.v1.SessionService.GetSessionState:output_type -> troupe.v1.GetSessionStateResponse
-	9,  // 33: troupe.v1.SessionService.ListArtifacts:output_type -> troupe.v1.ListArtifactsResponse
-	11, // 34: troupe.v1.SessionService.GetArtifact:output_type -> troupe.v1.GetArtifactResponse
-	13, // 35: troupe.v1.SessionService.PauseSession:output_type -> troupe.v1.PauseSessionResponse
-	15, // 36: troupe.v1.SessionService.CloseSession:output_type -> troupe.v1.CloseSessionResponse
-	17, // 37: troupe.v1.SessionService.ResumeSession:output_type -> troupe.v1.ResumeSessionResponse
-	19, // 38: troupe.v1.SessionService.CompactSession:output_type -> troupe.v1.CompactSessionResponse
-	21, // 39: troupe.v1.SessionService.ClearSession:output_type -> troupe.v1.ClearSessionResponse
-	23, // 40: troupe.v1.SessionService.DeleteSession:output_type -> troupe.v1.DeleteSessionResponse
-	25, // 41: troupe.v1.SessionService.SearchMemory:output_type -> troupe.v1.SessionServiceSearchMemoryResponse
-	27, // 42: troupe.v1.SessionService.EraseUser:output_type -> troupe.v1.EraseUserResponse
-	29, // [29:43] is the sub-list for method output_type
-	15, // [15:29] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	32, // 0: troupe.v1.GetSessionResponse.session:type_name -> troupe.v1.Session
+	33, // 1: troupe.v1.ListMessagesResponse.messages:type_name -> troupe.v1.Message
+	34, // 2: troupe.v1.ListRoundsRequest.before:type_name -> troupe.v1.StepRounds
+	34, // 3: troupe.v1.ListRoundsResponse.steps:type_name -> troupe.v1.StepRounds
+	32, // 4: troupe.v1.ListSessionsResponse.sessions:type_name -> troupe.v1.Session
+	30, // 5: troupe.v1.GetSessionStateResponse.values:type_name -> troupe.v1.GetSessionStateResponse.ValuesEntry
+	31, // 6: troupe.v1.GetSessionStateResponse.revisions:type_name -> troupe.v1.GetSessionStateResponse.RevisionsEntry
+	35, // 7: troupe.v1.ListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
+	35, // 8: troupe.v1.GetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	32, // 9: troupe.v1.PauseSessionResponse.session:type_name -> troupe.v1.Session
+	32, // 10: troupe.v1.CloseSessionResponse.session:type_name -> troupe.v1.Session
+	32, // 11: troupe.v1.ResumeSessionResponse.session:type_name -> troupe.v1.Session
+	36, // 12: troupe.v1.CompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
+	37, // 13: troupe.v1.CompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
+	38, // 14: troupe.v1.DeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	39, // 15: troupe.v1.SessionServiceSearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
+	38, // 16: troupe.v1.EraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	0,  // 17: troupe.v1.SessionService.GetSession:input_type -> troupe.v1.GetSessionRequest
+	2,  // 18: troupe.v1.SessionService.ListMessages:input_type -> troupe.v1.ListMessagesRequest
+	4,  // 19: troupe.v1.SessionService.ListRounds:input_type -> troupe.v1.ListRoundsRequest
+	6,  // 20: troupe.v1.SessionService.ListSessions:input_type -> troupe.v1.ListSessionsRequest
+	8,  // 21: troupe.v1.SessionService.GetSessionState:input_type -> troupe.v1.GetSessionStateRequest
+	10, // 22: troupe.v1.SessionService.ListArtifacts:input_type -> troupe.v1.ListArtifactsRequest
+	12, // 23: troupe.v1.SessionService.GetArtifact:input_type -> troupe.v1.GetArtifactRequest
+	14, // 24: troupe.v1.SessionService.PauseSession:input_type -> troupe.v1.PauseSessionRequest
+	16, // 25: troupe.v1.SessionService.CloseSession:input_type -> troupe.v1.CloseSessionRequest
+	18, // 26: troupe.v1.SessionService.ResumeSession:input_type -> troupe.v1.ResumeSessionRequest
+	20, // 27: troupe.v1.SessionService.CompactSession:input_type -> troupe.v1.CompactSessionRequest
+	22, // 28: troupe.v1.SessionService.ClearSession:input_type -> troupe.v1.ClearSessionRequest
+	24, // 29: troupe.v1.SessionService.DeleteSession:input_type -> troupe.v1.DeleteSessionRequest
+	26, // 30: troupe.v1.SessionService.SearchMemory:input_type -> troupe.v1.SessionServiceSearchMemoryRequest
+	28, // 31: troupe.v1.SessionService.EraseUser:input_type -> troupe.v1.EraseUserRequest
+	1,  // 32: troupe.v1.SessionService.GetSession:output_type -> troupe.v1.GetSessionResponse
+	3,  // 33: troupe.v1.SessionService.ListMessages:output_type -> troupe.v1.ListMessagesResponse
+	5,  // 34: troupe.v1.SessionService.ListRounds:output_type -> troupe.v1.ListRoundsResponse
+	7,  // 35: troupe.v1.SessionService.ListSessions:output_type -> troupe.v1.ListSessionsResponse
+	9,  // 36: troupe.v1.SessionService.GetSessionState:output_type -> troupe.v1.GetSessionStateResponse
+	11, // 37: troupe.v1.SessionService.ListArtifacts:output_type -> troupe.v1.ListArtifactsResponse
+	13, // 38: troupe.v1.SessionService.GetArtifact:output_type -> troupe.v1.GetArtifactResponse
+	15, // 39: troupe.v1.SessionService.PauseSession:output_type -> troupe.v1.PauseSessionResponse
+	17, // 40: troupe.v1.SessionService.CloseSession:output_type -> troupe.v1.CloseSessionResponse
+	19, // 41: troupe.v1.SessionService.ResumeSession:output_type -> troupe.v1.ResumeSessionResponse
+	21, // 42: troupe.v1.SessionService.CompactSession:output_type -> troupe.v1.CompactSessionResponse
+	23, // 43: troupe.v1.SessionService.ClearSession:output_type -> troupe.v1.ClearSessionResponse
+	25, // 44: troupe.v1.SessionService.DeleteSession:output_type -> troupe.v1.DeleteSessionResponse
+	27, // 45: troupe.v1.SessionService.SearchMemory:output_type -> troupe.v1.SessionServiceSearchMemoryResponse
+	29, // 46: troupe.v1.SessionService.EraseUser:output_type -> troupe.v1.EraseUserResponse
+	32, // [32:47] is the sub-list for method output_type
+	17, // [17:32] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_session_proto_init() }
@@ -1700,7 +1828,7 @@ func file_troupe_v1_session_proto_init() {
 	file_troupe_v1_erasure_proto_init()
 	file_troupe_v1_memory_proto_init()
 	file_troupe_v1_types_proto_init()
-	file_troupe_v1_session_proto_msgTypes[11].OneofWrappers = []any{
+	file_troupe_v1_session_proto_msgTypes[13].OneofWrappers = []any{
 		(*GetArtifactResponse_Artifact)(nil),
 		(*GetArtifactResponse_Chunk)(nil),
 	}
@@ -1710,7 +1838,7 @@ func file_troupe_v1_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_session_proto_rawDesc), len(file_troupe_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	SessionService_GetSession_FullMethodName      = "/troupe.v1.SessionService/GetSession"
 	SessionService_ListMessages_FullMethodName    = "/troupe.v1.SessionService/ListMessages"
+	SessionService_ListRounds_FullMethodName      = "/troupe.v1.SessionService/ListRounds"
 	SessionService_ListSessions_FullMethodName    = "/troupe.v1.SessionService/ListSessions"
 	SessionService_GetSessionState_FullMethodName = "/troupe.v1.SessionService/GetSessionState"
 	SessionService_ListArtifacts_FullMethodName   = "/troupe.v1.SessionService/ListArtifacts"
@@ -47,6 +48,9 @@ type SessionServiceClient interface {
 	// ListMessages returns the messages of a session, oldest first, a page at a time.
 	// Fails with NOT_FOUND.
 	ListMessages(ctx context.Context, in *ListMessagesRequest, opts ...grpc.CallOption) (*ListMessagesResponse, error)
+	// ListRounds returns the tool rounds of an agent in a session, the latest first page: what the
+	// agent's model saw besides the messages. Fails with NOT_FOUND for an unknown session.
+	ListRounds(ctx context.Context, in *ListRoundsRequest, opts ...grpc.CallOption) (*ListRoundsResponse, error)
 	// ListSessions returns sessions, newest first, a page at a time.
 	ListSessions(ctx context.Context, in *ListSessionsRequest, opts ...grpc.CallOption) (*ListSessionsResponse, error)
 	// GetSessionState returns the state that the session sees: its own keys, the app: keys, and the
@@ -112,6 +116,16 @@ func (c *sessionServiceClient) ListMessages(ctx context.Context, in *ListMessage
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListMessagesResponse)
 	err := c.cc.Invoke(ctx, SessionService_ListMessages_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sessionServiceClient) ListRounds(ctx context.Context, in *ListRoundsRequest, opts ...grpc.CallOption) (*ListRoundsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListRoundsResponse)
+	err := c.cc.Invoke(ctx, SessionService_ListRounds_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -259,6 +273,9 @@ type SessionServiceServer interface {
 	// ListMessages returns the messages of a session, oldest first, a page at a time.
 	// Fails with NOT_FOUND.
 	ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error)
+	// ListRounds returns the tool rounds of an agent in a session, the latest first page: what the
+	// agent's model saw besides the messages. Fails with NOT_FOUND for an unknown session.
+	ListRounds(context.Context, *ListRoundsRequest) (*ListRoundsResponse, error)
 	// ListSessions returns sessions, newest first, a page at a time.
 	ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error)
 	// GetSessionState returns the state that the session sees: its own keys, the app: keys, and the
@@ -315,6 +332,9 @@ func (UnimplementedSessionServiceServer) GetSession(context.Context, *GetSession
 }
 func (UnimplementedSessionServiceServer) ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListMessages not implemented")
+}
+func (UnimplementedSessionServiceServer) ListRounds(context.Context, *ListRoundsRequest) (*ListRoundsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListRounds not implemented")
 }
 func (UnimplementedSessionServiceServer) ListSessions(context.Context, *ListSessionsRequest) (*ListSessionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListSessions not implemented")
@@ -405,6 +425,24 @@ func _SessionService_ListMessages_Handler(srv interface{}, ctx context.Context, 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(SessionServiceServer).ListMessages(ctx, req.(*ListMessagesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SessionService_ListRounds_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListRoundsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).ListRounds(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_ListRounds_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).ListRounds(ctx, req.(*ListRoundsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -632,6 +670,10 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListMessages",
 			Handler:    _SessionService_ListMessages_Handler,
+		},
+		{
+			MethodName: "ListRounds",
+			Handler:    _SessionService_ListRounds_Handler,
 		},
 		{
 			MethodName: "ListSessions",

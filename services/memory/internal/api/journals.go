@@ -45,7 +45,8 @@ func (j journals) GetRecording(ctx context.Context, r *troupev1.GetRecordingRequ
 
 // LoadRounds implements troupev1.MemoryServiceServer.
 func (j journals) LoadRounds(ctx context.Context, r *troupev1.LoadRoundsRequest) (*troupev1.LoadRoundsResponse, error) {
-	steps, err := j.store.LoadRounds(ctx, sessionRef(ctx, r.GetSessionId()), r.GetAgent(), r.GetFrom())
+	before := memorywire.RoundsPositionFromProto(r.GetBefore())
+	steps, err := j.store.LoadRounds(ctx, sessionRef(ctx, r.GetSessionId()), r.GetAgent(), r.GetFrom(), before)
 	if err != nil {
 		return nil, err
 	}

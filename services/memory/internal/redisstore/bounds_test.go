@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/troupe-dev/troupe/internal/toolrounds"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
@@ -94,6 +95,43 @@ func TestStore_ReadsLittleMoreThanItReturns(t *testing.T) {
 	for _, h := range hits {
 		require.Equal(t, "hello", h.Message.Text)
 	}
+}
+
+// The whole history of an agent can be read page by page, even if more steps follow one message than a page holds, and
+// committed in any order.
+//
+// Req: CO-69
+func TestStore_PagesTheHistoryOfAnAgent(t *testing.T) {
+	t.Parallel()
+	s, err := New(Config{URL: "redis://" + redistest.StartServer(t, "--appendonly", "no").Addr})
+	require.NoError(t, err)
+	defer s.Close()
+	b := newBegin("paged", "t1")
+	begun, err := s.BeginTurn(t.Context(), b)
+	require.NoError(t, err)
+	for _, step := range []int{4, 1, 7, 2, 6, 3, 5} {
+		c := newCommit(b, begun.Turn)
+		c.Outcome, c.Result.Step, c.Messages = session.OutcomeOpen, step, nil
+		for range 4 {
+			c.Rounds = append(c.Rounds, memory.RoundMessage{Message: conversation.User(strings.Repeat(strconv.Itoa(step), conversation.MaxMessageBytes))})
+		}
+		_, err = s.CommitStep(t.Context(), c)
+		require.NoError(t, err)
+	}
+	pages := 0
+	all, err := toolrounds.All(func(before *conversation.Rounds) ([]conversation.Rounds, error) {
+		page, err := s.LoadRounds(t.Context(), b.Ref, "echo", 0, before)
+		require.LessOrEqual(t, len(page), 2, "3 steps have more than 3 MiB")
+		pages++
+		return page, err
+	})
+	require.NoError(t, err)
+	require.Equal(t, 5, pages, "three of 2 steps, one of 1, and an empty one")
+	for i, r := range all {
+		require.Equal(t, i+1, r.Step)
+		require.True(t, strings.HasPrefix(r.Messages[3].Text, strconv.Itoa(r.Step)))
+	}
+	require.Len(t, all, 7)
 }
 
 // A session expires even if it has an open turn whose worker never returns.

@@ -169,7 +169,7 @@ func TestStore_CostOfOperations(t *testing.T) {
 	one := commit(1, session.OutcomeOpen, map[string]json.RawMessage{"key": json.RawMessage("1")})
 	costs("commit", 1, 1, one)
 	costs("commit again", 1, 0, one)
-	costs("load rounds, of which there are none", 1, 0, func() error { return only(s.LoadRounds(t.Context(), hold().Ref, "echo", 0)) })
+	costs("load rounds, of which there are none", 1, 0, func() error { return only(s.LoadRounds(t.Context(), hold().Ref, "echo", 0, nil)) })
 	costs("commit of app: state", 6, 4, commit(2, session.OutcomeOpen, map[string]json.RawMessage{"app:key": json.RawMessage("1")}))
 	costs("commit of app: state that was read", 6, 5, func() (err error) {
 		begun.Turn.Sequence, err = s.CommitStep(t.Context(), memory.Commit{
@@ -275,7 +275,7 @@ func TestStore_CostOfOperations(t *testing.T) {
 			Rounds: []memory.RoundMessage{{Message: conversation.User("a task")}, {Message: conversation.Assistant("echo", ""), Entry: 1}},
 		}))
 	})
-	costs("load rounds", 2, 0, func() error { return only(s.LoadRounds(t.Context(), hold().Ref, "echo", 0)) })
+	costs("load rounds", 2, 0, func() error { return only(s.LoadRounds(t.Context(), hold().Ref, "echo", 0, nil)) })
 	costs("list", 2, 0, func() error {
 		_, _, err := s.ListSessions(t.Context(), memory.SessionFilter{Tenant: "default", Limit: 10})
 		return err

@@ -48,6 +48,7 @@ func (o *Orchestrator) DescribeInstance(ctx context.Context, req *troupev1.Descr
 	}
 	return &troupev1.DescribeInstanceResponse{
 		Instance: o.instanceToProto(d.Instance), Status: d.Status, Metrics: d.Metrics, Failure: grpcfailure.ToProto(d.Err),
+		Instructions: d.Instructions,
 	}, nil
 }
 

@@ -27,7 +27,9 @@ func (d *Dispatcher) tryInstance(
 	defer release()
 	call, cancel := withLaterDeadline(ctx)
 	defer cancel(nil)
-	stream, err := troupev1.NewAgentServiceClient(conn).ExecuteStep(call, req, grpc.ForceCodecV2(newStrictCodec()))
+	worker := troupev1.NewAgentServiceClient(conn)
+	req.ProvidesEntries = h.EarlierEntries != nil
+	stream, err := worker.ExecuteStep(call, req, grpc.ForceCodecV2(newStrictCodec()))
 	if err != nil {
 		return nil, false, grpcfailure.FromStatus("dispatch", err)
 	}
@@ -50,7 +52,11 @@ func (d *Dispatcher) tryInstance(
 		return nil, true, err
 	}
 	silence.Reset(d.maxSilence)
-	result, workerErr, err := readStream(req, stream, h, func() { silence.Reset(d.maxSilence) })
+	result, workerErr, err := readStream(req, stream, h, func() { silence.Reset(d.maxSilence) }, func(asked *troupev1.EntriesRequest) {
+		if h.EarlierEntries != nil {
+			provideEntries(call, worker, asked, h)
+		}
+	})
 	switch {
 	case failure.Is(workerErr, failure.StateViolation):
 		return nil, true, newViolationError(in, workerErr)
@@ -101,10 +107,10 @@ func withLaterDeadline(ctx context.Context) (context.Context, context.CancelCaus
 	return late, func(cause error) { stop(); cancel(cause); done() }
 }
 
-// readStream passes events to the handler until the result arrives. It calls received for each item. workerErr is
-// an error of the worker or the connection. err is an error of the handler.
+// readStream passes events to the handler until the result arrives. It calls received for each item, and provide for a
+// request of the worker. workerErr is an error of the worker or the connection. err is an error of the handler.
 func readStream(
-	req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepClient, h Handler, received func(),
+	req *troupev1.ExecuteStepRequest, stream troupev1.AgentService_ExecuteStepClient, h Handler, received func(), provide func(*troupev1.EntriesRequest),
 ) (_ *troupev1.StepResult, workerErr, err error) {
 	checker := contract.NewChecker(req)
 	for {
@@ -129,6 +135,9 @@ func readStream(
 			if err := h.OnEvent(item.GetEvent()); err != nil {
 				return nil, nil, err
 			}
+		case item.GetEntriesRequest() != nil:
+			provide(item.GetEntriesRequest())
+			received()
 		}
 	}
 }

@@ -117,6 +117,8 @@ type Handler struct {
 	// instance gets the step, and again for each further instance. It may be nil.
 	SelectTools func(registry.Instance) (*troupev1.AllowedTools, error)
 	OnEvent     func(*troupev1.Event) error
+	// EarlierEntries returns at most limit of the latest events of earlier turns, for a worker that asks for them.
+	EarlierEntries func(ctx context.Context, limit int) ([]*troupev1.Event, error)
 }
 
 // Execute runs a step on an instance of its agent. It returns the result, which holds the failure if the step

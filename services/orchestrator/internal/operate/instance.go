@@ -97,9 +97,11 @@ type Description struct {
 	Status   *troupev1.InstanceStatus     // nil when Err is set
 	Metrics  *troupev1.GetMetricsResponse // nil when Err is set
 	Err      error                        // why the worker did not answer
+
+	Instructions string // the agent's system prompt (empty if the worker does not tell it)
 }
 
-// Describe asks the worker of an instance for its status and metrics. If the worker does not answer, Describe
+// Describe asks the worker of an instance for its status, its metrics and its agent's system prompt. If the worker does not answer, Describe
 // still succeeds. It fails with not_found or user_invalid_input, like Drain.
 func (o *Operator) Describe(ctx context.Context, id, agent string) (Description, error) {
 	in, err := o.findInstance(id, agent)
@@ -110,15 +112,16 @@ func (o *Operator) Describe(ctx context.Context, id, agent string) (Description,
 	defer cancel()
 	d := Description{Instance: in}
 	d.Status, d.Err = o.workers.call(ctx, in, func(ctx context.Context, w troupev1.LifecycleServiceClient) (*troupev1.InstanceStatus, error) {
-		resp, err := w.GetState(ctx, &troupev1.GetStateRequest{})
+		resp, err := w.GetState(ctx, &troupev1.GetStateRequest{WithInstructions: true})
 		if err != nil {
 			return nil, err
 		}
+		d.Instructions = resp.GetInstructions()
 		d.Metrics, err = w.GetMetrics(ctx, &troupev1.GetMetricsRequest{})
 		return resp.GetStatus(), err
 	})
 	if d.Err != nil {
-		d.Status, d.Metrics = nil, nil
+		d.Status, d.Metrics, d.Instructions = nil, nil, ""
 	}
 	return d, nil
 }

@@ -52,6 +52,7 @@ type Store interface {
 // Query selects traces.
 type Query struct {
 	Root            string // only traces of the run that began with this trace (empty means all)
+	Session         string // only traces of this session (empty means all); not together with Root
 	OnlyQuarantined bool   // only quarantined ones
 	Limit           int    // above 0
 }

@@ -116,11 +116,15 @@ func (s *Session) Latest(ctx context.Context, info session.Session, limit int) (
 	return s.MessagesAfter(ctx, max(0, info.LastSequence-int64(limit)))
 }
 
-// Rounds returns the rounds of an agent that follow a message from the given sequence on, as far as one call of the
+// Rounds returns the latest rounds of an agent that follow a message from the given sequence on, as far as one call of the
 // store returns them.
 func (s *Session) Rounds(ctx context.Context, agent string, from int64) ([]conversation.Rounds, error) {
+	return s.roundsBefore(ctx, agent, from, nil)
+}
+
+func (s *Session) roundsBefore(ctx context.Context, agent string, from int64, before *conversation.Rounds) ([]conversation.Rounds, error) {
 	return CallWithRetry(ctx, func(ctx context.Context) ([]conversation.Rounds, error) {
-		return s.Store.LoadRounds(ctx, s.Ref, agent, from)
+		return s.Store.LoadRounds(ctx, s.Ref, agent, from, before)
 	})
 }
 

@@ -58,10 +58,15 @@ func (t *Turn) UntrustedSource() string {
 	return source
 }
 
+// SetRounds sets the rounds of a turn from what its model saw besides the conversation.
+func (t *Turn) SetRounds(messages []conversation.Message) {
+	t.RoundMessages = toolrounds.Latest(messages)
+}
+
 // SetSaid sets the messages and the rounds of a turn that failed from what the agent had said until then. Text at the
 // end belongs to the conversation, and what comes before it to the rounds.
 func (t *Turn) SetSaid(said []conversation.Message) {
-	said = repairToolCalls(said)
+	said = toolrounds.Complete(said)
 	n := len(said)
 	for n > 0 && said[n-1].Role == conversation.RoleAssistant && len(said[n-1].ToolCalls) == 0 {
 		n--
@@ -86,29 +91,4 @@ func (t *Turn) HasAnswer() bool { return IsAnswer(t.Outcome) }
 // IsAnswer reports whether a turn with the outcome has an answer.
 func IsAnswer(o session.Outcome) bool {
 	return o != session.OutcomeFailed && o != session.OutcomeCancelled
-}
-
-// missingResultText is the tool result that the model reads for a call without a stored result.
-const missingResultText = "Interrupted: the turn ended before the tool had a result."
-
-// repairToolCalls returns messages in which every tool call has exactly one result, because models require it. It
-// adds missing results and removes results without a call. Both occur when a failed turn ended inside a round.
-func repairToolCalls(messages []conversation.Message) []conversation.Message {
-	var all []conversation.Message
-	for i := 0; i < len(messages); i++ {
-		m := messages[i]
-		if m.Role == conversation.RoleTool {
-			continue
-		}
-		all = append(all, m)
-		for _, call := range m.ToolCalls {
-			if i+1 < len(messages) && messages[i+1].Role == conversation.RoleTool && messages[i+1].ToolCallID == call.ID {
-				i++
-				all = append(all, messages[i])
-				continue
-			}
-			all = append(all, conversation.Message{Role: conversation.RoleTool, Text: missingResultText, ToolCallID: call.ID})
-		}
-	}
-	return all
 }

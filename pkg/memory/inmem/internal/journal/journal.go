@@ -85,24 +85,23 @@ func (j *Journal) Recording(_ context.Context, ref session.Ref, turnID string, s
 }
 
 // LoadRounds implements memory.Journal.
-func (j *Journal) LoadRounds(_ context.Context, ref session.Ref, agent string, from int64) ([]conversation.Rounds, error) {
+func (j *Journal) LoadRounds(_ context.Context, ref session.Ref, agent string, from int64, before *conversation.Rounds) ([]conversation.Rounds, error) {
 	j.db.Lock()
 	defer j.db.Unlock()
 	c, err := j.db.GetSession("memory.LoadRounds", ref)
 	if err != nil {
 		return nil, err
 	}
-	all := slices.DeleteFunc(slices.Clone(c.Rounds[agent]), func(r conversation.Rounds) bool { return r.After < from })
+	all := slices.DeleteFunc(slices.Clone(c.Rounds[agent]), func(r conversation.Rounds) bool {
+		return r.After < from || before != nil && r.Compare(*before) >= 0
+	})
+	slices.SortStableFunc(all, conversation.Rounds.Compare)
 	bytes := 0
 	for i, r := range slices.Backward(all) { // the latest that fit
 		if bytes += r.Size(); bytes > memory.MaxWindowBytes {
-			all = all[i+1:]
-			break
+			return all[i+1:], nil
 		}
 	}
-	slices.SortStableFunc(all, func(a, b conversation.Rounds) int {
-		return cmp.Or(cmp.Compare(a.After, b.After), cmp.Compare(a.Turn, b.Turn), cmp.Compare(a.Step, b.Step))
-	})
 	return all, nil
 }
 

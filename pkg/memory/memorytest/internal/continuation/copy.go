@@ -141,7 +141,7 @@ func copyIncludesRounds(t *testing.T, store memory.Store) {
 		require.ElementsMatch(t, []string{"echo", "other"}, begun.Agents)
 	}
 	for agent, want := range copied {
-		got, err := store.LoadRounds(t.Context(), ref, agent, 0)
+		got, err := store.LoadRounds(t.Context(), ref, agent, 0, nil)
 		require.NoError(t, err)
 		fixture.RequireEqual(t, want, got)
 	}

@@ -22,6 +22,7 @@ func roundsTests() fixture.Tests {
 		"Rounds_BelongToTheirAgent":                  roundsBelongToTheirAgent,
 		"Rounds_FromLeavesOutEarlierSteps":           roundsFromLeavesOutEarlierSteps,
 		"Rounds_OfConcurrentStepsAreSortedByStep":    roundsOfConcurrentStepsAreSortedByStep,
+		"Rounds_BeforeContinuesAfterAPage":           roundsBeforeContinuesAfterAPage,
 		"Rounds_RejectAnEntryThatIsNotStored":        roundsRejectAnEntryThatIsNotStored,
 		"Rounds_RejectInvalidOnes":                   roundsRejectInvalidOnes,
 		"Rounds_CountToTheLimitOfTheSession":         roundsCountToTheLimitOfTheSession,
@@ -76,7 +77,7 @@ func commitWithRounds(t *testing.T, store memory.Store, ref session.Ref, turn se
 
 func loadRounds(t *testing.T, store memory.Store, ref session.Ref, agent string, from int64) []conversation.Rounds {
 	t.Helper()
-	all, err := store.LoadRounds(t.Context(), ref, agent, from)
+	all, err := store.LoadRounds(t.Context(), ref, agent, from, nil)
 	require.NoError(t, err)
 	return all
 }
@@ -137,6 +138,36 @@ func roundsOfConcurrentStepsAreSortedByStep(t *testing.T, store memory.Store) {
 		fixture.CommitStep(t, store, c)
 	}
 	requireRounds(t, wanted, loadRounds(t, store, ref, "echo", 0))
+}
+
+// Req: CO-69
+func roundsBeforeContinuesAfterAPage(t *testing.T, store memory.Store) {
+	ref := fixture.NewRef()
+	first := runWithRounds(t, store, ref, "t1", "echo", 1)
+	turn := fixture.BeginTurn(t, store, ref, "t2", "hello")
+	c, second := commitWithRounds(t, store, ref, turn, "echo", 1)
+	for i := range c.Rounds {
+		c.Rounds[i] = memory.RoundMessage{Message: second.Messages[i]}
+	}
+	all := []conversation.Rounds{first}
+	for step := range 3 {
+		second.Step = step + 1
+		all = append(all, second)
+	}
+	for _, step := range []int{3, 1, 2} { // steps in branches commit in any order
+		c.Result.Step, c.Messages, c.Outcome = step, nil, session.OutcomeOpen
+		fixture.CommitStep(t, store, c)
+	}
+	for i := range all {
+		before := all[i]
+		before.Messages = nil
+		got, err := store.LoadRounds(t.Context(), ref, "echo", 0, &before)
+		require.NoError(t, err)
+		requireRounds(t, all[:i], got)
+	}
+	got, err := store.LoadRounds(t.Context(), ref, "echo", second.After, &all[2])
+	require.NoError(t, err)
+	requireRounds(t, all[1:2], got)
 }
 
 func roundsRejectAnEntryThatIsNotStored(t *testing.T, store memory.Store) {
@@ -249,12 +280,12 @@ func roundsAreRemovedWithTheirMessages(t *testing.T, store memory.Store) {
 
 	_, err := store.DeleteSession(t.Context(), ref)
 	require.NoError(t, err)
-	_, err = store.LoadRounds(t.Context(), ref, "echo", 0)
+	_, err = store.LoadRounds(t.Context(), ref, "echo", 0, nil)
 	fixture.RequireMode(t, err, failure.SessionDeleted)
 }
 
 func roundsOfAnUnknownSessionAreNotFound(t *testing.T, store memory.Store) {
-	_, err := store.LoadRounds(t.Context(), fixture.NewRef(), "echo", 0)
+	_, err := store.LoadRounds(t.Context(), fixture.NewRef(), "echo", 0, nil)
 	fixture.RequireMode(t, err, failure.NotFound)
 }
 

@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -86,9 +85,9 @@ func decodeRounds(id, text string) (storedRounds, error) {
 }
 
 // LoadRounds implements memory.Journal. It reads the history first, and then the entries that it names.
-func (j *Journal) LoadRounds(ctx context.Context, ref session.Ref, agent string, from int64) ([]conversation.Rounds, error) {
+func (j *Journal) LoadRounds(ctx context.Context, ref session.Ref, agent string, from int64, before *conversation.Rounds) ([]conversation.Rounds, error) {
 	const op = "memory.LoadRounds"
-	latest, err := j.latestRounds(ctx, op, ref, agent, from)
+	latest, err := j.latestRounds(ctx, op, ref, agent, from, before)
 	if err != nil || len(latest) == 0 {
 		return nil, err
 	}
@@ -116,16 +115,17 @@ func (j *Journal) LoadRounds(ctx context.Context, ref session.Ref, agent string,
 			all = append(all, s.rounds)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b conversation.Rounds) int {
-		return cmp.Or(cmp.Compare(a.After, b.After), cmp.Compare(a.Turn, b.Turn), cmp.Compare(a.Step, b.Step))
-	})
 	return all, nil
 }
 
-// latestRounds reads the history of an agent from its end: the steps that have at most MaxWindowBytes together.
-func (j *Journal) latestRounds(ctx context.Context, op string, ref session.Ref, agent string, from int64) ([]storedRounds, error) {
+// latestRounds reads the history of an agent from its end: the latest steps before another one (nil means all) that have
+// at most MaxWindowBytes together, oldest first.
+func (j *Journal) latestRounds(ctx context.Context, op string, ref session.Ref, agent string, from int64, before *conversation.Rounds) ([]storedRounds, error) {
 	var latest []storedRounds
 	key, to, bytes := db.Key(ref, db.RoundsName(agent)), "+", 0
+	if before != nil {
+		to = strconv.FormatInt(before.After, 10) // with all steps that follow the same message
+	}
 	for {
 		var meta *redis.SliceCmd
 		var read *redis.XMessageSliceCmd
@@ -146,15 +146,33 @@ func (j *Journal) latestRounds(ctx context.Context, op string, ref session.Ref, 
 			if err != nil {
 				return nil, db.NewUnreadableError(op, err)
 			}
-			if bytes += s.bytes; bytes > memory.MaxWindowBytes {
-				return latest, nil
+			to = "(" + m.ID
+			if before != nil && s.rounds.Compare(*before) >= 0 {
+				continue
 			}
-			latest, to = append(latest, s), "("+m.ID
+			// Steps that follow the same message are stored in the order of their commits. All of them are needed
+			// to know which are the latest.
+			if bytes > memory.MaxWindowBytes && s.rounds.After != latest[len(latest)-1].rounds.After {
+				return latestThatFit(latest), nil
+			}
+			latest, bytes = append(latest, s), bytes+s.bytes
 		}
 		if len(read.Val()) < roundsBatch {
-			return latest, nil
+			return latestThatFit(latest), nil
 		}
 	}
+}
+
+// latestThatFit sorts rounds and returns the latest that have at most MaxWindowBytes together.
+func latestThatFit(all []storedRounds) []storedRounds {
+	slices.SortStableFunc(all, func(a, b storedRounds) int { return a.rounds.Compare(b.rounds) })
+	bytes := 0
+	for i, s := range slices.Backward(all) {
+		if bytes += s.bytes; bytes > memory.MaxWindowBytes {
+			return all[i+1:]
+		}
+	}
+	return all
 }
 
 // resolve fills in the messages from the entries. It reports false when one is missing: the rounds would not be whole.

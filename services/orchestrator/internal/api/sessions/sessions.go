@@ -57,6 +57,16 @@ func (s *Server) ListMessages(ctx context.Context, req *troupev1.ListMessagesReq
 	return &troupev1.ListMessagesResponse{Messages: wire.MessagesToProto(messages)}, nil
 }
 
+// ListRounds implements troupev1.SessionServiceServer.
+func (s *Server) ListRounds(ctx context.Context, req *troupev1.ListRoundsRequest) (*troupev1.ListRoundsResponse, error) {
+	before := memorywire.RoundsPositionFromProto(req.GetBefore())
+	steps, err := s.Memory.LoadRounds(ctx, sessionRef(ctx, req.GetSessionId()), req.GetAgent(), 0, before)
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.ListRoundsResponse{Steps: memorywire.StepRoundsToProto(steps)}, nil
+}
+
 // ListSessions implements troupev1.SessionServiceServer.
 func (s *Server) ListSessions(ctx context.Context, req *troupev1.ListSessionsRequest) (*troupev1.ListSessionsResponse, error) {
 	found, next, err := s.Memory.ListSessions(ctx, memory.SessionFilter{

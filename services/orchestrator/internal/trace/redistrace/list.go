@@ -13,13 +13,7 @@ import (
 // reads another page when some traces of a page are unwanted or no longer kept.
 func (r *reader) List(ctx context.Context, tenant string, q trace.Query) ([]*troupev1.Trace, error) {
 	const op = "trace.List"
-	key := indexKey(tenant)
-	switch {
-	case q.Root != "":
-		key = runKey(tenant, q.Root)
-	case q.OnlyQuarantined:
-		key = quarantineKey(tenant)
-	}
+	key := listKey(tenant, q)
 	var all []*troupev1.Trace
 	for from, last := int64(0), false; !last && len(all) < q.Limit; from += int64(q.Limit) {
 		ids, err := r.conn.ZRevRange(ctx, key, from, from+int64(q.Limit)-1).Result()
@@ -42,6 +36,21 @@ func (r *reader) List(ctx context.Context, tenant string, q trace.Query) ([]*tro
 		}
 	}
 	return all[:min(q.Limit, len(all))], nil
+}
+
+// listKey returns the key of the list that contains the traces of a query.
+func listKey(tenant string, q trace.Query) string {
+	switch {
+	case q.Root != "":
+		return runKey(tenant, q.Root)
+	case q.Session != "":
+		traces, _ := sessionKeys(sessionSubject(tenant, q.Session))
+		return traces
+	case q.OnlyQuarantined:
+		return quarantineKey(tenant)
+	default:
+		return indexKey(tenant)
+	}
 }
 
 // loadRecords returns the records of the traces that are still kept, without the texts of their results.

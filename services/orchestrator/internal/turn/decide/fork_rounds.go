@@ -62,7 +62,7 @@ func loadForkedRounds(ctx context.Context, store Memory, ref session.Ref, h fork
 	all := map[string][]conversation.Rounds{}
 	for _, agent := range agentsOf(messages, inherited) {
 		steps, err := retry.Do(ctx, func(ctx context.Context) ([]conversation.Rounds, error) {
-			return store.LoadRounds(ctx, ref, agent, 0)
+			return store.LoadRounds(ctx, ref, agent, 0, nil)
 		})
 		if err != nil {
 			return nil, err

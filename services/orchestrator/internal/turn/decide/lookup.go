@@ -17,7 +17,7 @@ type Memory interface {
 	BeginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error)
 	GetSession(ctx context.Context, ref session.Ref) (session.Session, error)
 	LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error)
-	LoadRounds(ctx context.Context, ref session.Ref, agent string, from int64) ([]conversation.Rounds, error)
+	LoadRounds(ctx context.Context, ref session.Ref, agent string, from int64, before *conversation.Rounds) ([]conversation.Rounds, error)
 	GetState(ctx context.Context, ref session.Ref) (memory.Snapshot, error)
 }
 

@@ -61,6 +61,7 @@ type Writer struct {
 	turn          Turn
 	log           *zap.Logger // its lines contain the run
 	events        *trace.Log
+	traces        *trace.Traces
 	stages        stages
 	metrics       *turnMetrics
 	translation   tracelog.Translator // translates events for the log and adds up their usage
@@ -84,7 +85,7 @@ func (p *Publisher) Open(ctx context.Context, t Turn, takenOver bool) (_ *Writer
 	}()
 	w := &Writer{
 		turn: t, log: p.Telemetry.Log.With(zap.String("root_trace_id", events.Root())),
-		events: events, metrics: p.metrics,
+		events: events, traces: p.Traces, metrics: p.metrics,
 	}
 	w.prior = &PriorEvents{writer: w, turn: t.Turn, published: events.PublishedSteps()}
 	if !events.IsEmpty() {

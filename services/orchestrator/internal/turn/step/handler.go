@@ -10,6 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/assignment"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
 )
 
 // newHandler returns the handler for an attempt. It publishes the events of the attempt and selects the tools that
@@ -46,6 +47,9 @@ func (t *Turn) newHandler(ctx context.Context, a *attempt) dispatch.Handler {
 			}
 			return t.Events.WriteStep(ctx, a.Origin, e)
 		},
+	}
+	h.EarlierEntries = func(ctx context.Context, limit int) ([]*troupev1.Event, error) {
+		return publish.EarlierEntries(ctx, t.Events, limit)
 	}
 	if a.Task.Decision.Step.Tools.IsZero() {
 		return h
