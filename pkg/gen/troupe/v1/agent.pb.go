@@ -734,6 +734,116 @@ func (*ExecuteStepResponse_Result) isExecuteStepResponse_Item() {}
 
 func (*ExecuteStepResponse_Heartbeat) isExecuteStepResponse_Item() {}
 
+// SummarizeRequest asks for a summary of messages.
+type SummarizeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// agent is the name of the agent whose model writes.
+	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	// messages to summarize, oldest first; at most 3 MiB.
+	Messages      []*Message `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SummarizeRequest) Reset() {
+	*x = SummarizeRequest{}
+	mi := &file_troupe_v1_agent_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SummarizeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SummarizeRequest) ProtoMessage() {}
+
+func (x *SummarizeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_agent_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SummarizeRequest.ProtoReflect.Descriptor instead.
+func (*SummarizeRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *SummarizeRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *SummarizeRequest) GetMessages() []*Message {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+// SummarizeResponse is the summary.
+type SummarizeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// summary of the messages, 1 byte to 64 KiB.
+	Summary string `protobuf:"bytes,1,opt,name=summary,proto3" json:"summary,omitempty"`
+	// usage of the model.
+	Usage         *Usage `protobuf:"bytes,2,opt,name=usage,proto3" json:"usage,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SummarizeResponse) Reset() {
+	*x = SummarizeResponse{}
+	mi := &file_troupe_v1_agent_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SummarizeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SummarizeResponse) ProtoMessage() {}
+
+func (x *SummarizeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_agent_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SummarizeResponse.ProtoReflect.Descriptor instead.
+func (*SummarizeResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SummarizeResponse) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
+func (x *SummarizeResponse) GetUsage() *Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
 // ReplayStepRequest is a finished step that runs again.
 type ReplayStepRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -747,7 +857,7 @@ type ReplayStepRequest struct {
 
 func (x *ReplayStepRequest) Reset() {
 	*x = ReplayStepRequest{}
-	mi := &file_troupe_v1_agent_proto_msgTypes[6]
+	mi := &file_troupe_v1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -759,7 +869,7 @@ func (x *ReplayStepRequest) String() string {
 func (*ReplayStepRequest) ProtoMessage() {}
 
 func (x *ReplayStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_agent_proto_msgTypes[6]
+	mi := &file_troupe_v1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -772,7 +882,7 @@ func (x *ReplayStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayStepRequest.ProtoReflect.Descriptor instead.
 func (*ReplayStepRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ReplayStepRequest) GetStep() *ExecuteStepRequest {
@@ -800,7 +910,7 @@ type ReplayStepResponse struct {
 
 func (x *ReplayStepResponse) Reset() {
 	*x = ReplayStepResponse{}
-	mi := &file_troupe_v1_agent_proto_msgTypes[7]
+	mi := &file_troupe_v1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +922,7 @@ func (x *ReplayStepResponse) String() string {
 func (*ReplayStepResponse) ProtoMessage() {}
 
 func (x *ReplayStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_agent_proto_msgTypes[7]
+	mi := &file_troupe_v1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +935,7 @@ func (x *ReplayStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayStepResponse.ProtoReflect.Descriptor instead.
 func (*ReplayStepResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReplayStepResponse) GetReplay() *StepReplay {
@@ -908,16 +1018,23 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\x05event\x18\x01 \x01(\v2\x10.troupe.v1.EventH\x00R\x05event\x12/\n" +
 	"\x06result\x18\x02 \x01(\v2\x15.troupe.v1.StepResultH\x00R\x06result\x124\n" +
 	"\theartbeat\x18\x03 \x01(\v2\x14.troupe.v1.HeartbeatH\x00R\theartbeatB\x06\n" +
-	"\x04item\"\x85\x01\n" +
+	"\x04item\"p\n" +
+	"\x10SummarizeRequest\x12\x1f\n" +
+	"\x05agent\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x05agent\x12;\n" +
+	"\bmessages\x18\x02 \x03(\v2\x12.troupe.v1.MessageB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\bmessages\"U\n" +
+	"\x11SummarizeResponse\x12\x18\n" +
+	"\asummary\x18\x01 \x01(\tR\asummary\x12&\n" +
+	"\x05usage\x18\x02 \x01(\v2\x10.troupe.v1.UsageR\x05usage\"\x85\x01\n" +
 	"\x11ReplayStepRequest\x129\n" +
 	"\x04step\x18\x01 \x01(\v2\x1d.troupe.v1.ExecuteStepRequestB\x06\xbaH\x03\xc8\x01\x01R\x04step\x125\n" +
 	"\x06result\x18\x02 \x01(\v2\x15.troupe.v1.StepResultB\x06\xbaH\x03\xc8\x01\x01R\x06result\"C\n" +
 	"\x12ReplayStepResponse\x12-\n" +
-	"\x06replay\x18\x01 \x01(\v2\x15.troupe.v1.StepReplayR\x06replay2\xa9\x01\n" +
+	"\x06replay\x18\x01 \x01(\v2\x15.troupe.v1.StepReplayR\x06replay2\xf1\x01\n" +
 	"\fAgentService\x12N\n" +
 	"\vExecuteStep\x12\x1d.troupe.v1.ExecuteStepRequest\x1a\x1e.troupe.v1.ExecuteStepResponse0\x01\x12I\n" +
 	"\n" +
-	"ReplayStep\x12\x1c.troupe.v1.ReplayStepRequest\x1a\x1d.troupe.v1.ReplayStepResponseB\x99\x01\n" +
+	"ReplayStep\x12\x1c.troupe.v1.ReplayStepRequest\x1a\x1d.troupe.v1.ReplayStepResponse\x12F\n" +
+	"\tSummarize\x12\x1b.troupe.v1.SummarizeRequest\x1a\x1c.troupe.v1.SummarizeResponseB\x99\x01\n" +
 	"\rcom.troupe.v1B\n" +
 	"AgentProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
@@ -934,7 +1051,7 @@ func file_troupe_v1_agent_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_agent_proto_rawDescData
 }
 
-var file_troupe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_troupe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_troupe_v1_agent_proto_goTypes = []any{
 	(*ExecuteStepRequest)(nil),  // 0: troupe.v1.ExecuteStepRequest
 	(*AllowedTools)(nil),        // 1: troupe.v1.AllowedTools
@@ -942,44 +1059,51 @@ var file_troupe_v1_agent_proto_goTypes = []any{
 	(*PlanAgent)(nil),           // 3: troupe.v1.PlanAgent
 	(*Heartbeat)(nil),           // 4: troupe.v1.Heartbeat
 	(*ExecuteStepResponse)(nil), // 5: troupe.v1.ExecuteStepResponse
-	(*ReplayStepRequest)(nil),   // 6: troupe.v1.ReplayStepRequest
-	(*ReplayStepResponse)(nil),  // 7: troupe.v1.ReplayStepResponse
-	nil,                         // 8: troupe.v1.ExecuteStepRequest.MetadataEntry
-	(*Message)(nil),             // 9: troupe.v1.Message
-	(*StepResult)(nil),          // 10: troupe.v1.StepResult
-	(*Auth)(nil),                // 11: troupe.v1.Auth
-	(*CallAnswer)(nil),          // 12: troupe.v1.CallAnswer
-	(*durationpb.Duration)(nil), // 13: google.protobuf.Duration
-	(*Budget)(nil),              // 14: troupe.v1.Budget
-	(*Event)(nil),               // 15: troupe.v1.Event
-	(*StepReplay)(nil),          // 16: troupe.v1.StepReplay
+	(*SummarizeRequest)(nil),    // 6: troupe.v1.SummarizeRequest
+	(*SummarizeResponse)(nil),   // 7: troupe.v1.SummarizeResponse
+	(*ReplayStepRequest)(nil),   // 8: troupe.v1.ReplayStepRequest
+	(*ReplayStepResponse)(nil),  // 9: troupe.v1.ReplayStepResponse
+	nil,                         // 10: troupe.v1.ExecuteStepRequest.MetadataEntry
+	(*Message)(nil),             // 11: troupe.v1.Message
+	(*StepResult)(nil),          // 12: troupe.v1.StepResult
+	(*Auth)(nil),                // 13: troupe.v1.Auth
+	(*CallAnswer)(nil),          // 14: troupe.v1.CallAnswer
+	(*durationpb.Duration)(nil), // 15: google.protobuf.Duration
+	(*Budget)(nil),              // 16: troupe.v1.Budget
+	(*Event)(nil),               // 17: troupe.v1.Event
+	(*Usage)(nil),               // 18: troupe.v1.Usage
+	(*StepReplay)(nil),          // 19: troupe.v1.StepReplay
 }
 var file_troupe_v1_agent_proto_depIdxs = []int32{
-	9,  // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
-	10, // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
-	11, // 2: troupe.v1.ExecuteStepRequest.auth:type_name -> troupe.v1.Auth
-	12, // 3: troupe.v1.ExecuteStepRequest.answers:type_name -> troupe.v1.CallAnswer
-	8,  // 4: troupe.v1.ExecuteStepRequest.metadata:type_name -> troupe.v1.ExecuteStepRequest.MetadataEntry
+	11, // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
+	12, // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
+	13, // 2: troupe.v1.ExecuteStepRequest.auth:type_name -> troupe.v1.Auth
+	14, // 3: troupe.v1.ExecuteStepRequest.answers:type_name -> troupe.v1.CallAnswer
+	10, // 4: troupe.v1.ExecuteStepRequest.metadata:type_name -> troupe.v1.ExecuteStepRequest.MetadataEntry
 	1,  // 5: troupe.v1.ExecuteStepRequest.tools:type_name -> troupe.v1.AllowedTools
-	13, // 6: troupe.v1.ExecuteStepRequest.timeout:type_name -> google.protobuf.Duration
+	15, // 6: troupe.v1.ExecuteStepRequest.timeout:type_name -> google.protobuf.Duration
 	2,  // 7: troupe.v1.ExecuteStepRequest.plan:type_name -> troupe.v1.PlanRequest
-	14, // 8: troupe.v1.ExecuteStepRequest.budget:type_name -> troupe.v1.Budget
+	16, // 8: troupe.v1.ExecuteStepRequest.budget:type_name -> troupe.v1.Budget
 	3,  // 9: troupe.v1.PlanRequest.agents:type_name -> troupe.v1.PlanAgent
-	15, // 10: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
-	10, // 11: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
+	17, // 10: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
+	12, // 11: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
 	4,  // 12: troupe.v1.ExecuteStepResponse.heartbeat:type_name -> troupe.v1.Heartbeat
-	0,  // 13: troupe.v1.ReplayStepRequest.step:type_name -> troupe.v1.ExecuteStepRequest
-	10, // 14: troupe.v1.ReplayStepRequest.result:type_name -> troupe.v1.StepResult
-	16, // 15: troupe.v1.ReplayStepResponse.replay:type_name -> troupe.v1.StepReplay
-	0,  // 16: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
-	6,  // 17: troupe.v1.AgentService.ReplayStep:input_type -> troupe.v1.ReplayStepRequest
-	5,  // 18: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
-	7,  // 19: troupe.v1.AgentService.ReplayStep:output_type -> troupe.v1.ReplayStepResponse
-	18, // [18:20] is the sub-list for method output_type
-	16, // [16:18] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	11, // 13: troupe.v1.SummarizeRequest.messages:type_name -> troupe.v1.Message
+	18, // 14: troupe.v1.SummarizeResponse.usage:type_name -> troupe.v1.Usage
+	0,  // 15: troupe.v1.ReplayStepRequest.step:type_name -> troupe.v1.ExecuteStepRequest
+	12, // 16: troupe.v1.ReplayStepRequest.result:type_name -> troupe.v1.StepResult
+	19, // 17: troupe.v1.ReplayStepResponse.replay:type_name -> troupe.v1.StepReplay
+	0,  // 18: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
+	8,  // 19: troupe.v1.AgentService.ReplayStep:input_type -> troupe.v1.ReplayStepRequest
+	6,  // 20: troupe.v1.AgentService.Summarize:input_type -> troupe.v1.SummarizeRequest
+	5,  // 21: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
+	9,  // 22: troupe.v1.AgentService.ReplayStep:output_type -> troupe.v1.ReplayStepResponse
+	7,  // 23: troupe.v1.AgentService.Summarize:output_type -> troupe.v1.SummarizeResponse
+	21, // [21:24] is the sub-list for method output_type
+	18, // [18:21] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_agent_proto_init() }
@@ -1003,7 +1127,7 @@ func file_troupe_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_agent_proto_rawDesc), len(file_troupe_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	AgentService_ExecuteStep_FullMethodName = "/troupe.v1.AgentService/ExecuteStep"
 	AgentService_ReplayStep_FullMethodName  = "/troupe.v1.AgentService/ReplayStep"
+	AgentService_Summarize_FullMethodName   = "/troupe.v1.AgentService/Summarize"
 )
 
 // AgentServiceClient is the client API for AgentService service.
@@ -44,6 +45,11 @@ type AgentServiceClient interface {
 	// fails as ExecuteStep does before admission, and with NOT_FOUND if there is no recording. A
 	// worker that cannot replay does not implement the method.
 	ReplayStep(ctx context.Context, in *ReplayStepRequest, opts ...grpc.CallOption) (*ReplayStepResponse, error)
+	// Summarize lets the model of the agent write a summary of messages, for a session with
+	// summary_by_model. It stores nothing and belongs to no turn. It fails as ExecuteStep does before
+	// admission, with AGENT_STATE if the agent has no model, and with the failure of the model. A worker
+	// that cannot summarize does not implement the method.
+	Summarize(ctx context.Context, in *SummarizeRequest, opts ...grpc.CallOption) (*SummarizeResponse, error)
 }
 
 type agentServiceClient struct {
@@ -83,6 +89,16 @@ func (c *agentServiceClient) ReplayStep(ctx context.Context, in *ReplayStepReque
 	return out, nil
 }
 
+func (c *agentServiceClient) Summarize(ctx context.Context, in *SummarizeRequest, opts ...grpc.CallOption) (*SummarizeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SummarizeResponse)
+	err := c.cc.Invoke(ctx, AgentService_Summarize_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AgentServiceServer is the server API for AgentService service.
 // All implementations must embed UnimplementedAgentServiceServer
 // for forward compatibility.
@@ -104,6 +120,11 @@ type AgentServiceServer interface {
 	// fails as ExecuteStep does before admission, and with NOT_FOUND if there is no recording. A
 	// worker that cannot replay does not implement the method.
 	ReplayStep(context.Context, *ReplayStepRequest) (*ReplayStepResponse, error)
+	// Summarize lets the model of the agent write a summary of messages, for a session with
+	// summary_by_model. It stores nothing and belongs to no turn. It fails as ExecuteStep does before
+	// admission, with AGENT_STATE if the agent has no model, and with the failure of the model. A worker
+	// that cannot summarize does not implement the method.
+	Summarize(context.Context, *SummarizeRequest) (*SummarizeResponse, error)
 	mustEmbedUnimplementedAgentServiceServer()
 }
 
@@ -119,6 +140,9 @@ func (UnimplementedAgentServiceServer) ExecuteStep(*ExecuteStepRequest, grpc.Ser
 }
 func (UnimplementedAgentServiceServer) ReplayStep(context.Context, *ReplayStepRequest) (*ReplayStepResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReplayStep not implemented")
+}
+func (UnimplementedAgentServiceServer) Summarize(context.Context, *SummarizeRequest) (*SummarizeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Summarize not implemented")
 }
 func (UnimplementedAgentServiceServer) mustEmbedUnimplementedAgentServiceServer() {}
 func (UnimplementedAgentServiceServer) testEmbeddedByValue()                      {}
@@ -170,6 +194,24 @@ func _AgentService_ReplayStep_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_Summarize_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SummarizeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).Summarize(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_Summarize_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).Summarize(ctx, req.(*SummarizeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AgentService_ServiceDesc is the grpc.ServiceDesc for AgentService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -180,6 +222,10 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReplayStep",
 			Handler:    _AgentService_ReplayStep_Handler,
+		},
+		{
+			MethodName: "Summarize",
+			Handler:    _AgentService_Summarize_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

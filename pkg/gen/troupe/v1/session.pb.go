@@ -972,6 +972,227 @@ func (x *ResumeSessionResponse) GetSession() *Session {
 	return nil
 }
 
+// ConfigureSessionRequest sets how a session is kept.
+type ConfigureSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation. Unknown: NOT_FOUND, unless create is set.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// settings replace those of the session; unset means the defaults.
+	Settings *SessionSettings `protobuf:"bytes,2,opt,name=settings,proto3" json:"settings,omitempty"`
+	// if_revision is the revision that the session must have (0 means any).
+	IfRevision int64 `protobuf:"varint,3,opt,name=if_revision,json=ifRevision,proto3" json:"if_revision,omitempty"`
+	// create makes a session that is not known.
+	Create bool `protobuf:"varint,4,opt,name=create,proto3" json:"create,omitempty"`
+	// user_id is the user of a session that is made, who must also begin its turns; a known session must be
+	// this user's (empty means any).
+	UserId        string `protobuf:"bytes,5,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigureSessionRequest) Reset() {
+	*x = ConfigureSessionRequest{}
+	mi := &file_troupe_v1_session_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigureSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigureSessionRequest) ProtoMessage() {}
+
+func (x *ConfigureSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigureSessionRequest.ProtoReflect.Descriptor instead.
+func (*ConfigureSessionRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ConfigureSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *ConfigureSessionRequest) GetSettings() *SessionSettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *ConfigureSessionRequest) GetIfRevision() int64 {
+	if x != nil {
+		return x.IfRevision
+	}
+	return 0
+}
+
+func (x *ConfigureSessionRequest) GetCreate() bool {
+	if x != nil {
+		return x.Create
+	}
+	return false
+}
+
+func (x *ConfigureSessionRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+// ConfigureSessionResponse is the session afterwards.
+type ConfigureSessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session as it is stored now.
+	Session       *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigureSessionResponse) Reset() {
+	*x = ConfigureSessionResponse{}
+	mi := &file_troupe_v1_session_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigureSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigureSessionResponse) ProtoMessage() {}
+
+func (x *ConfigureSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigureSessionResponse.ProtoReflect.Descriptor instead.
+func (*ConfigureSessionResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ConfigureSessionResponse) GetSession() *Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+// SaveSessionRequest saves what a session with no_auto_save holds.
+type SaveSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation. Unknown: NOT_FOUND.
+	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveSessionRequest) Reset() {
+	*x = SaveSessionRequest{}
+	mi := &file_troupe_v1_session_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveSessionRequest) ProtoMessage() {}
+
+func (x *SaveSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveSessionRequest.ProtoReflect.Descriptor instead.
+func (*SaveSessionRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *SaveSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// SaveSessionResponse is the session afterwards.
+type SaveSessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session as it is stored now.
+	Session       *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveSessionResponse) Reset() {
+	*x = SaveSessionResponse{}
+	mi := &file_troupe_v1_session_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveSessionResponse) ProtoMessage() {}
+
+func (x *SaveSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveSessionResponse.ProtoReflect.Descriptor instead.
+func (*SaveSessionResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *SaveSessionResponse) GetSession() *Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
 // CompactSessionRequest makes a session shorter.
 type CompactSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -989,7 +1210,7 @@ type CompactSessionRequest struct {
 
 func (x *CompactSessionRequest) Reset() {
 	*x = CompactSessionRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[18]
+	mi := &file_troupe_v1_session_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1222,7 @@ func (x *CompactSessionRequest) String() string {
 func (*CompactSessionRequest) ProtoMessage() {}
 
 func (x *CompactSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[18]
+	mi := &file_troupe_v1_session_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1235,7 @@ func (x *CompactSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactSessionRequest.ProtoReflect.Descriptor instead.
 func (*CompactSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{18}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CompactSessionRequest) GetSessionId() string {
@@ -1056,7 +1277,7 @@ type CompactSessionResponse struct {
 
 func (x *CompactSessionResponse) Reset() {
 	*x = CompactSessionResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[19]
+	mi := &file_troupe_v1_session_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1068,7 +1289,7 @@ func (x *CompactSessionResponse) String() string {
 func (*CompactSessionResponse) ProtoMessage() {}
 
 func (x *CompactSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[19]
+	mi := &file_troupe_v1_session_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1081,7 +1302,7 @@ func (x *CompactSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactSessionResponse.ProtoReflect.Descriptor instead.
 func (*CompactSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{19}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CompactSessionResponse) GetCompaction() *Compaction {
@@ -1102,7 +1323,7 @@ type ClearSessionRequest struct {
 
 func (x *ClearSessionRequest) Reset() {
 	*x = ClearSessionRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[20]
+	mi := &file_troupe_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1114,7 +1335,7 @@ func (x *ClearSessionRequest) String() string {
 func (*ClearSessionRequest) ProtoMessage() {}
 
 func (x *ClearSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[20]
+	mi := &file_troupe_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1127,7 +1348,7 @@ func (x *ClearSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearSessionRequest.ProtoReflect.Descriptor instead.
 func (*ClearSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ClearSessionRequest) GetSessionId() string {
@@ -1146,7 +1367,7 @@ type ClearSessionResponse struct {
 
 func (x *ClearSessionResponse) Reset() {
 	*x = ClearSessionResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[21]
+	mi := &file_troupe_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1158,7 +1379,7 @@ func (x *ClearSessionResponse) String() string {
 func (*ClearSessionResponse) ProtoMessage() {}
 
 func (x *ClearSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[21]
+	mi := &file_troupe_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1171,7 +1392,7 @@ func (x *ClearSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearSessionResponse.ProtoReflect.Descriptor instead.
 func (*ClearSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 // DeleteSessionRequest removes a session.
@@ -1185,7 +1406,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[22]
+	mi := &file_troupe_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1197,7 +1418,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[22]
+	mi := &file_troupe_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1210,7 +1431,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeleteSessionRequest) GetSessionId() string {
@@ -1231,7 +1452,7 @@ type DeleteSessionResponse struct {
 
 func (x *DeleteSessionResponse) Reset() {
 	*x = DeleteSessionResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[23]
+	mi := &file_troupe_v1_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1464,7 @@ func (x *DeleteSessionResponse) String() string {
 func (*DeleteSessionResponse) ProtoMessage() {}
 
 func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[23]
+	mi := &file_troupe_v1_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1477,7 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeleteSessionResponse) GetReceipt() *ErasureReceipt {
@@ -1281,7 +1502,7 @@ type SessionServiceSearchMemoryRequest struct {
 
 func (x *SessionServiceSearchMemoryRequest) Reset() {
 	*x = SessionServiceSearchMemoryRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[24]
+	mi := &file_troupe_v1_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1293,7 +1514,7 @@ func (x *SessionServiceSearchMemoryRequest) String() string {
 func (*SessionServiceSearchMemoryRequest) ProtoMessage() {}
 
 func (x *SessionServiceSearchMemoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[24]
+	mi := &file_troupe_v1_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1306,7 +1527,7 @@ func (x *SessionServiceSearchMemoryRequest) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use SessionServiceSearchMemoryRequest.ProtoReflect.Descriptor instead.
 func (*SessionServiceSearchMemoryRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SessionServiceSearchMemoryRequest) GetUserId() string {
@@ -1341,7 +1562,7 @@ type SessionServiceSearchMemoryResponse struct {
 
 func (x *SessionServiceSearchMemoryResponse) Reset() {
 	*x = SessionServiceSearchMemoryResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[25]
+	mi := &file_troupe_v1_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1353,7 +1574,7 @@ func (x *SessionServiceSearchMemoryResponse) String() string {
 func (*SessionServiceSearchMemoryResponse) ProtoMessage() {}
 
 func (x *SessionServiceSearchMemoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[25]
+	mi := &file_troupe_v1_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1366,7 +1587,7 @@ func (x *SessionServiceSearchMemoryResponse) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use SessionServiceSearchMemoryResponse.ProtoReflect.Descriptor instead.
 func (*SessionServiceSearchMemoryResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SessionServiceSearchMemoryResponse) GetHits() []*MemoryHit {
@@ -1387,7 +1608,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[26]
+	mi := &file_troupe_v1_session_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1620,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[26]
+	mi := &file_troupe_v1_session_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1633,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{26}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *EraseUserRequest) GetUserId() string {
@@ -1433,7 +1654,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[27]
+	mi := &file_troupe_v1_session_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1445,7 +1666,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[27]
+	mi := &file_troupe_v1_session_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1458,7 +1679,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{27}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *EraseUserResponse) GetReceipt() *ErasureReceipt {
@@ -1537,6 +1758,21 @@ const file_troupe_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"E\n" +
 	"\x15ResumeSessionResponse\x12,\n" +
+	"\asession\x18\x01 \x01(\v2\x12.troupe.v1.SessionR\asession\"\x8f\x02\n" +
+	"\x17ConfigureSessionRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x126\n" +
+	"\bsettings\x18\x02 \x01(\v2\x1a.troupe.v1.SessionSettingsR\bsettings\x12(\n" +
+	"\vif_revision\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\n" +
+	"ifRevision\x12\x16\n" +
+	"\x06create\x18\x04 \x01(\bR\x06create\x12=\n" +
+	"\auser_id\x18\x05 \x01(\tB$\xbaH!\xd8\x01\x01r\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\"H\n" +
+	"\x18ConfigureSessionResponse\x12,\n" +
+	"\asession\x18\x01 \x01(\v2\x12.troupe.v1.SessionR\asession\"Q\n" +
+	"\x12SaveSessionRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"C\n" +
+	"\x13SaveSessionResponse\x12,\n" +
 	"\asession\x18\x01 \x01(\v2\x12.troupe.v1.SessionR\asession\"\xeb\x01\n" +
 	"\x15CompactSessionRequest\x12;\n" +
 	"\n" +
@@ -1569,7 +1805,8 @@ const file_troupe_v1_session_proto_rawDesc = "" +
 	"\x10EraseUserRequest\x12:\n" +
 	"\auser_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\"H\n" +
 	"\x11EraseUserResponse\x123\n" +
-	"\areceipt\x18\x01 \x01(\v2\x19.troupe.v1.ErasureReceiptR\areceipt2\xa2\t\n" +
+	"\areceipt\x18\x01 \x01(\v2\x19.troupe.v1.ErasureReceiptR\areceipt2\xcd\n" +
+	"\n" +
 	"\x0eSessionService\x12I\n" +
 	"\n" +
 	"GetSession\x12\x1c.troupe.v1.GetSessionRequest\x1a\x1d.troupe.v1.GetSessionResponse\x12O\n" +
@@ -1580,7 +1817,9 @@ const file_troupe_v1_session_proto_rawDesc = "" +
 	"\vGetArtifact\x12\x1d.troupe.v1.GetArtifactRequest\x1a\x1e.troupe.v1.GetArtifactResponse0\x01\x12O\n" +
 	"\fPauseSession\x12\x1e.troupe.v1.PauseSessionRequest\x1a\x1f.troupe.v1.PauseSessionResponse\x12O\n" +
 	"\fCloseSession\x12\x1e.troupe.v1.CloseSessionRequest\x1a\x1f.troupe.v1.CloseSessionResponse\x12R\n" +
-	"\rResumeSession\x12\x1f.troupe.v1.ResumeSessionRequest\x1a .troupe.v1.ResumeSessionResponse\x12U\n" +
+	"\rResumeSession\x12\x1f.troupe.v1.ResumeSessionRequest\x1a .troupe.v1.ResumeSessionResponse\x12[\n" +
+	"\x10ConfigureSession\x12\".troupe.v1.ConfigureSessionRequest\x1a#.troupe.v1.ConfigureSessionResponse\x12L\n" +
+	"\vSaveSession\x12\x1d.troupe.v1.SaveSessionRequest\x1a\x1e.troupe.v1.SaveSessionResponse\x12U\n" +
 	"\x0eCompactSession\x12 .troupe.v1.CompactSessionRequest\x1a!.troupe.v1.CompactSessionResponse\x12O\n" +
 	"\fClearSession\x12\x1e.troupe.v1.ClearSessionRequest\x1a\x1f.troupe.v1.ClearSessionResponse\x12R\n" +
 	"\rDeleteSession\x12\x1f.troupe.v1.DeleteSessionRequest\x1a .troupe.v1.DeleteSessionResponse\x12k\n" +
@@ -1601,7 +1840,7 @@ func file_troupe_v1_session_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_session_proto_rawDescData
 }
 
-var file_troupe_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_troupe_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_troupe_v1_session_proto_goTypes = []any{
 	(*GetSessionRequest)(nil),                  // 0: troupe.v1.GetSessionRequest
 	(*GetSessionResponse)(nil),                 // 1: troupe.v1.GetSessionResponse
@@ -1621,75 +1860,87 @@ var file_troupe_v1_session_proto_goTypes = []any{
 	(*CloseSessionResponse)(nil),               // 15: troupe.v1.CloseSessionResponse
 	(*ResumeSessionRequest)(nil),               // 16: troupe.v1.ResumeSessionRequest
 	(*ResumeSessionResponse)(nil),              // 17: troupe.v1.ResumeSessionResponse
-	(*CompactSessionRequest)(nil),              // 18: troupe.v1.CompactSessionRequest
-	(*CompactSessionResponse)(nil),             // 19: troupe.v1.CompactSessionResponse
-	(*ClearSessionRequest)(nil),                // 20: troupe.v1.ClearSessionRequest
-	(*ClearSessionResponse)(nil),               // 21: troupe.v1.ClearSessionResponse
-	(*DeleteSessionRequest)(nil),               // 22: troupe.v1.DeleteSessionRequest
-	(*DeleteSessionResponse)(nil),              // 23: troupe.v1.DeleteSessionResponse
-	(*SessionServiceSearchMemoryRequest)(nil),  // 24: troupe.v1.SessionServiceSearchMemoryRequest
-	(*SessionServiceSearchMemoryResponse)(nil), // 25: troupe.v1.SessionServiceSearchMemoryResponse
-	(*EraseUserRequest)(nil),                   // 26: troupe.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),                  // 27: troupe.v1.EraseUserResponse
-	nil,                                        // 28: troupe.v1.GetSessionStateResponse.ValuesEntry
-	nil,                                        // 29: troupe.v1.GetSessionStateResponse.RevisionsEntry
-	(*Session)(nil),                            // 30: troupe.v1.Session
-	(*Message)(nil),                            // 31: troupe.v1.Message
-	(*Artifact)(nil),                           // 32: troupe.v1.Artifact
-	(CompactionStrategy)(0),                    // 33: troupe.v1.CompactionStrategy
-	(*Compaction)(nil),                         // 34: troupe.v1.Compaction
-	(*ErasureReceipt)(nil),                     // 35: troupe.v1.ErasureReceipt
-	(*MemoryHit)(nil),                          // 36: troupe.v1.MemoryHit
+	(*ConfigureSessionRequest)(nil),            // 18: troupe.v1.ConfigureSessionRequest
+	(*ConfigureSessionResponse)(nil),           // 19: troupe.v1.ConfigureSessionResponse
+	(*SaveSessionRequest)(nil),                 // 20: troupe.v1.SaveSessionRequest
+	(*SaveSessionResponse)(nil),                // 21: troupe.v1.SaveSessionResponse
+	(*CompactSessionRequest)(nil),              // 22: troupe.v1.CompactSessionRequest
+	(*CompactSessionResponse)(nil),             // 23: troupe.v1.CompactSessionResponse
+	(*ClearSessionRequest)(nil),                // 24: troupe.v1.ClearSessionRequest
+	(*ClearSessionResponse)(nil),               // 25: troupe.v1.ClearSessionResponse
+	(*DeleteSessionRequest)(nil),               // 26: troupe.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil),              // 27: troupe.v1.DeleteSessionResponse
+	(*SessionServiceSearchMemoryRequest)(nil),  // 28: troupe.v1.SessionServiceSearchMemoryRequest
+	(*SessionServiceSearchMemoryResponse)(nil), // 29: troupe.v1.SessionServiceSearchMemoryResponse
+	(*EraseUserRequest)(nil),                   // 30: troupe.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),                  // 31: troupe.v1.EraseUserResponse
+	nil,                                        // 32: troupe.v1.GetSessionStateResponse.ValuesEntry
+	nil,                                        // 33: troupe.v1.GetSessionStateResponse.RevisionsEntry
+	(*Session)(nil),                            // 34: troupe.v1.Session
+	(*Message)(nil),                            // 35: troupe.v1.Message
+	(*Artifact)(nil),                           // 36: troupe.v1.Artifact
+	(*SessionSettings)(nil),                    // 37: troupe.v1.SessionSettings
+	(CompactionStrategy)(0),                    // 38: troupe.v1.CompactionStrategy
+	(*Compaction)(nil),                         // 39: troupe.v1.Compaction
+	(*ErasureReceipt)(nil),                     // 40: troupe.v1.ErasureReceipt
+	(*MemoryHit)(nil),                          // 41: troupe.v1.MemoryHit
 }
 var file_troupe_v1_session_proto_depIdxs = []int32{
-	30, // 0: troupe.v1.GetSessionResponse.session:type_name -> troupe.v1.Session
-	31, // 1: troupe.v1.ListMessagesResponse.messages:type_name -> troupe.v1.Message
-	30, // 2: troupe.v1.ListSessionsResponse.sessions:type_name -> troupe.v1.Session
-	28, // 3: troupe.v1.GetSessionStateResponse.values:type_name -> troupe.v1.GetSessionStateResponse.ValuesEntry
-	29, // 4: troupe.v1.GetSessionStateResponse.revisions:type_name -> troupe.v1.GetSessionStateResponse.RevisionsEntry
-	32, // 5: troupe.v1.ListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
-	32, // 6: troupe.v1.GetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	30, // 7: troupe.v1.PauseSessionResponse.session:type_name -> troupe.v1.Session
-	30, // 8: troupe.v1.CloseSessionResponse.session:type_name -> troupe.v1.Session
-	30, // 9: troupe.v1.ResumeSessionResponse.session:type_name -> troupe.v1.Session
-	33, // 10: troupe.v1.CompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
-	34, // 11: troupe.v1.CompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
-	35, // 12: troupe.v1.DeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	36, // 13: troupe.v1.SessionServiceSearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
-	35, // 14: troupe.v1.EraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	0,  // 15: troupe.v1.SessionService.GetSession:input_type -> troupe.v1.GetSessionRequest
-	2,  // 16: troupe.v1.SessionService.ListMessages:input_type -> troupe.v1.ListMessagesRequest
-	4,  // 17: troupe.v1.SessionService.ListSessions:input_type -> troupe.v1.ListSessionsRequest
-	6,  // 18: troupe.v1.SessionService.GetSessionState:input_type -> troupe.v1.GetSessionStateRequest
-	8,  // 19: troupe.v1.SessionService.ListArtifacts:input_type -> troupe.v1.ListArtifactsRequest
-	10, // 20: troupe.v1.SessionService.GetArtifact:input_type -> troupe.v1.GetArtifactRequest
-	12, // 21: troupe.v1.SessionService.PauseSession:input_type -> troupe.v1.PauseSessionRequest
-	14, // 22: troupe.v1.SessionService.CloseSession:input_type -> troupe.v1.CloseSessionRequest
-	16, // 23: troupe.v1.SessionService.ResumeSession:input_type -> troupe.v1.ResumeSessionRequest
-	18, // 24: troupe.v1.SessionService.CompactSession:input_type -> troupe.v1.CompactSessionRequest
-	20, // 25: troupe.v1.SessionService.ClearSession:input_type -> troupe.v1.ClearSessionRequest
-	22, // 26: troupe.v1.SessionService.DeleteSession:input_type -> troupe.v1.DeleteSessionRequest
-	24, // 27: troupe.v1.SessionService.SearchMemory:input_type -> troupe.v1.SessionServiceSearchMemoryRequest
-	26, // 28: troupe.v1.SessionService.EraseUser:input_type -> troupe.v1.EraseUserRequest
-	1,  // 29: troupe.v1.SessionService.GetSession:output_type -> troupe.v1.GetSessionResponse
-	3,  // 30: troupe.v1.SessionService.ListMessages:output_type -> troupe.v1.ListMessagesResponse
-	5,  // 31: troupe.v1.SessionService.ListSessions:output_type -> troupe.v1.ListSessionsResponse
-	7,  // 32: troupe.v1.SessionService.GetSessionState:output_type -> troupe.v1.GetSessionStateResponse
-	9,  // 33: troupe.v1.SessionService.ListArtifacts:output_type -> troupe.v1.ListArtifactsResponse
-	11, // 34: troupe.v1.SessionService.GetArtifact:output_type -> troupe.v1.GetArtifactResponse
-	13, // 35: troupe.v1.SessionService.PauseSession:output_type -> troupe.v1.PauseSessionResponse
-	15, // 36: troupe.v1.SessionService.CloseSession:output_type -> troupe.v1.CloseSessionResponse
-	17, // 37: troupe.v1.SessionService.ResumeSession:output_type -> troupe.v1.ResumeSessionResponse
-	19, // 38: troupe.v1.SessionService.CompactSession:output_type -> troupe.v1.CompactSessionResponse
-	21, // 39: troupe.v1.SessionService.ClearSession:output_type -> troupe.v1.ClearSessionResponse
-	23, // 40: troupe.v1.SessionService.DeleteSession:output_type -> troupe.v1.DeleteSessionResponse
-	25, // 41: troupe.v1.SessionService.SearchMemory:output_type -> troupe.v1.SessionServiceSearchMemoryResponse
-	27, // 42: troupe.v1.SessionService.EraseUser:output_type -> troupe.v1.EraseUserResponse
-	29, // [29:43] is the sub-list for method output_type
-	15, // [15:29] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	34, // 0: troupe.v1.GetSessionResponse.session:type_name -> troupe.v1.Session
+	35, // 1: troupe.v1.ListMessagesResponse.messages:type_name -> troupe.v1.Message
+	34, // 2: troupe.v1.ListSessionsResponse.sessions:type_name -> troupe.v1.Session
+	32, // 3: troupe.v1.GetSessionStateResponse.values:type_name -> troupe.v1.GetSessionStateResponse.ValuesEntry
+	33, // 4: troupe.v1.GetSessionStateResponse.revisions:type_name -> troupe.v1.GetSessionStateResponse.RevisionsEntry
+	36, // 5: troupe.v1.ListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
+	36, // 6: troupe.v1.GetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	34, // 7: troupe.v1.PauseSessionResponse.session:type_name -> troupe.v1.Session
+	34, // 8: troupe.v1.CloseSessionResponse.session:type_name -> troupe.v1.Session
+	34, // 9: troupe.v1.ResumeSessionResponse.session:type_name -> troupe.v1.Session
+	37, // 10: troupe.v1.ConfigureSessionRequest.settings:type_name -> troupe.v1.SessionSettings
+	34, // 11: troupe.v1.ConfigureSessionResponse.session:type_name -> troupe.v1.Session
+	34, // 12: troupe.v1.SaveSessionResponse.session:type_name -> troupe.v1.Session
+	38, // 13: troupe.v1.CompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
+	39, // 14: troupe.v1.CompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
+	40, // 15: troupe.v1.DeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	41, // 16: troupe.v1.SessionServiceSearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
+	40, // 17: troupe.v1.EraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	0,  // 18: troupe.v1.SessionService.GetSession:input_type -> troupe.v1.GetSessionRequest
+	2,  // 19: troupe.v1.SessionService.ListMessages:input_type -> troupe.v1.ListMessagesRequest
+	4,  // 20: troupe.v1.SessionService.ListSessions:input_type -> troupe.v1.ListSessionsRequest
+	6,  // 21: troupe.v1.SessionService.GetSessionState:input_type -> troupe.v1.GetSessionStateRequest
+	8,  // 22: troupe.v1.SessionService.ListArtifacts:input_type -> troupe.v1.ListArtifactsRequest
+	10, // 23: troupe.v1.SessionService.GetArtifact:input_type -> troupe.v1.GetArtifactRequest
+	12, // 24: troupe.v1.SessionService.PauseSession:input_type -> troupe.v1.PauseSessionRequest
+	14, // 25: troupe.v1.SessionService.CloseSession:input_type -> troupe.v1.CloseSessionRequest
+	16, // 26: troupe.v1.SessionService.ResumeSession:input_type -> troupe.v1.ResumeSessionRequest
+	18, // 27: troupe.v1.SessionService.ConfigureSession:input_type -> troupe.v1.ConfigureSessionRequest
+	20, // 28: troupe.v1.SessionService.SaveSession:input_type -> troupe.v1.SaveSessionRequest
+	22, // 29: troupe.v1.SessionService.CompactSession:input_type -> troupe.v1.CompactSessionRequest
+	24, // 30: troupe.v1.SessionService.ClearSession:input_type -> troupe.v1.ClearSessionRequest
+	26, // 31: troupe.v1.SessionService.DeleteSession:input_type -> troupe.v1.DeleteSessionRequest
+	28, // 32: troupe.v1.SessionService.SearchMemory:input_type -> troupe.v1.SessionServiceSearchMemoryRequest
+	30, // 33: troupe.v1.SessionService.EraseUser:input_type -> troupe.v1.EraseUserRequest
+	1,  // 34: troupe.v1.SessionService.GetSession:output_type -> troupe.v1.GetSessionResponse
+	3,  // 35: troupe.v1.SessionService.ListMessages:output_type -> troupe.v1.ListMessagesResponse
+	5,  // 36: troupe.v1.SessionService.ListSessions:output_type -> troupe.v1.ListSessionsResponse
+	7,  // 37: troupe.v1.SessionService.GetSessionState:output_type -> troupe.v1.GetSessionStateResponse
+	9,  // 38: troupe.v1.SessionService.ListArtifacts:output_type -> troupe.v1.ListArtifactsResponse
+	11, // 39: troupe.v1.SessionService.GetArtifact:output_type -> troupe.v1.GetArtifactResponse
+	13, // 40: troupe.v1.SessionService.PauseSession:output_type -> troupe.v1.PauseSessionResponse
+	15, // 41: troupe.v1.SessionService.CloseSession:output_type -> troupe.v1.CloseSessionResponse
+	17, // 42: troupe.v1.SessionService.ResumeSession:output_type -> troupe.v1.ResumeSessionResponse
+	19, // 43: troupe.v1.SessionService.ConfigureSession:output_type -> troupe.v1.ConfigureSessionResponse
+	21, // 44: troupe.v1.SessionService.SaveSession:output_type -> troupe.v1.SaveSessionResponse
+	23, // 45: troupe.v1.SessionService.CompactSession:output_type -> troupe.v1.CompactSessionResponse
+	25, // 46: troupe.v1.SessionService.ClearSession:output_type -> troupe.v1.ClearSessionResponse
+	27, // 47: troupe.v1.SessionService.DeleteSession:output_type -> troupe.v1.DeleteSessionResponse
+	29, // 48: troupe.v1.SessionService.SearchMemory:output_type -> troupe.v1.SessionServiceSearchMemoryResponse
+	31, // 49: troupe.v1.SessionService.EraseUser:output_type -> troupe.v1.EraseUserResponse
+	34, // [34:50] is the sub-list for method output_type
+	18, // [18:34] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_session_proto_init() }
@@ -1710,7 +1961,7 @@ func file_troupe_v1_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_session_proto_rawDesc), len(file_troupe_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   30,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
