@@ -23,7 +23,7 @@ var layers = []struct{ name, packages string }{
 	{"contracts", "pkg/llm internal/llmreplay pkg/tool pkg/memory internal/recorder internal/toolrounds internal/chatformat internal/transfer internal/turnlease internal/registry"},
 	{
 		"sdk",
-		"internal/customevent internal/hookerror internal/spans internal/turnstate pkg/hook internal/hookstore internal/loop pkg/agent pkg/plugin internal/sessionlog internal/replay",
+		"internal/customevent internal/hookerror internal/spans internal/turnstate pkg/hook internal/sidecall internal/summary internal/hookstore internal/loop pkg/agent pkg/plugin internal/sessionlog internal/replay",
 	},
 	{
 		"plumbing",

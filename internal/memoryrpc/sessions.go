@@ -56,7 +56,7 @@ func (s *sessions) UpdateSession(ctx context.Context, u memory.SessionUpdate) (s
 // CompactSession implements memory.Sessions.
 func (s *sessions) CompactSession(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
 	r, err := s.service.CompactSession(rpc.WithTenant(ctx, c.Ref.Tenant), &troupev1.MemoryServiceCompactSessionRequest{
-		SessionId: c.Ref.Session, Strategy: memorywire.StrategyToProto(c.Strategy), KeepRecent: int32(c.Keep),
+		SessionId: c.Ref.Session, Strategy: memorywire.StrategyToProto(c.Strategy), KeepRecent: int32(c.Keep), UpTo: c.UpTo,
 		Summary: conversation.Truncate(c.Summary, memory.MaxSummaryBytes),
 	})
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
+	"github.com/troupe-dev/troupe/pkg/llm"
 	"github.com/troupe-dev/troupe/pkg/ownership"
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
@@ -138,6 +139,9 @@ func (a *Agent) Model() string {
 	}
 	return a.config.Model.Name()
 }
+
+// LLM returns the agent's model (nil when it has none).
+func (a *Agent) LLM() llm.Model { return a.config.Model }
 
 // State returns the agent's own state (the AGENT tier), which all of its runs share.
 func (a *Agent) State() *ownership.AgentState { return a.state }

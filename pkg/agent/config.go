@@ -47,8 +47,7 @@ type FailurePolicy string
 const (
 	// Fail is the default: the step fails.
 	Fail FailurePolicy = "fail"
-	// Degrade completes the step with a result that explains what is missing. Its confidence is 0, and the turn
-	// continues (RA-18, RA-20).
+	// Degrade completes the step with a result that explains what is missing. Its confidence is 0, and the turn continues (RA-18, RA-20).
 	Degrade FailurePolicy = "degrade"
 )
 
@@ -74,8 +73,7 @@ type Config struct {
 	Models    *llm.Catalog // finds ModelName if Model is nil (CO-9)
 	ModelName string
 	// Run replaces the model: it can be a flow, a remote agent or any code. The text of its last event.Message or
-	// event.Answer is the agent's answer (AD-1). The state in its own event.Messages is stored with the step
-	// (AD-18).
+	// event.Answer is the agent's answer (AD-1). The state in its own event.Messages is stored with the step (AD-18).
 	Run    func(context.Context, Invocation) iter.Seq2[event.Event, error]
 	Agents []*Agent // agents that Run runs; they are started and closed with this agent
 
@@ -91,8 +89,7 @@ type Config struct {
 	OutputKey string                     // key of the session's state that gets the answer (empty stores none, AD-30)
 	Owns      map[string]ownership.Owner // owners of state keys, in addition to the built-in ownership rules (SO-5)
 	// Config makes the agent the owner of a shared configuration. All instances of the agent share it, and the
-	// whole mesh may read it. The protocol decides how conflicting changes are resolved (SO-11, empty means no
-	// configuration).
+	// whole mesh may read it. The protocol decides how conflicting changes are resolved (SO-11, empty means no configuration).
 	Config ownership.Protocol
 	Log    *zap.Logger // (nil logs nothing)
 	// SessionLog writes each turn to files for the agent's developer (CO-55 to CO-58, nil writes nothing). It is

@@ -31,8 +31,7 @@ import (
 //
 // First the handlers of BeforeAgent run, then the agent, then the handlers of AfterAgent and OnComplete (AD-3 to AD-14); package
 // hook says when they do not. The error of a model or a handler keeps its mode. A step that takes too long fails with
-// agent_timeout, a step whose ctx was cancelled with user_cancelled. A caller that stops reading ends the run at once,
-// without a result (AD-10).
+// agent_timeout, a step whose ctx was cancelled with user_cancelled. A caller that stops reading ends the run at once, without a result (AD-10).
 func (a *Agent) Run(ctx context.Context, inv Invocation) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		t, ctx := a.newTurn(ctx, inv, yield)

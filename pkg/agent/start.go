@@ -31,8 +31,7 @@ func (a *Agent) Lifecycle() Lifecycle { return a.config.Lifecycle }
 
 // Start starts what the agent needs to run (LC-30): the tools that own resources, in order; then the agents that this
 // agent runs (LC-32); then it loads the shared configuration; and then it runs Start of each plugin, and OnStart. If one
-// fails or panics, Start stops the others in reverse order and returns an error that names it. Starting a started agent
-// does nothing.
+// fails or panics, Start stops the others in reverse order and returns an error that names it. Starting a started agent does nothing.
 func (a *Agent) Start(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -30,12 +30,16 @@ type Sessions interface {
 	// messages and MaxWindowBytes. An empty page means that there are no more. One message of RoleSummary replaces
 	// the messages that a compaction removed. It has the sequence of the last removed message. Modes: not_found.
 	LoadHistory(ctx context.Context, ref session.Ref, after int64, limit int) ([]conversation.Message, error)
-	// UpdateSession pauses, resumes or closes a session, or changes its metadata, and returns it. A verb
-	// that changes nothing succeeds. The revision grows by one when a label changes. A rejected update
-	// creates no session.
+	// UpdateSession pauses, resumes, closes or saves a session, or changes its metadata or settings, and returns it. A
+	// verb that changes nothing succeeds. The revision grows by one when a label or a setting changes. A rejected
+	// update creates no session.
 	//
-	// Modes: revision_mismatch with the current revision as a fact; session_busy when a turn is open and
-	// the verb is Pause or Close; resource_quota above MaxSessionMetadata or MaxSessionMetadataBytes; not_found, also
+	// With NoAutoSave, the messages of turns are stored but not saved: LoadHistory and SearchMemory leave them out.
+	// The turns of the session see them, and so does LoadHistory of a step in an open turn. Pause, Close, Save and CompactSession save them, and so does an update
+	// that removes NoAutoSave.
+	//
+	// Modes: user_invalid_input by Settings.Check; revision_mismatch with the current revision as a fact;
+	// session_busy when a turn is open and the verb is Pause, Close or Save; resource_quota above MaxSessionMetadata or MaxSessionMetadataBytes; not_found, also
 	// when User names another user than the session has.
 	UpdateSession(ctx context.Context, u SessionUpdate) (session.Session, error)
 	// CompactSession replaces the oldest messages with a summary. It keeps a tool call together with its result,
@@ -75,6 +79,7 @@ type SessionUpdate struct {
 	Ref        session.Ref
 	Verb       session.Verb
 	Metadata   map[string]string // labels to set; an empty value removes a label
+	Settings   *session.Settings // new settings (nil keeps those of the session)
 	IfRevision int64             // revision that the session must have (0 means any)
 	Create     bool              // create an unknown session, in the state Created
 	User       string            // user of the new session; only with Create
@@ -85,6 +90,7 @@ type Compact struct {
 	Ref      session.Ref
 	Strategy conversation.Strategy
 	Keep     int    // number of latest messages to keep (0 means DefaultKeep)
+	UpTo     int64  // sequence of the last message that may be removed, because Summary has read no later one (0 means any)
 	Summary  string // summary of the removed messages, at most MaxSummaryBytes (empty means that the store generates one)
 }
 

@@ -219,6 +219,9 @@ type BeginResult struct {
 	LeaseLeft     time.Duration          // remaining lease of an open turn
 	KeepsJournals bool                   // whether the store keeps journals after the commit, for Recording; only with StatusBegun
 	Agents        []string               // agents that have rounds in the session, in any order; only with StatusBegun
+	Settings      session.Settings       // of the session; only with StatusBegun
+	Messages      int64                  // number of messages of the session before the turn; only with StatusBegun
+	Removed       int64                  // a sequence minus Removed is a number of messages, because a summary replaces the others; only with StatusBegun
 }
 
 // Commit is a request to store the result of one step.

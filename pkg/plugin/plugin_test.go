@@ -31,7 +31,7 @@ import (
 func TestPlugins_UseHandlersOnly(t *testing.T) {
 	const module = "github.com/troupe-dev/troupe/"
 	may := []string{
-		"conversation", "event", "execution", "failure", "manifest", "ownership", "llm", "hook", "trust", "plugin/internal/sidecall",
+		"conversation", "event", "execution", "failure", "manifest", "ownership", "llm", "hook", "trust",
 		"plugin/internal/perkey",
 	}
 	seen := 0

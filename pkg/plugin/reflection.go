@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 
+	"github.com/troupe-dev/troupe/internal/sidecall"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
-	"github.com/troupe-dev/troupe/pkg/plugin/internal/sidecall"
 )
 
 // Reflection lets the model of an agent make a plan after the user's message, and reflect after a round of tools

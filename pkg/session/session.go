@@ -12,10 +12,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// The limits of a session (guarantee S9).
+// The limits of a session (guarantee S9), and the default of Settings.MaxMessages (LP-2).
 const (
-	MaxMessages = 10_000
-	MaxBytes    = 64 << 20
+	MaxMessages        = 10_000
+	MaxBytes           = 64 << 20
+	DefaultMaxMessages = 100
 )
 
 // Outcome says how a turn ended.
@@ -59,7 +60,6 @@ type Session struct {
 	Turns        int // number of turns that have begun
 	Size         Size
 	LastSequence int64 // sequence of the last message, even if the message was removed
-	Summarized   int64 // sequence of the last message that the summary replaces (0 without a summary)
 	Created      time.Time
 	LastActivity time.Time
 	OpenTurn     string              // id of the open turn (empty means none)
@@ -67,7 +67,8 @@ type Session struct {
 	Pending      []execution.Pending // pending calls; only GetSession returns them
 	LastTrace    string              // id of the trace of the last turn
 	Metadata     map[string]string   // labels of the caller
-	Revision     int64               // revision of the metadata, which grows with every change
+	Settings     Settings
+	Revision     int64 // revision of metadata and settings, which grows with every change
 }
 
 // Size says how much data a session holds.
@@ -75,6 +76,8 @@ type Size struct {
 	Messages      int64 // number of messages, without messages that a summary replaces
 	Bytes         int64 // size of these messages
 	ArtifactBytes int64 // size of all versions of the session's own artifacts
+	Summarized    int64 // sequence of the last message that the summary replaces (0 without a summary)
+	Unsaved       int64 // number of the latest messages that are not saved yet; only with NoAutoSave
 }
 
 // Turn holds the state of one turn: a user input and the steps that lead to its result.

@@ -34,6 +34,7 @@ const (
 	Pause  Verb = "pause"
 	Resume Verb = "resume"
 	Close  Verb = "close"
+	Save   Verb = "save" // make unsaved messages part of the history; Pause and Close do so too
 )
 
 // TakesTurn reports whether a new turn may begin in this state.
@@ -51,7 +52,7 @@ func (s State) Apply(v Verb) (State, bool) {
 		return Closed, true
 	case v == Resume && (s == Paused || s == Closed):
 		return Ready, true
-	case v == Pause || v == Close:
+	case s == Busy && (v == Pause || v == Close || v == Save):
 		return s, false
 	default:
 		return s, true

@@ -18,6 +18,7 @@ var sessionVerbs = convert.Enum[session.Verb, troupev1.SessionVerb]{
 	session.Pause:  troupev1.SessionVerb_SESSION_VERB_PAUSE,
 	session.Resume: troupev1.SessionVerb_SESSION_VERB_RESUME,
 	session.Close:  troupev1.SessionVerb_SESSION_VERB_CLOSE,
+	session.Save:   troupev1.SessionVerb_SESSION_VERB_SAVE,
 }
 
 var strategies = convert.Enum[conversation.Strategy, troupev1.CompactionStrategy]{
@@ -48,18 +49,29 @@ func SessionsFromProto(ss []*troupev1.Session) []session.Session {
 
 // SessionUpdateToProto converts an update of a session to a request.
 func SessionUpdateToProto(u memory.SessionUpdate) *troupev1.UpdateSessionRequest {
-	return &troupev1.UpdateSessionRequest{
+	r := &troupev1.UpdateSessionRequest{
 		SessionId: u.Ref.Session, Verb: sessionVerbs.ToProto(u.Verb), Metadata: u.Metadata,
 		IfRevision: u.IfRevision, Create: u.Create, UserId: u.User,
 	}
+	if u.Settings != nil {
+		if r.Settings = SettingsToProto(*u.Settings); r.Settings == nil {
+			r.Settings = &troupev1.SessionSettings{}
+		}
+	}
+	return r
 }
 
 // SessionUpdateFromProto converts a request to an update of a session in the caller's tenant.
 func SessionUpdateFromProto(tenant string, r *troupev1.UpdateSessionRequest) memory.SessionUpdate {
-	return memory.SessionUpdate{
+	u := memory.SessionUpdate{
 		Ref: session.Ref{Tenant: tenant, Session: r.GetSessionId()}, Verb: sessionVerbs.FromProto(r.GetVerb()), Metadata: r.GetMetadata(),
 		IfRevision: r.GetIfRevision(), Create: r.GetCreate(), User: r.GetUserId(),
 	}
+	if r.Settings != nil {
+		settings := SettingsFromProto(r.GetSettings())
+		u.Settings = &settings
+	}
+	return u
 }
 
 // CompactionToProto converts the outcome of a compaction.

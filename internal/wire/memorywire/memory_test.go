@@ -28,8 +28,14 @@ var artifact = rapid.Custom(func(t *rapid.T) memory.Artifact {
 
 func TestUpdate_RoundTrip(t *testing.T) {
 	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.SessionUpdate {
+		var changed *session.Settings
+		if rapid.Bool().Draw(t, "changed") {
+			drawn := settings.Draw(t, "settings")
+			changed = &drawn
+		}
 		return memory.SessionUpdate{
-			Ref: ref.Draw(t, "ref"), Verb: wiretest.OneOrNone(t, "verb", session.Pause, session.Resume, session.Close), Metadata: rapid.MapOf(wiretest.Word,
+			Settings: changed,
+			Ref:      ref.Draw(t, "ref"), Verb: wiretest.OneOrNone(t, "verb", session.Pause, session.Resume, session.Close, session.Save), Metadata: rapid.MapOf(wiretest.Word,
 				wiretest.Word).Draw(t, "metadata"),
 			IfRevision: wiretest.Amount.Draw(t, "revision"), Create: rapid.Bool().Draw(t, "create"), User: wiretest.Word.Draw(t, "user"),
 		}

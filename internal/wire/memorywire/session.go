@@ -32,7 +32,8 @@ func SessionToProto(s session.Session) *troupev1.Session {
 		LastTraceId:  s.LastTrace,
 
 		UserId: s.User, Metadata: s.Metadata, Revision: s.Revision,
-		LastSequence: s.LastSequence, Summarized: s.Summarized, ArtifactBytes: s.Size.ArtifactBytes,
+		LastSequence: s.LastSequence, Summarized: s.Size.Summarized, ArtifactBytes: s.Size.ArtifactBytes, Unsaved: s.Size.Unsaved,
+		Settings:      SettingsToProto(s.Settings),
 		WaitingTurnId: s.WaitingTurn, Pending: wire.PendingToProto(s.Pending),
 	}
 }
@@ -40,17 +41,38 @@ func SessionToProto(s session.Session) *troupev1.Session {
 // SessionFromProto is the inverse of SessionToProto.
 func SessionFromProto(s *troupev1.Session) session.Session {
 	return session.Session{
-		ID:           s.GetSessionId(),
-		State:        states.FromProto(s.GetState()),
-		Turns:        int(s.GetTurns()),
-		Size:         session.Size{Messages: s.GetMessages(), Bytes: s.GetBytes(), ArtifactBytes: s.GetArtifactBytes()},
+		ID:    s.GetSessionId(),
+		State: states.FromProto(s.GetState()),
+		Turns: int(s.GetTurns()),
+		Size: session.Size{
+			Messages: s.GetMessages(), Bytes: s.GetBytes(), ArtifactBytes: s.GetArtifactBytes(), Summarized: s.GetSummarized(), Unsaved: s.GetUnsaved(),
+		},
 		Created:      convert.TimeFromProto(s.GetCreated()),
 		LastActivity: convert.TimeFromProto(s.GetLastActivity()),
 		OpenTurn:     s.GetOpenTurnId(),
 		LastTrace:    s.GetLastTraceId(),
 
 		User: s.GetUserId(), Metadata: s.GetMetadata(), Revision: s.GetRevision(),
-		LastSequence: s.GetLastSequence(), Summarized: s.GetSummarized(),
+		LastSequence: s.GetLastSequence(), Settings: SettingsFromProto(s.GetSettings()),
 		WaitingTurn: s.GetWaitingTurnId(), Pending: wire.PendingFromProto(s.GetPending()),
+	}
+}
+
+// SettingsToProto converts the settings of a session. The default is nil.
+func SettingsToProto(s session.Settings) *troupev1.SessionSettings {
+	if s == (session.Settings{}) {
+		return nil
+	}
+	return &troupev1.SessionSettings{
+		MaxMessages: int32(s.MaxMessages), NoAutoSave: s.NoAutoSave, AutoCompact: s.AutoCompact,
+		Strategy: StrategyToProto(s.Strategy), SummaryByModel: s.SummaryByModel,
+	}
+}
+
+// SettingsFromProto is the inverse of SettingsToProto.
+func SettingsFromProto(s *troupev1.SessionSettings) session.Settings {
+	return session.Settings{
+		MaxMessages: int(s.GetMaxMessages()), NoAutoSave: s.GetNoAutoSave(), AutoCompact: s.GetAutoCompact(),
+		Strategy: StrategyFromProto(s.GetStrategy()), SummaryByModel: s.GetSummaryByModel(),
 	}
 }

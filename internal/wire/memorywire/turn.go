@@ -139,6 +139,8 @@ func BegunToProto(b memory.BeginResult) *troupev1.BeginTurnResponse {
 
 		Recorded: b.KeepsJournals,
 		Agents:   b.Agents,
+
+		Settings: SettingsToProto(b.Settings), Messages: b.Messages, Removed: b.Removed,
 	}
 	if b.LeaseLeft != 0 {
 		p.LeaseLeft = durationpb.New(b.LeaseLeft)
@@ -155,6 +157,8 @@ func BegunFromProto(r *troupev1.BeginTurnResponse) memory.BeginResult {
 		LeaseLeft:     r.GetLeaseLeft().AsDuration(),
 		KeepsJournals: r.GetRecorded(),
 		Agents:        r.GetAgents(),
+
+		Settings: SettingsFromProto(r.GetSettings()), Messages: r.GetMessages(), Removed: r.GetRemoved(),
 	}
 }
 

@@ -38,6 +38,13 @@ var (
 			Continues: wiretest.Word.Draw(t, "continues"), Answers: wiretest.Answers.Draw(t, "answers"),
 		}
 	})
+	settings = rapid.Custom(func(t *rapid.T) session.Settings {
+		return session.Settings{
+			MaxMessages: wiretest.Count.Draw(t, "max"), NoAutoSave: rapid.Bool().Draw(t, "no save"), AutoCompact: rapid.Bool().Draw(t, "compact"),
+			Strategy:       rapid.SampledFrom(slices.Sorted(maps.Keys(strategies))).Draw(t, "strategy"),
+			SummaryByModel: rapid.Bool().Draw(t, "model"),
+		}
+	})
 	conversed = rapid.Custom(func(t *rapid.T) session.Session {
 		return session.Session{
 			ID:    wiretest.Word.Draw(t, "id"),
@@ -47,9 +54,10 @@ var (
 			Size: session.Size{
 				Messages: wiretest.Amount.Draw(t, "messages"), Bytes: wiretest.Amount.Draw(t, "bytes"),
 				ArtifactBytes: wiretest.Amount.Draw(t, "artifact bytes"),
+				Summarized:    wiretest.Amount.Draw(t, "summarized"), Unsaved: wiretest.Amount.Draw(t, "unsaved"),
 			},
 			LastSequence: wiretest.Amount.Draw(t, "sequence"),
-			Summarized:   wiretest.Amount.Draw(t, "summarized"),
+			Settings:     settings.Draw(t, "settings"),
 			Created:      wiretest.Moment.Draw(t, "created"),
 			LastActivity: wiretest.Moment.Draw(t, "active"),
 			OpenTurn:     wiretest.Word.Draw(t, "open"),
@@ -95,6 +103,7 @@ func TestBegun_RoundTrip(t *testing.T) {
 			Turn:      turn.Draw(t, "turn"),
 			History:   rapid.SliceOfN(wiretest.Message, 0, 3).Draw(t, "history"),
 			LeaseLeft: time.Duration(wiretest.Amount.Draw(t, "left")),
+			Settings:  settings.Draw(t, "settings"), Messages: wiretest.Amount.Draw(t, "messages"), Removed: wiretest.Amount.Draw(t, "removed"),
 		}
 	}), BegunToProto, wiretest.WithoutOriginal(BegunFromProto))
 }

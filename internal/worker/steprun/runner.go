@@ -34,6 +34,9 @@ func New(a *agent.Agent, instanceID string, turns Store) *Runner {
 	return &Runner{agent: a, store: turns, broker: broker.New(instanceID)}
 }
 
+// Agent returns the agent that the runner runs.
+func (r *Runner) Agent() *agent.Agent { return r.agent }
+
 // Store is the part of memory.Store that a step uses.
 type Store interface {
 	memory.Turns

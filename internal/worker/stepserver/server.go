@@ -19,6 +19,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/panics"
 	"github.com/troupe-dev/troupe/internal/recorder"
 	"github.com/troupe-dev/troupe/internal/rpc"
+	"github.com/troupe-dev/troupe/internal/summary"
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/internal/turnctx"
 	"github.com/troupe-dev/troupe/internal/turnlease"
@@ -120,6 +121,23 @@ func (s *Server) ReplayStep(ctx context.Context, req *troupev1.ReplayStepRequest
 		return nil, err
 	}
 	return &troupev1.ReplayStepResponse{Replay: replayed}, nil
+}
+
+// Summarize implements troupev1.AgentServiceServer. It takes a slot of the instance, as a step does.
+func (s *Server) Summarize(ctx context.Context, req *troupev1.SummarizeRequest) (_ *troupev1.SummarizeResponse, err error) {
+	if req.GetAgent() != s.agent {
+		return nil, failure.Newf(failure.AgentState, "agent.Summarize", "agent: this worker hosts %q, not %q", s.agent, req.GetAgent())
+	}
+	ctx, end, err := s.instance.Admit(lifecycle.ContextWithCause(ctx, "", identity.PrincipalFromContext(ctx).String()))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { end(err) }()
+	text, used, err := summary.Write(ctx, s.runner.Agent().LLM(), wire.MessagesFromProto(req.GetMessages()), memory.MaxSummaryBytes)
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.SummarizeResponse{Summary: text, Usage: wire.UsageToProto(used)}, nil
 }
 
 // takeCredential removes the credential of the step from the request, so that no other code can use it. It returns

@@ -26,7 +26,7 @@ func (s *Session) Compact(ctx context.Context, keep int, summary string) (done c
 		if err := s.flush(ctx); err != nil {
 			return "", err
 		}
-		done, err = s.compact(ctx, keep, summary)
+		done, err = s.compact(ctx, memory.Compact{Keep: keep, Strategy: conversation.Summarize, Summary: summary})
 		return "", err
 	})
 	return done, err
@@ -40,7 +40,7 @@ func (s *Session) checkLength(ctx context.Context, before int64) []event.Payload
 	case now <= limit || s.cfg.AutoCompact && s.cfg.NoAutoSave: // the next Save compacts
 		return nil
 	case s.cfg.AutoCompact:
-		if _, err := s.compact(ctx, 0, ""); err != nil {
+		if err := autoCompact(ctx, s); err != nil {
 			return []event.Payload{event.Warning{Reason: ReasonNotCompacted, Message: fmt.Sprintf(
 				"session %s holds %d messages and was not compacted: %s", s.cfg.ID, now, failure.PlainMessage(err))}}
 		}
@@ -51,12 +51,23 @@ func (s *Session) checkLength(ctx context.Context, before int64) []event.Payload
 	return nil
 }
 
-func (s *Session) compact(ctx context.Context, keep int, summary string) (conversation.Compaction, error) {
-	if keep <= 0 {
-		keep = s.cfg.MaxMessages / 2
+// autoCompact compacts the conversation of a session as its settings say. If the model writes no summary, a rule makes
+// one (LP-26).
+func autoCompact(ctx context.Context, s *Session) error {
+	c, err := s.storage.NewCompaction(ctx, s.agent.LLM(), s.cfg.settings(), s.Info().Size.Messages)
+	if err == nil {
+		_, err = s.compact(ctx, c)
+	}
+	return err
+}
+
+func (s *Session) compact(ctx context.Context, c memory.Compact) (conversation.Compaction, error) {
+	c.Ref = s.storage.Ref
+	if c.Keep <= 0 {
+		c.Keep = s.cfg.settings().Keep()
 	}
 	done, err := opening.CallWithoutLostTurn(ctx, s.opener, func(ctx context.Context) (conversation.Compaction, error) {
-		return s.cfg.Store.CompactSession(ctx, memory.Compact{Ref: s.storage.Ref, Strategy: conversation.Summarize, Keep: keep, Summary: summary})
+		return s.cfg.Store.CompactSession(ctx, c)
 	})
 	if err != nil {
 		return done, err

@@ -1,6 +1,7 @@
 package local_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -20,6 +21,7 @@ func compactTests() sessionTests {
 		"Compact_WarnsOncePerCrossing":     compactWarnsOncePerCrossing,
 		"Compact_RunsBetweenTurns":         compactRunsBetweenTurns,
 		"Compact_RunsAtSave":               compactRunsAtSave,
+		"Compact_ModelWritesTheSummary":    compactModelWritesTheSummary,
 		"Compact_SplitsNoRound":            compactSplitsNoRound,
 		"Compact_WarnsOnceOverAllSessions": compactWarnsOnceOverAllSessions,
 	}
@@ -82,6 +84,35 @@ func compactRunsBetweenTurns(t *testing.T, store memory.Store) {
 	ask(t, s, "3")
 	said, _ = storedMessages(t, store, s)
 	require.Len(t, said, 5)
+}
+
+// Req: LP-26
+func compactModelWritesTheSummary(t *testing.T, store memory.Store) {
+	for name, tc := range map[string]struct {
+		reply scripted.Reply
+		want  string
+	}{
+		"a model":                         {scripted.Say("They counted."), "They counted."},
+		"a rule, because the model fails": {scripted.Reply{Err: errors.New("no summary")}, "Messages up to "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, model := scriptedAgent(t, agent.Config{}, scripted.Say("A"), scripted.Say("B"), tc.reply)
+			s := openSession(t, a, local.Config{Store: store, MaxMessages: 3, AutoCompact: true, SummaryByModel: true})
+			ask(t, s, "one")
+			all, err := runTurn(t, s, local.Input{Text: "two"})
+			require.NoError(t, err)
+			require.Empty(t, warningReasons(all))
+			messages, err := s.Messages(t.Context(), 0)
+			require.NoError(t, err)
+			require.Len(t, messages, 2)
+			require.Contains(t, messages[0].Text, tc.want)
+			asked := model.Requests()[2].Messages[0].Text
+			require.Contains(t, asked, "one")
+			require.NotContains(t, asked, `"B"`, "half of the limit stays")
+		})
+	}
+	_, err := local.Open(t.Context(), build(t, agent.Config{Model: echoModel{}}), local.Config{AutoCompact: true, Strategy: "magic"})
+	require.ErrorContains(t, err, "strategy")
 }
 
 func compactRunsAtSave(t *testing.T, store memory.Store) {

@@ -15,6 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/agent/local/internal/opening"
 	"github.com/troupe-dev/troupe/pkg/agent/local/internal/status"
 	"github.com/troupe-dev/troupe/pkg/agent/local/internal/storage"
+	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/memory"
@@ -24,9 +25,9 @@ import (
 
 // Defaults of a Config.
 const (
-	DefaultMaxMessages = 100              // messages stored before the session counts as too long (LP-2)
-	DefaultWindow      = 50               // latest messages that a turn gets (LP-20)
-	DefaultLease       = 30 * time.Second // how long a lost process keeps its turn
+	DefaultMaxMessages = session.DefaultMaxMessages // messages stored before the session counts as too long (LP-2)
+	DefaultWindow      = 50                         // latest messages that a turn gets (LP-20)
+	DefaultLease       = 30 * time.Second           // how long a lost process keeps its turn
 	DefaultTenant      = "default"
 )
 
@@ -44,7 +45,9 @@ type Config struct {
 	NoAutoSave bool
 	// AutoCompact shortens the conversation to half of MaxMessages between turns, once it holds more than
 	// MaxMessages. Without it, the session emits one warning (LP-21, C-20).
-	AutoCompact bool
+	AutoCompact    bool
+	Strategy       conversation.Strategy // how AutoCompact shortens it (empty means conversation.Summarize)
+	SummaryByModel bool                  // the agent's model writes the summary of AutoCompact, or a rule if the model fails (LP-26)
 
 	MaxMessages int           // (0 means DefaultMaxMessages)
 	Window      int           // how many of the latest messages the agent gets, 1 to memory.MaxWindow (0 means DefaultWindow)
@@ -127,6 +130,7 @@ func (c Config) check() error {
 	wrong := func(format string, args ...any) error {
 		return failure.Newf(failure.UserInvalidInput, "local.Open", format, args...)
 	}
+	settings := c.settings().Check("local.Open")
 	switch {
 	case !sessionID.MatchString(c.ID):
 		return wrong("ID %q: use 1 to 64 of A-Z, a-z, 0-9, - and _", c.ID)
@@ -134,12 +138,21 @@ func (c Config) check() error {
 		return wrong("User: %d bytes are too many; use at most %d", len(c.User), memory.MaxUserIDBytes)
 	case c.MaxMessages < 2:
 		return wrong("MaxMessages %d: use 2 or more", c.MaxMessages)
+	case settings != nil:
+		return settings
 	case c.Window < 1 || c.Window > memory.MaxWindow:
 		return wrong("Window %d: use 1 to %d", c.Window, memory.MaxWindow)
 	case c.Lease < memory.MinLeaseTTL || c.Lease > memory.MaxLeaseTTL:
 		return wrong("Lease %v: use %v to %v", c.Lease, memory.MinLeaseTTL, memory.MaxLeaseTTL)
 	}
 	return nil
+}
+
+// settings returns how the session is kept, in the form in which a mesh stores it.
+func (c Config) settings() session.Settings {
+	return session.Settings{
+		MaxMessages: c.MaxMessages, NoAutoSave: c.NoAutoSave, AutoCompact: c.AutoCompact, Strategy: c.Strategy, SummaryByModel: c.SummaryByModel,
+	}
 }
 
 // ID returns the id of the session. Clients of a mesh call it the context id.

@@ -128,7 +128,7 @@ func (s *Session) flush(ctx context.Context) error {
 	}
 	s.status.SetStored(info)
 	if s.cfg.AutoCompact && info.Size.Messages > int64(s.cfg.MaxMessages) {
-		if _, err := s.compact(ctx, 0, ""); err != nil {
+		if err := autoCompact(ctx, s); err != nil {
 			return err
 		}
 	}

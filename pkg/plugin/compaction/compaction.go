@@ -9,17 +9,16 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/troupe-dev/troupe/internal/sidecall"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
-	"github.com/troupe-dev/troupe/pkg/plugin/internal/sidecall"
 )
 
-// Name is the name of the plugin.
-const Name = "compaction"
-
-// Reasons of the warnings.
+// Name is the name of the plugin. The others are the reasons of its warnings.
 const (
+	Name = "compaction"
+
 	ReasonCompacted     = "CONTEXT_COMPACTED"      // a summary replaced messages
 	ReasonSummaryFailed = "CONTEXT_SUMMARY_FAILED" // the model wrote no summary, so a default summary was used
 )
@@ -34,20 +33,12 @@ const (
 // maxSummary is the maximum length of a summary in bytes.
 const maxSummary = 8 << 10
 
-// maxText limits how much of each message the model reads when it writes a summary, in bytes.
-const maxText = 4 << 10
-
 // Config holds the settings of the plugin.
 type Config struct {
 	Above   float64 // fill level that starts a compaction, in per cent of the model's context, up to 100 (0 means DefaultAbove)
 	AtLeast int     // minimum number of messages for a compaction (0 means DefaultAtLeast)
 	Keep    int     // number of messages that stay, less than AtLeast (0 means DefaultKeep)
 }
-
-const summaryInstruction = "You make the beginning of a conversation shorter, for the assistant that continues it. Write a summary of at " +
-	"most 300 words. Keep what the user wants and forbids, what was decided, facts that were found and where they are from, names, " +
-	"numbers and paths to the letter, and what is still open. A message of the role summary stands for what was said before it. " +
-	"Write the summary only."
 
 // New returns the plugin that c describes. Modes: agent_validation.
 func New(c Config) (hook.Plugin, error) {
@@ -82,7 +73,7 @@ func (c Config) compact(ctx context.Context, reply *hook.LLMReply) error {
 	if messages[0].Role == conversation.RoleSummary {
 		cut++
 	}
-	summary, err := sidecall.Ask(ctx, reply.Turn, summaryInstruction, sidecall.Messages(messages[:cut], maxText))
+	summary, err := sidecall.Ask(ctx, reply.Turn, sidecall.SummaryInstruction, sidecall.Messages(messages[:cut], sidecall.MaxSummaryText))
 	switch {
 	case errors.Is(err, sidecall.ErrModel):
 		summary = done.Summary

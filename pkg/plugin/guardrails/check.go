@@ -8,8 +8,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/troupe-dev/troupe/internal/sidecall"
 	"github.com/troupe-dev/troupe/pkg/hook"
-	"github.com/troupe-dev/troupe/pkg/plugin/internal/sidecall"
 )
 
 // Check decides whether a text must be blocked. The functions of this package create checks, and New reports

@@ -12,10 +12,10 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/sidecall"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/hook"
-	"github.com/troupe-dev/troupe/pkg/plugin/internal/sidecall"
 )
 
 // Name is the name of the plugin, unless its Config has another. ReasonTripped is the reason of the warning that a check has

@@ -33,6 +33,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/replay"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/compact"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/workflow"
 )
 
@@ -47,6 +48,7 @@ type App struct {
 	discovery    *discovery.Discovery
 	runner       *turn.Runner
 	eraser       *erase.Eraser
+	compactor    *compact.Compactor
 	dependencies []probe.Dependency
 	certificates []identity.Refreshable
 	closers      process.Closers
@@ -104,9 +106,15 @@ func (a *App) open(files fs.FS) error {
 		return err
 	}
 	traces, credentials := trace.New(s.Traces, a.telemetry.Log), turncred.New(self)
+	if a.compactor, err = compact.New(compact.Config{
+		Memory: s.Memory, Summarize: compact.ByWorkers(a.discovery.Instances, a.discovery.Pool), Telemetry: a.telemetry,
+	}); err != nil {
+		return err
+	}
 	if a.runner, err = turn.New(turn.Config{
 		Owner: a.cfg.InstanceID, Timeout: a.cfg.Timeout, Memory: s.Memory, Traces: traces, Instances: a.discovery.Instances,
 		Dispatcher: a.discovery.Dispatcher, Workflows: workflows, Permits: controller, Telemetry: a.telemetry, Credentials: credentials,
+		Compactor: a.compactor,
 	}); err != nil {
 		return err
 	}
@@ -167,7 +175,7 @@ func (a *App) registerServices(s *stores.Stores, traces *trace.Traces, workflows
 	}
 	a.closers.Add(server)
 	troupev1.RegisterOrchestratorServiceServer(a.grpc, server)
-	troupev1.RegisterSessionServiceServer(a.grpc, &sessions.Server{Memory: s.Memory, Eraser: a.eraser})
+	troupev1.RegisterSessionServiceServer(a.grpc, &sessions.Server{Memory: s.Memory, Eraser: a.eraser, Compactor: a.compactor})
 }
 
 // maxTurns returns how many turns may run at once: as many as the instances can run steps. With more turns, steps
@@ -231,6 +239,7 @@ func (a *App) runTurns(ctx context.Context, ready func()) error {
 	maintained, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var maintenance sync.WaitGroup
 	maintenance.Go(func() { a.runner.Maintain(maintained) })
+	maintenance.Go(func() { a.compactor.Run(maintained) })
 	maintenance.Go(func() { a.eraser.ResumePeriodically(maintained) })
 	defer maintenance.Wait()
 	defer stop()

@@ -165,6 +165,10 @@ func printSession(w *tabwriter.Writer, s *troupev1.Session, summary string) {
 	console.PrintRow(w, "made", console.FormatAge(s.GetCreated())+" ago")
 	console.PrintRow(w, "last activity", console.FormatAge(s.GetLastActivity())+" ago")
 	console.PrintRow(w, "messages", fmt.Sprintf("%d (%d bytes), the last is %d", s.GetMessages(), s.GetBytes(), s.GetLastSequence()))
+	console.PrintRow(w, "settings", render.Settings(memorywire.SettingsFromProto(s.GetSettings())))
+	if n := s.GetUnsaved(); n > 0 {
+		console.PrintRow(w, "unsaved", fmt.Sprintf("%d messages; save them with: troupe session save %s", n, s.GetSessionId()))
+	}
 	if s.GetSummarized() > 0 {
 		console.PrintRow(w, "summary", fmt.Sprintf("of messages up to %d: %s", s.GetSummarized(), console.EscapeBeginning(summary, 80)))
 	}

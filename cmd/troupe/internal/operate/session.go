@@ -20,6 +20,8 @@ type sessionCommands struct {
 	Pause   pauseSessionCommand   `cmd:"" help:"Pause a session; its next turn resumes it."`
 	Close   closeSessionCommand   `cmd:"" help:"Close a session; it takes no turn until it is resumed."`
 	Resume  resumeSessionCommand  `cmd:"" help:"Resume a paused or closed session."`
+	Set     setSessionCommand     `cmd:"" help:"Change how a session is saved and compacted."`
+	Save    saveSessionCommand    `cmd:"" help:"Save the messages of a session without automatic save."`
 	Compact compactSessionCommand `cmd:"" help:"Replace the oldest messages by a summary."`
 	Clear   clearSessionCommand   `cmd:"" help:"Remove messages, state and artifacts, and keep the session."`
 }

@@ -14,6 +14,7 @@ import (
 // flagForField maps API fields to flags and arguments.
 var flagForField = map[string]string{
 	"page_size": "--limit", "limit": "--limit", "target": "--target", "profile": "--profile", "priority": "--priority",
+	"max_messages": "--max-messages", "strategy": "--compact", "auto_compact": "--compact", "summary_by_model": "--summary-by",
 	"request_id": "--request-id", "reason": "--reason", "timeout": "--timeout",
 	"user_id": "id of the user", "session_id": "id of the session", "instance_id": "id of the instance", "agent": "name of the agent",
 }

@@ -928,6 +928,116 @@ func (*ProvideEntriesResponse) Descriptor() ([]byte, []int) {
 	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{8}
 }
 
+// SummarizeRequest asks for a summary of messages.
+type SummarizeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// agent is the name of the agent whose model writes.
+	Agent string `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	// messages to summarize, oldest first; at most 3 MiB.
+	Messages      []*Message `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SummarizeRequest) Reset() {
+	*x = SummarizeRequest{}
+	mi := &file_troupe_v1_agent_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SummarizeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SummarizeRequest) ProtoMessage() {}
+
+func (x *SummarizeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_agent_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SummarizeRequest.ProtoReflect.Descriptor instead.
+func (*SummarizeRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SummarizeRequest) GetAgent() string {
+	if x != nil {
+		return x.Agent
+	}
+	return ""
+}
+
+func (x *SummarizeRequest) GetMessages() []*Message {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+// SummarizeResponse is the summary.
+type SummarizeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// summary of the messages, 1 byte to 64 KiB.
+	Summary string `protobuf:"bytes,1,opt,name=summary,proto3" json:"summary,omitempty"`
+	// usage of the model.
+	Usage         *Usage `protobuf:"bytes,2,opt,name=usage,proto3" json:"usage,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SummarizeResponse) Reset() {
+	*x = SummarizeResponse{}
+	mi := &file_troupe_v1_agent_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SummarizeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SummarizeResponse) ProtoMessage() {}
+
+func (x *SummarizeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_agent_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SummarizeResponse.ProtoReflect.Descriptor instead.
+func (*SummarizeResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SummarizeResponse) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
+func (x *SummarizeResponse) GetUsage() *Usage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
 // ReplayStepRequest is a finished step that runs again.
 type ReplayStepRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -941,7 +1051,7 @@ type ReplayStepRequest struct {
 
 func (x *ReplayStepRequest) Reset() {
 	*x = ReplayStepRequest{}
-	mi := &file_troupe_v1_agent_proto_msgTypes[9]
+	mi := &file_troupe_v1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -953,7 +1063,7 @@ func (x *ReplayStepRequest) String() string {
 func (*ReplayStepRequest) ProtoMessage() {}
 
 func (x *ReplayStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_agent_proto_msgTypes[9]
+	mi := &file_troupe_v1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -966,7 +1076,7 @@ func (x *ReplayStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayStepRequest.ProtoReflect.Descriptor instead.
 func (*ReplayStepRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReplayStepRequest) GetStep() *ExecuteStepRequest {
@@ -994,7 +1104,7 @@ type ReplayStepResponse struct {
 
 func (x *ReplayStepResponse) Reset() {
 	*x = ReplayStepResponse{}
-	mi := &file_troupe_v1_agent_proto_msgTypes[10]
+	mi := &file_troupe_v1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1006,7 +1116,7 @@ func (x *ReplayStepResponse) String() string {
 func (*ReplayStepResponse) ProtoMessage() {}
 
 func (x *ReplayStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_agent_proto_msgTypes[10]
+	mi := &file_troupe_v1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1019,7 +1129,7 @@ func (x *ReplayStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayStepResponse.ProtoReflect.Descriptor instead.
 func (*ReplayStepResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{10}
+	return file_troupe_v1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReplayStepResponse) GetReplay() *StepReplay {
@@ -1114,17 +1224,24 @@ const file_troupe_v1_agent_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tB\x1d\xbaH\x1ar\x182\x16^[A-Za-z0-9_-]{16,64}$R\x02id\x123\n" +
 	"\x06events\x18\x02 \x03(\v2\x10.troupe.v1.EventB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\x06events\x12,\n" +
 	"\afailure\x18\x03 \x01(\v2\x12.troupe.v1.FailureR\afailure\"\x18\n" +
-	"\x16ProvideEntriesResponse\"\x85\x01\n" +
+	"\x16ProvideEntriesResponse\"p\n" +
+	"\x10SummarizeRequest\x12\x1f\n" +
+	"\x05agent\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x05agent\x12;\n" +
+	"\bmessages\x18\x02 \x03(\v2\x12.troupe.v1.MessageB\v\xbaH\b\x92\x01\x05\b\x01\x10\xe8\aR\bmessages\"U\n" +
+	"\x11SummarizeResponse\x12\x18\n" +
+	"\asummary\x18\x01 \x01(\tR\asummary\x12&\n" +
+	"\x05usage\x18\x02 \x01(\v2\x10.troupe.v1.UsageR\x05usage\"\x85\x01\n" +
 	"\x11ReplayStepRequest\x129\n" +
 	"\x04step\x18\x01 \x01(\v2\x1d.troupe.v1.ExecuteStepRequestB\x06\xbaH\x03\xc8\x01\x01R\x04step\x125\n" +
 	"\x06result\x18\x02 \x01(\v2\x15.troupe.v1.StepResultB\x06\xbaH\x03\xc8\x01\x01R\x06result\"C\n" +
 	"\x12ReplayStepResponse\x12-\n" +
-	"\x06replay\x18\x01 \x01(\v2\x15.troupe.v1.StepReplayR\x06replay2\x80\x02\n" +
+	"\x06replay\x18\x01 \x01(\v2\x15.troupe.v1.StepReplayR\x06replay2\xc8\x02\n" +
 	"\fAgentService\x12N\n" +
 	"\vExecuteStep\x12\x1d.troupe.v1.ExecuteStepRequest\x1a\x1e.troupe.v1.ExecuteStepResponse0\x01\x12I\n" +
 	"\n" +
 	"ReplayStep\x12\x1c.troupe.v1.ReplayStepRequest\x1a\x1d.troupe.v1.ReplayStepResponse\x12U\n" +
-	"\x0eProvideEntries\x12 .troupe.v1.ProvideEntriesRequest\x1a!.troupe.v1.ProvideEntriesResponseB\x99\x01\n" +
+	"\x0eProvideEntries\x12 .troupe.v1.ProvideEntriesRequest\x1a!.troupe.v1.ProvideEntriesResponse\x12F\n" +
+	"\tSummarize\x12\x1b.troupe.v1.SummarizeRequest\x1a\x1c.troupe.v1.SummarizeResponseB\x99\x01\n" +
 	"\rcom.troupe.v1B\n" +
 	"AgentProtoP\x01Z7github.com/troupe-dev/troupe/pkg/gen/troupe/v1;troupev1\xa2\x02\x03TXX\xaa\x02\tTroupe.V1\xca\x02\tTroupe\\V1\xe2\x02\x15Troupe\\V1\\GPBMetadata\xea\x02\n" +
 	"Troupe::V1b\x06proto3"
@@ -1141,7 +1258,7 @@ func file_troupe_v1_agent_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_agent_proto_rawDescData
 }
 
-var file_troupe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_troupe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_troupe_v1_agent_proto_goTypes = []any{
 	(*ExecuteStepRequest)(nil),     // 0: troupe.v1.ExecuteStepRequest
 	(*AllowedTools)(nil),           // 1: troupe.v1.AllowedTools
@@ -1152,50 +1269,57 @@ var file_troupe_v1_agent_proto_goTypes = []any{
 	(*EntriesRequest)(nil),         // 6: troupe.v1.EntriesRequest
 	(*ProvideEntriesRequest)(nil),  // 7: troupe.v1.ProvideEntriesRequest
 	(*ProvideEntriesResponse)(nil), // 8: troupe.v1.ProvideEntriesResponse
-	(*ReplayStepRequest)(nil),      // 9: troupe.v1.ReplayStepRequest
-	(*ReplayStepResponse)(nil),     // 10: troupe.v1.ReplayStepResponse
-	nil,                            // 11: troupe.v1.ExecuteStepRequest.MetadataEntry
-	(*Message)(nil),                // 12: troupe.v1.Message
-	(*StepResult)(nil),             // 13: troupe.v1.StepResult
-	(*Auth)(nil),                   // 14: troupe.v1.Auth
-	(*CallAnswer)(nil),             // 15: troupe.v1.CallAnswer
-	(*durationpb.Duration)(nil),    // 16: google.protobuf.Duration
-	(*Budget)(nil),                 // 17: troupe.v1.Budget
-	(*Event)(nil),                  // 18: troupe.v1.Event
-	(*Failure)(nil),                // 19: troupe.v1.Failure
-	(*StepReplay)(nil),             // 20: troupe.v1.StepReplay
+	(*SummarizeRequest)(nil),       // 9: troupe.v1.SummarizeRequest
+	(*SummarizeResponse)(nil),      // 10: troupe.v1.SummarizeResponse
+	(*ReplayStepRequest)(nil),      // 11: troupe.v1.ReplayStepRequest
+	(*ReplayStepResponse)(nil),     // 12: troupe.v1.ReplayStepResponse
+	nil,                            // 13: troupe.v1.ExecuteStepRequest.MetadataEntry
+	(*Message)(nil),                // 14: troupe.v1.Message
+	(*StepResult)(nil),             // 15: troupe.v1.StepResult
+	(*Auth)(nil),                   // 16: troupe.v1.Auth
+	(*CallAnswer)(nil),             // 17: troupe.v1.CallAnswer
+	(*durationpb.Duration)(nil),    // 18: google.protobuf.Duration
+	(*Budget)(nil),                 // 19: troupe.v1.Budget
+	(*Event)(nil),                  // 20: troupe.v1.Event
+	(*Failure)(nil),                // 21: troupe.v1.Failure
+	(*Usage)(nil),                  // 22: troupe.v1.Usage
+	(*StepReplay)(nil),             // 23: troupe.v1.StepReplay
 }
 var file_troupe_v1_agent_proto_depIdxs = []int32{
-	12, // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
-	13, // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
-	14, // 2: troupe.v1.ExecuteStepRequest.auth:type_name -> troupe.v1.Auth
-	15, // 3: troupe.v1.ExecuteStepRequest.answers:type_name -> troupe.v1.CallAnswer
-	11, // 4: troupe.v1.ExecuteStepRequest.metadata:type_name -> troupe.v1.ExecuteStepRequest.MetadataEntry
+	14, // 0: troupe.v1.ExecuteStepRequest.history:type_name -> troupe.v1.Message
+	15, // 1: troupe.v1.ExecuteStepRequest.prior:type_name -> troupe.v1.StepResult
+	16, // 2: troupe.v1.ExecuteStepRequest.auth:type_name -> troupe.v1.Auth
+	17, // 3: troupe.v1.ExecuteStepRequest.answers:type_name -> troupe.v1.CallAnswer
+	13, // 4: troupe.v1.ExecuteStepRequest.metadata:type_name -> troupe.v1.ExecuteStepRequest.MetadataEntry
 	1,  // 5: troupe.v1.ExecuteStepRequest.tools:type_name -> troupe.v1.AllowedTools
-	16, // 6: troupe.v1.ExecuteStepRequest.timeout:type_name -> google.protobuf.Duration
+	18, // 6: troupe.v1.ExecuteStepRequest.timeout:type_name -> google.protobuf.Duration
 	2,  // 7: troupe.v1.ExecuteStepRequest.plan:type_name -> troupe.v1.PlanRequest
-	17, // 8: troupe.v1.ExecuteStepRequest.budget:type_name -> troupe.v1.Budget
+	19, // 8: troupe.v1.ExecuteStepRequest.budget:type_name -> troupe.v1.Budget
 	3,  // 9: troupe.v1.PlanRequest.agents:type_name -> troupe.v1.PlanAgent
-	18, // 10: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
-	13, // 11: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
+	20, // 10: troupe.v1.ExecuteStepResponse.event:type_name -> troupe.v1.Event
+	15, // 11: troupe.v1.ExecuteStepResponse.result:type_name -> troupe.v1.StepResult
 	4,  // 12: troupe.v1.ExecuteStepResponse.heartbeat:type_name -> troupe.v1.Heartbeat
 	6,  // 13: troupe.v1.ExecuteStepResponse.entries_request:type_name -> troupe.v1.EntriesRequest
-	18, // 14: troupe.v1.ProvideEntriesRequest.events:type_name -> troupe.v1.Event
-	19, // 15: troupe.v1.ProvideEntriesRequest.failure:type_name -> troupe.v1.Failure
-	0,  // 16: troupe.v1.ReplayStepRequest.step:type_name -> troupe.v1.ExecuteStepRequest
-	13, // 17: troupe.v1.ReplayStepRequest.result:type_name -> troupe.v1.StepResult
-	20, // 18: troupe.v1.ReplayStepResponse.replay:type_name -> troupe.v1.StepReplay
-	0,  // 19: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
-	9,  // 20: troupe.v1.AgentService.ReplayStep:input_type -> troupe.v1.ReplayStepRequest
-	7,  // 21: troupe.v1.AgentService.ProvideEntries:input_type -> troupe.v1.ProvideEntriesRequest
-	5,  // 22: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
-	10, // 23: troupe.v1.AgentService.ReplayStep:output_type -> troupe.v1.ReplayStepResponse
-	8,  // 24: troupe.v1.AgentService.ProvideEntries:output_type -> troupe.v1.ProvideEntriesResponse
-	22, // [22:25] is the sub-list for method output_type
-	19, // [19:22] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	20, // 14: troupe.v1.ProvideEntriesRequest.events:type_name -> troupe.v1.Event
+	21, // 15: troupe.v1.ProvideEntriesRequest.failure:type_name -> troupe.v1.Failure
+	14, // 16: troupe.v1.SummarizeRequest.messages:type_name -> troupe.v1.Message
+	22, // 17: troupe.v1.SummarizeResponse.usage:type_name -> troupe.v1.Usage
+	0,  // 18: troupe.v1.ReplayStepRequest.step:type_name -> troupe.v1.ExecuteStepRequest
+	15, // 19: troupe.v1.ReplayStepRequest.result:type_name -> troupe.v1.StepResult
+	23, // 20: troupe.v1.ReplayStepResponse.replay:type_name -> troupe.v1.StepReplay
+	0,  // 21: troupe.v1.AgentService.ExecuteStep:input_type -> troupe.v1.ExecuteStepRequest
+	11, // 22: troupe.v1.AgentService.ReplayStep:input_type -> troupe.v1.ReplayStepRequest
+	7,  // 23: troupe.v1.AgentService.ProvideEntries:input_type -> troupe.v1.ProvideEntriesRequest
+	9,  // 24: troupe.v1.AgentService.Summarize:input_type -> troupe.v1.SummarizeRequest
+	5,  // 25: troupe.v1.AgentService.ExecuteStep:output_type -> troupe.v1.ExecuteStepResponse
+	12, // 26: troupe.v1.AgentService.ReplayStep:output_type -> troupe.v1.ReplayStepResponse
+	8,  // 27: troupe.v1.AgentService.ProvideEntries:output_type -> troupe.v1.ProvideEntriesResponse
+	10, // 28: troupe.v1.AgentService.Summarize:output_type -> troupe.v1.SummarizeResponse
+	25, // [25:29] is the sub-list for method output_type
+	21, // [21:25] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_agent_proto_init() }
@@ -1221,7 +1345,7 @@ func file_troupe_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_agent_proto_rawDesc), len(file_troupe_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,6 +22,7 @@ const (
 	AgentService_ExecuteStep_FullMethodName    = "/troupe.v1.AgentService/ExecuteStep"
 	AgentService_ReplayStep_FullMethodName     = "/troupe.v1.AgentService/ReplayStep"
 	AgentService_ProvideEntries_FullMethodName = "/troupe.v1.AgentService/ProvideEntries"
+	AgentService_Summarize_FullMethodName      = "/troupe.v1.AgentService/Summarize"
 )
 
 // AgentServiceClient is the client API for AgentService service.
@@ -48,6 +49,11 @@ type AgentServiceClient interface {
 	// ProvideEntries answers an entries_request of a running step. Fails with NOT_FOUND when the step waits
 	// for no such answer any more.
 	ProvideEntries(ctx context.Context, in *ProvideEntriesRequest, opts ...grpc.CallOption) (*ProvideEntriesResponse, error)
+	// Summarize lets the model of the agent write a summary of messages, for a session with
+	// summary_by_model. It stores nothing and belongs to no turn. It fails as ExecuteStep does before
+	// admission, with AGENT_STATE if the agent has no model, and with the failure of the model. A worker
+	// that cannot summarize does not implement the method.
+	Summarize(ctx context.Context, in *SummarizeRequest, opts ...grpc.CallOption) (*SummarizeResponse, error)
 }
 
 type agentServiceClient struct {
@@ -97,6 +103,16 @@ func (c *agentServiceClient) ProvideEntries(ctx context.Context, in *ProvideEntr
 	return out, nil
 }
 
+func (c *agentServiceClient) Summarize(ctx context.Context, in *SummarizeRequest, opts ...grpc.CallOption) (*SummarizeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SummarizeResponse)
+	err := c.cc.Invoke(ctx, AgentService_Summarize_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AgentServiceServer is the server API for AgentService service.
 // All implementations must embed UnimplementedAgentServiceServer
 // for forward compatibility.
@@ -121,6 +137,11 @@ type AgentServiceServer interface {
 	// ProvideEntries answers an entries_request of a running step. Fails with NOT_FOUND when the step waits
 	// for no such answer any more.
 	ProvideEntries(context.Context, *ProvideEntriesRequest) (*ProvideEntriesResponse, error)
+	// Summarize lets the model of the agent write a summary of messages, for a session with
+	// summary_by_model. It stores nothing and belongs to no turn. It fails as ExecuteStep does before
+	// admission, with AGENT_STATE if the agent has no model, and with the failure of the model. A worker
+	// that cannot summarize does not implement the method.
+	Summarize(context.Context, *SummarizeRequest) (*SummarizeResponse, error)
 	mustEmbedUnimplementedAgentServiceServer()
 }
 
@@ -139,6 +160,9 @@ func (UnimplementedAgentServiceServer) ReplayStep(context.Context, *ReplayStepRe
 }
 func (UnimplementedAgentServiceServer) ProvideEntries(context.Context, *ProvideEntriesRequest) (*ProvideEntriesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ProvideEntries not implemented")
+}
+func (UnimplementedAgentServiceServer) Summarize(context.Context, *SummarizeRequest) (*SummarizeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Summarize not implemented")
 }
 func (UnimplementedAgentServiceServer) mustEmbedUnimplementedAgentServiceServer() {}
 func (UnimplementedAgentServiceServer) testEmbeddedByValue()                      {}
@@ -208,6 +232,24 @@ func _AgentService_ProvideEntries_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AgentService_Summarize_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SummarizeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServiceServer).Summarize(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AgentService_Summarize_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServiceServer).Summarize(ctx, req.(*SummarizeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AgentService_ServiceDesc is the grpc.ServiceDesc for AgentService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -222,6 +264,10 @@ var AgentService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ProvideEntries",
 			Handler:    _AgentService_ProvideEntries_Handler,
+		},
+		{
+			MethodName: "Summarize",
+			Handler:    _AgentService_Summarize_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -272,7 +272,7 @@ func (JournalPhase) EnumDescriptor() ([]byte, []int) {
 type SessionVerb int32
 
 const (
-	// Nothing; only the metadata change.
+	// Nothing; only metadata and settings change.
 	SessionVerb_SESSION_VERB_UNSPECIFIED SessionVerb = 0
 	// Set it aside; the next turn resumes it.
 	SessionVerb_SESSION_VERB_PAUSE SessionVerb = 1
@@ -280,6 +280,8 @@ const (
 	SessionVerb_SESSION_VERB_RESUME SessionVerb = 2
 	// Refuse turns until it is resumed.
 	SessionVerb_SESSION_VERB_CLOSE SessionVerb = 3
+	// Make messages that are not saved yet part of the history.
+	SessionVerb_SESSION_VERB_SAVE SessionVerb = 4
 )
 
 // Enum value maps for SessionVerb.
@@ -289,12 +291,14 @@ var (
 		1: "SESSION_VERB_PAUSE",
 		2: "SESSION_VERB_RESUME",
 		3: "SESSION_VERB_CLOSE",
+		4: "SESSION_VERB_SAVE",
 	}
 	SessionVerb_value = map[string]int32{
 		"SESSION_VERB_UNSPECIFIED": 0,
 		"SESSION_VERB_PAUSE":       1,
 		"SESSION_VERB_RESUME":      2,
 		"SESSION_VERB_CLOSE":       3,
+		"SESSION_VERB_SAVE":        4,
 	}
 )
 
@@ -407,7 +411,7 @@ type Session struct {
 	UserId string `protobuf:"bytes,10,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
 	// metadata are labels of the caller.
 	Metadata map[string]string `protobuf:"bytes,11,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// revision grows with every change of the metadata.
+	// revision grows with every change of the metadata or the settings.
 	Revision int64 `protobuf:"varint,12,opt,name=revision,proto3" json:"revision,omitempty"`
 	// last_sequence is the sequence of its last message, removed ones included.
 	LastSequence int64 `protobuf:"varint,13,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
@@ -418,7 +422,11 @@ type Session struct {
 	// waiting_turn_id is the turn whose calls wait for an answer (empty if none wait).
 	WaitingTurnId string `protobuf:"bytes,16,opt,name=waiting_turn_id,json=waitingTurnId,proto3" json:"waiting_turn_id,omitempty"`
 	// pending are these calls; a list of sessions leaves them out.
-	Pending       []*PendingCall `protobuf:"bytes,17,rep,name=pending,proto3" json:"pending,omitempty"`
+	Pending []*PendingCall `protobuf:"bytes,17,rep,name=pending,proto3" json:"pending,omitempty"`
+	// settings that a caller gave the session.
+	Settings *SessionSettings `protobuf:"bytes,18,opt,name=settings,proto3" json:"settings,omitempty"`
+	// unsaved is how many messages are not saved yet; only with no_auto_save.
+	Unsaved       int64 `protobuf:"varint,19,opt,name=unsaved,proto3" json:"unsaved,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -572,6 +580,105 @@ func (x *Session) GetPending() []*PendingCall {
 	return nil
 }
 
+func (x *Session) GetSettings() *SessionSettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *Session) GetUnsaved() int64 {
+	if x != nil {
+		return x.Unsaved
+	}
+	return 0
+}
+
+// SessionSettings say how a session is kept. An empty message is the default.
+type SessionSettings struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// max_messages is how many messages the session may hold before it counts as too long, 2 to 10,000 (0
+	// means 100).
+	MaxMessages int32 `protobuf:"varint,1,opt,name=max_messages,json=maxMessages,proto3" json:"max_messages,omitempty"`
+	// no_auto_save keeps the messages of turns out of the history until the session is saved, paused or closed.
+	NoAutoSave bool `protobuf:"varint,2,opt,name=no_auto_save,json=noAutoSave,proto3" json:"no_auto_save,omitempty"`
+	// auto_compact makes a session that is too long shorter between its turns, to half of max_messages.
+	// Without it the turn that crosses max_messages has a warning.
+	AutoCompact bool `protobuf:"varint,3,opt,name=auto_compact,json=autoCompact,proto3" json:"auto_compact,omitempty"`
+	// strategy of automatic compactions.
+	Strategy CompactionStrategy `protobuf:"varint,4,opt,name=strategy,proto3,enum=troupe.v1.CompactionStrategy" json:"strategy,omitempty"`
+	// summary_by_model lets the model of the session's agent write the summary of an automatic compaction.
+	// If it fails, the summary is made by rule. SLIDING_WINDOW has none to write.
+	SummaryByModel bool `protobuf:"varint,5,opt,name=summary_by_model,json=summaryByModel,proto3" json:"summary_by_model,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *SessionSettings) Reset() {
+	*x = SessionSettings{}
+	mi := &file_troupe_v1_memory_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionSettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionSettings) ProtoMessage() {}
+
+func (x *SessionSettings) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_memory_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionSettings.ProtoReflect.Descriptor instead.
+func (*SessionSettings) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *SessionSettings) GetMaxMessages() int32 {
+	if x != nil {
+		return x.MaxMessages
+	}
+	return 0
+}
+
+func (x *SessionSettings) GetNoAutoSave() bool {
+	if x != nil {
+		return x.NoAutoSave
+	}
+	return false
+}
+
+func (x *SessionSettings) GetAutoCompact() bool {
+	if x != nil {
+		return x.AutoCompact
+	}
+	return false
+}
+
+func (x *SessionSettings) GetStrategy() CompactionStrategy {
+	if x != nil {
+		return x.Strategy
+	}
+	return CompactionStrategy_COMPACTION_STRATEGY_UNSPECIFIED
+}
+
+func (x *SessionSettings) GetSummaryByModel() bool {
+	if x != nil {
+		return x.SummaryByModel
+	}
+	return false
+}
+
 // Turn is one user input carried to a result.
 type Turn struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -606,7 +713,7 @@ type Turn struct {
 
 func (x *Turn) Reset() {
 	*x = Turn{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[1]
+	mi := &file_troupe_v1_memory_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -618,7 +725,7 @@ func (x *Turn) String() string {
 func (*Turn) ProtoMessage() {}
 
 func (x *Turn) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[1]
+	mi := &file_troupe_v1_memory_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -631,7 +738,7 @@ func (x *Turn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Turn.ProtoReflect.Descriptor instead.
 func (*Turn) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{1}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Turn) GetTurnId() string {
@@ -774,7 +881,7 @@ type BeginTurnRequest struct {
 
 func (x *BeginTurnRequest) Reset() {
 	*x = BeginTurnRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[2]
+	mi := &file_troupe_v1_memory_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -786,7 +893,7 @@ func (x *BeginTurnRequest) String() string {
 func (*BeginTurnRequest) ProtoMessage() {}
 
 func (x *BeginTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[2]
+	mi := &file_troupe_v1_memory_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -799,7 +906,7 @@ func (x *BeginTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginTurnRequest.ProtoReflect.Descriptor instead.
 func (*BeginTurnRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{2}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *BeginTurnRequest) GetSessionId() string {
@@ -939,7 +1046,7 @@ type SessionCopy struct {
 
 func (x *SessionCopy) Reset() {
 	*x = SessionCopy{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[3]
+	mi := &file_troupe_v1_memory_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -951,7 +1058,7 @@ func (x *SessionCopy) String() string {
 func (*SessionCopy) ProtoMessage() {}
 
 func (x *SessionCopy) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[3]
+	mi := &file_troupe_v1_memory_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -964,7 +1071,7 @@ func (x *SessionCopy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionCopy.ProtoReflect.Descriptor instead.
 func (*SessionCopy) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{3}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SessionCopy) GetHistory() []*Message {
@@ -1008,7 +1115,7 @@ type AgentRounds struct {
 
 func (x *AgentRounds) Reset() {
 	*x = AgentRounds{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[4]
+	mi := &file_troupe_v1_memory_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1020,7 +1127,7 @@ func (x *AgentRounds) String() string {
 func (*AgentRounds) ProtoMessage() {}
 
 func (x *AgentRounds) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[4]
+	mi := &file_troupe_v1_memory_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1033,7 +1140,7 @@ func (x *AgentRounds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentRounds.ProtoReflect.Descriptor instead.
 func (*AgentRounds) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{4}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *AgentRounds) GetAgent() string {
@@ -1065,6 +1172,13 @@ type BeginTurnResponse struct {
 	// agents that have tool rounds in the session, which their steps load with LoadRounds; only with
 	// BEGUN.
 	Agents []string `protobuf:"bytes,5,rep,name=agents,proto3" json:"agents,omitempty"`
+	// settings of the session; only with BEGUN.
+	Settings *SessionSettings `protobuf:"bytes,6,opt,name=settings,proto3" json:"settings,omitempty"`
+	// messages is how many messages the session held before the turn; only with BEGUN.
+	Messages int64 `protobuf:"varint,7,opt,name=messages,proto3" json:"messages,omitempty"`
+	// removed is how many messages before them are no longer stored. So a sequence minus removed is a number
+	// of messages. Only with BEGUN.
+	Removed int64 `protobuf:"varint,8,opt,name=removed,proto3" json:"removed,omitempty"`
 	// recorded is set if journals are kept after their commits, so the steps of the turn must journal
 	// what a replay needs; only with BEGUN.
 	Recorded      bool `protobuf:"varint,48,opt,name=recorded,proto3" json:"recorded,omitempty"`
@@ -1074,7 +1188,7 @@ type BeginTurnResponse struct {
 
 func (x *BeginTurnResponse) Reset() {
 	*x = BeginTurnResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[5]
+	mi := &file_troupe_v1_memory_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1086,7 +1200,7 @@ func (x *BeginTurnResponse) String() string {
 func (*BeginTurnResponse) ProtoMessage() {}
 
 func (x *BeginTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[5]
+	mi := &file_troupe_v1_memory_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1099,7 +1213,7 @@ func (x *BeginTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginTurnResponse.ProtoReflect.Descriptor instead.
 func (*BeginTurnResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{5}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *BeginTurnResponse) GetOutcome() BeginOutcome {
@@ -1135,6 +1249,27 @@ func (x *BeginTurnResponse) GetAgents() []string {
 		return x.Agents
 	}
 	return nil
+}
+
+func (x *BeginTurnResponse) GetSettings() *SessionSettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *BeginTurnResponse) GetMessages() int64 {
+	if x != nil {
+		return x.Messages
+	}
+	return 0
+}
+
+func (x *BeginTurnResponse) GetRemoved() int64 {
+	if x != nil {
+		return x.Removed
+	}
+	return 0
 }
 
 func (x *BeginTurnResponse) GetRecorded() bool {
@@ -1184,7 +1319,7 @@ type CommitStepRequest struct {
 
 func (x *CommitStepRequest) Reset() {
 	*x = CommitStepRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[6]
+	mi := &file_troupe_v1_memory_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1331,7 @@ func (x *CommitStepRequest) String() string {
 func (*CommitStepRequest) ProtoMessage() {}
 
 func (x *CommitStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[6]
+	mi := &file_troupe_v1_memory_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1344,7 @@ func (x *CommitStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitStepRequest.ProtoReflect.Descriptor instead.
 func (*CommitStepRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{6}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CommitStepRequest) GetSessionId() string {
@@ -1303,7 +1438,7 @@ type RoundMessage struct {
 
 func (x *RoundMessage) Reset() {
 	*x = RoundMessage{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[7]
+	mi := &file_troupe_v1_memory_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +1450,7 @@ func (x *RoundMessage) String() string {
 func (*RoundMessage) ProtoMessage() {}
 
 func (x *RoundMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[7]
+	mi := &file_troupe_v1_memory_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,7 +1463,7 @@ func (x *RoundMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoundMessage.ProtoReflect.Descriptor instead.
 func (*RoundMessage) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{7}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RoundMessage) GetMessage() *Message {
@@ -1356,7 +1491,7 @@ type CommitStepResponse struct {
 
 func (x *CommitStepResponse) Reset() {
 	*x = CommitStepResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[8]
+	mi := &file_troupe_v1_memory_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1368,7 +1503,7 @@ func (x *CommitStepResponse) String() string {
 func (*CommitStepResponse) ProtoMessage() {}
 
 func (x *CommitStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[8]
+	mi := &file_troupe_v1_memory_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1381,7 +1516,7 @@ func (x *CommitStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitStepResponse.ProtoReflect.Descriptor instead.
 func (*CommitStepResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{8}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CommitStepResponse) GetLastSequence() int64 {
@@ -1413,7 +1548,7 @@ type FailTurnRequest struct {
 
 func (x *FailTurnRequest) Reset() {
 	*x = FailTurnRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[9]
+	mi := &file_troupe_v1_memory_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1425,7 +1560,7 @@ func (x *FailTurnRequest) String() string {
 func (*FailTurnRequest) ProtoMessage() {}
 
 func (x *FailTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[9]
+	mi := &file_troupe_v1_memory_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1438,7 +1573,7 @@ func (x *FailTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailTurnRequest.ProtoReflect.Descriptor instead.
 func (*FailTurnRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{9}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FailTurnRequest) GetSessionId() string {
@@ -1494,7 +1629,7 @@ type FailTurnResponse struct {
 
 func (x *FailTurnResponse) Reset() {
 	*x = FailTurnResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[10]
+	mi := &file_troupe_v1_memory_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1506,7 +1641,7 @@ func (x *FailTurnResponse) String() string {
 func (*FailTurnResponse) ProtoMessage() {}
 
 func (x *FailTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[10]
+	mi := &file_troupe_v1_memory_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1519,7 +1654,7 @@ func (x *FailTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailTurnResponse.ProtoReflect.Descriptor instead.
 func (*FailTurnResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{10}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *FailTurnResponse) GetTurn() *Turn {
@@ -1544,7 +1679,7 @@ type LoadHistoryRequest struct {
 
 func (x *LoadHistoryRequest) Reset() {
 	*x = LoadHistoryRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[11]
+	mi := &file_troupe_v1_memory_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1556,7 +1691,7 @@ func (x *LoadHistoryRequest) String() string {
 func (*LoadHistoryRequest) ProtoMessage() {}
 
 func (x *LoadHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[11]
+	mi := &file_troupe_v1_memory_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1569,7 +1704,7 @@ func (x *LoadHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadHistoryRequest.ProtoReflect.Descriptor instead.
 func (*LoadHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{11}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LoadHistoryRequest) GetSessionId() string {
@@ -1604,7 +1739,7 @@ type LoadHistoryResponse struct {
 
 func (x *LoadHistoryResponse) Reset() {
 	*x = LoadHistoryResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[12]
+	mi := &file_troupe_v1_memory_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1616,7 +1751,7 @@ func (x *LoadHistoryResponse) String() string {
 func (*LoadHistoryResponse) ProtoMessage() {}
 
 func (x *LoadHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[12]
+	mi := &file_troupe_v1_memory_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1629,7 +1764,7 @@ func (x *LoadHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadHistoryResponse.ProtoReflect.Descriptor instead.
 func (*LoadHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{12}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *LoadHistoryResponse) GetMessages() []*Message {
@@ -1650,7 +1785,7 @@ type MemoryServiceGetSessionRequest struct {
 
 func (x *MemoryServiceGetSessionRequest) Reset() {
 	*x = MemoryServiceGetSessionRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[13]
+	mi := &file_troupe_v1_memory_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1797,7 @@ func (x *MemoryServiceGetSessionRequest) String() string {
 func (*MemoryServiceGetSessionRequest) ProtoMessage() {}
 
 func (x *MemoryServiceGetSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[13]
+	mi := &file_troupe_v1_memory_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1810,7 @@ func (x *MemoryServiceGetSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetSessionRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{13}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MemoryServiceGetSessionRequest) GetSessionId() string {
@@ -1696,7 +1831,7 @@ type MemoryServiceGetSessionResponse struct {
 
 func (x *MemoryServiceGetSessionResponse) Reset() {
 	*x = MemoryServiceGetSessionResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[14]
+	mi := &file_troupe_v1_memory_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1843,7 @@ func (x *MemoryServiceGetSessionResponse) String() string {
 func (*MemoryServiceGetSessionResponse) ProtoMessage() {}
 
 func (x *MemoryServiceGetSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[14]
+	mi := &file_troupe_v1_memory_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1856,7 @@ func (x *MemoryServiceGetSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetSessionResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{14}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MemoryServiceGetSessionResponse) GetSession() *Session {
@@ -1748,7 +1883,7 @@ type RenewTurnRequest struct {
 
 func (x *RenewTurnRequest) Reset() {
 	*x = RenewTurnRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[15]
+	mi := &file_troupe_v1_memory_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1760,7 +1895,7 @@ func (x *RenewTurnRequest) String() string {
 func (*RenewTurnRequest) ProtoMessage() {}
 
 func (x *RenewTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[15]
+	mi := &file_troupe_v1_memory_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1773,7 +1908,7 @@ func (x *RenewTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewTurnRequest.ProtoReflect.Descriptor instead.
 func (*RenewTurnRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{15}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RenewTurnRequest) GetSessionId() string {
@@ -1813,7 +1948,7 @@ type RenewTurnResponse struct {
 
 func (x *RenewTurnResponse) Reset() {
 	*x = RenewTurnResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[16]
+	mi := &file_troupe_v1_memory_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +1960,7 @@ func (x *RenewTurnResponse) String() string {
 func (*RenewTurnResponse) ProtoMessage() {}
 
 func (x *RenewTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[16]
+	mi := &file_troupe_v1_memory_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +1973,7 @@ func (x *RenewTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewTurnResponse.ProtoReflect.Descriptor instead.
 func (*RenewTurnResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{16}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{17}
 }
 
 // ReleaseTurnRequest gives the lease of a turn up.
@@ -1856,7 +1991,7 @@ type ReleaseTurnRequest struct {
 
 func (x *ReleaseTurnRequest) Reset() {
 	*x = ReleaseTurnRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[17]
+	mi := &file_troupe_v1_memory_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1868,7 +2003,7 @@ func (x *ReleaseTurnRequest) String() string {
 func (*ReleaseTurnRequest) ProtoMessage() {}
 
 func (x *ReleaseTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[17]
+	mi := &file_troupe_v1_memory_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1881,7 +2016,7 @@ func (x *ReleaseTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseTurnRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseTurnRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{17}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ReleaseTurnRequest) GetSessionId() string {
@@ -1914,7 +2049,7 @@ type ReleaseTurnResponse struct {
 
 func (x *ReleaseTurnResponse) Reset() {
 	*x = ReleaseTurnResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[18]
+	mi := &file_troupe_v1_memory_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1926,7 +2061,7 @@ func (x *ReleaseTurnResponse) String() string {
 func (*ReleaseTurnResponse) ProtoMessage() {}
 
 func (x *ReleaseTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[18]
+	mi := &file_troupe_v1_memory_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1939,7 +2074,7 @@ func (x *ReleaseTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseTurnResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseTurnResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{18}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{19}
 }
 
 // JournalEntry is one thing that happened inside a step.
@@ -1985,7 +2120,7 @@ type JournalEntry struct {
 
 func (x *JournalEntry) Reset() {
 	*x = JournalEntry{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[19]
+	mi := &file_troupe_v1_memory_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1997,7 +2132,7 @@ func (x *JournalEntry) String() string {
 func (*JournalEntry) ProtoMessage() {}
 
 func (x *JournalEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[19]
+	mi := &file_troupe_v1_memory_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2010,7 +2145,7 @@ func (x *JournalEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalEntry.ProtoReflect.Descriptor instead.
 func (*JournalEntry) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{19}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *JournalEntry) GetNumber() int32 {
@@ -2130,7 +2265,7 @@ type LoadRoundsRequest struct {
 
 func (x *LoadRoundsRequest) Reset() {
 	*x = LoadRoundsRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[20]
+	mi := &file_troupe_v1_memory_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2142,7 +2277,7 @@ func (x *LoadRoundsRequest) String() string {
 func (*LoadRoundsRequest) ProtoMessage() {}
 
 func (x *LoadRoundsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[20]
+	mi := &file_troupe_v1_memory_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2155,7 +2290,7 @@ func (x *LoadRoundsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadRoundsRequest.ProtoReflect.Descriptor instead.
 func (*LoadRoundsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{20}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LoadRoundsRequest) GetSessionId() string {
@@ -2198,7 +2333,7 @@ type LoadRoundsResponse struct {
 
 func (x *LoadRoundsResponse) Reset() {
 	*x = LoadRoundsResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[21]
+	mi := &file_troupe_v1_memory_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2210,7 +2345,7 @@ func (x *LoadRoundsResponse) String() string {
 func (*LoadRoundsResponse) ProtoMessage() {}
 
 func (x *LoadRoundsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[21]
+	mi := &file_troupe_v1_memory_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2223,7 +2358,7 @@ func (x *LoadRoundsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadRoundsResponse.ProtoReflect.Descriptor instead.
 func (*LoadRoundsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{21}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LoadRoundsResponse) GetSteps() []*StepRounds {
@@ -2252,7 +2387,7 @@ type StepRounds struct {
 
 func (x *StepRounds) Reset() {
 	*x = StepRounds{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[22]
+	mi := &file_troupe_v1_memory_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2399,7 @@ func (x *StepRounds) String() string {
 func (*StepRounds) ProtoMessage() {}
 
 func (x *StepRounds) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[22]
+	mi := &file_troupe_v1_memory_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2412,7 @@ func (x *StepRounds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepRounds.ProtoReflect.Descriptor instead.
 func (*StepRounds) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{22}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StepRounds) GetTurn() int32 {
@@ -2327,7 +2462,7 @@ type JournalRequest struct {
 
 func (x *JournalRequest) Reset() {
 	*x = JournalRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[23]
+	mi := &file_troupe_v1_memory_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2339,7 +2474,7 @@ func (x *JournalRequest) String() string {
 func (*JournalRequest) ProtoMessage() {}
 
 func (x *JournalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[23]
+	mi := &file_troupe_v1_memory_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2352,7 +2487,7 @@ func (x *JournalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalRequest.ProtoReflect.Descriptor instead.
 func (*JournalRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{23}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *JournalRequest) GetSessionId() string {
@@ -2399,7 +2534,7 @@ type JournalResponse struct {
 
 func (x *JournalResponse) Reset() {
 	*x = JournalResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[24]
+	mi := &file_troupe_v1_memory_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2411,7 +2546,7 @@ func (x *JournalResponse) String() string {
 func (*JournalResponse) ProtoMessage() {}
 
 func (x *JournalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[24]
+	mi := &file_troupe_v1_memory_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2424,7 +2559,7 @@ func (x *JournalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalResponse.ProtoReflect.Descriptor instead.
 func (*JournalResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{24}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{25}
 }
 
 // LoadJournalRequest asks for the entries of a running step.
@@ -2446,7 +2581,7 @@ type LoadJournalRequest struct {
 
 func (x *LoadJournalRequest) Reset() {
 	*x = LoadJournalRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[25]
+	mi := &file_troupe_v1_memory_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2458,7 +2593,7 @@ func (x *LoadJournalRequest) String() string {
 func (*LoadJournalRequest) ProtoMessage() {}
 
 func (x *LoadJournalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[25]
+	mi := &file_troupe_v1_memory_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2471,7 +2606,7 @@ func (x *LoadJournalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadJournalRequest.ProtoReflect.Descriptor instead.
 func (*LoadJournalRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{25}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LoadJournalRequest) GetSessionId() string {
@@ -2520,7 +2655,7 @@ type LoadJournalResponse struct {
 
 func (x *LoadJournalResponse) Reset() {
 	*x = LoadJournalResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[26]
+	mi := &file_troupe_v1_memory_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2532,7 +2667,7 @@ func (x *LoadJournalResponse) String() string {
 func (*LoadJournalResponse) ProtoMessage() {}
 
 func (x *LoadJournalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[26]
+	mi := &file_troupe_v1_memory_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2545,7 +2680,7 @@ func (x *LoadJournalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadJournalResponse.ProtoReflect.Descriptor instead.
 func (*LoadJournalResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{26}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LoadJournalResponse) GetEntries() []*JournalEntry {
@@ -2570,7 +2705,7 @@ type MemoryServiceListSessionsRequest struct {
 
 func (x *MemoryServiceListSessionsRequest) Reset() {
 	*x = MemoryServiceListSessionsRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[27]
+	mi := &file_troupe_v1_memory_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2582,7 +2717,7 @@ func (x *MemoryServiceListSessionsRequest) String() string {
 func (*MemoryServiceListSessionsRequest) ProtoMessage() {}
 
 func (x *MemoryServiceListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[27]
+	mi := &file_troupe_v1_memory_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2595,7 +2730,7 @@ func (x *MemoryServiceListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{27}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *MemoryServiceListSessionsRequest) GetUserId() string {
@@ -2632,7 +2767,7 @@ type MemoryServiceListSessionsResponse struct {
 
 func (x *MemoryServiceListSessionsResponse) Reset() {
 	*x = MemoryServiceListSessionsResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[28]
+	mi := &file_troupe_v1_memory_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2644,7 +2779,7 @@ func (x *MemoryServiceListSessionsResponse) String() string {
 func (*MemoryServiceListSessionsResponse) ProtoMessage() {}
 
 func (x *MemoryServiceListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[28]
+	mi := &file_troupe_v1_memory_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2657,7 +2792,7 @@ func (x *MemoryServiceListSessionsResponse) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use MemoryServiceListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{28}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *MemoryServiceListSessionsResponse) GetSessions() []*Session {
@@ -2689,14 +2824,16 @@ type UpdateSessionRequest struct {
 	// create makes a session that is not known.
 	Create bool `protobuf:"varint,5,opt,name=create,proto3" json:"create,omitempty"`
 	// user_id is whose session it is; only with create.
-	UserId        string `protobuf:"bytes,6,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	UserId string `protobuf:"bytes,6,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	// settings replace those of the session (unset keeps them).
+	Settings      *SessionSettings `protobuf:"bytes,7,opt,name=settings,proto3" json:"settings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateSessionRequest) Reset() {
 	*x = UpdateSessionRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[29]
+	mi := &file_troupe_v1_memory_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2708,7 +2845,7 @@ func (x *UpdateSessionRequest) String() string {
 func (*UpdateSessionRequest) ProtoMessage() {}
 
 func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[29]
+	mi := &file_troupe_v1_memory_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2721,7 +2858,7 @@ func (x *UpdateSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionRequest.ProtoReflect.Descriptor instead.
 func (*UpdateSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{29}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *UpdateSessionRequest) GetSessionId() string {
@@ -2766,6 +2903,13 @@ func (x *UpdateSessionRequest) GetUserId() string {
 	return ""
 }
 
+func (x *UpdateSessionRequest) GetSettings() *SessionSettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
 // UpdateSessionResponse is the session afterwards.
 type UpdateSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2777,7 +2921,7 @@ type UpdateSessionResponse struct {
 
 func (x *UpdateSessionResponse) Reset() {
 	*x = UpdateSessionResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[30]
+	mi := &file_troupe_v1_memory_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2789,7 +2933,7 @@ func (x *UpdateSessionResponse) String() string {
 func (*UpdateSessionResponse) ProtoMessage() {}
 
 func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[30]
+	mi := &file_troupe_v1_memory_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2802,7 +2946,7 @@ func (x *UpdateSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateSessionResponse.ProtoReflect.Descriptor instead.
 func (*UpdateSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{30}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *UpdateSessionResponse) GetSession() *Session {
@@ -2824,14 +2968,17 @@ type MemoryServiceCompactSessionRequest struct {
 	KeepRecent int32 `protobuf:"varint,3,opt,name=keep_recent,json=keepRecent,proto3" json:"keep_recent,omitempty"`
 	// summary replaces the removed messages, at most 64 KiB (empty means that the memory service makes one by
 	// rule).
-	Summary       string `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`
+	Summary string `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`
+	// up_to is the sequence of the last message that may be removed (0 means any). A given summary has read no
+	// later message.
+	UpTo          int64 `protobuf:"varint,5,opt,name=up_to,json=upTo,proto3" json:"up_to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MemoryServiceCompactSessionRequest) Reset() {
 	*x = MemoryServiceCompactSessionRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[31]
+	mi := &file_troupe_v1_memory_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2843,7 +2990,7 @@ func (x *MemoryServiceCompactSessionRequest) String() string {
 func (*MemoryServiceCompactSessionRequest) ProtoMessage() {}
 
 func (x *MemoryServiceCompactSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[31]
+	mi := &file_troupe_v1_memory_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2856,7 +3003,7 @@ func (x *MemoryServiceCompactSessionRequest) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use MemoryServiceCompactSessionRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceCompactSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{31}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *MemoryServiceCompactSessionRequest) GetSessionId() string {
@@ -2887,6 +3034,13 @@ func (x *MemoryServiceCompactSessionRequest) GetSummary() string {
 	return ""
 }
 
+func (x *MemoryServiceCompactSessionRequest) GetUpTo() int64 {
+	if x != nil {
+		return x.UpTo
+	}
+	return 0
+}
+
 // MemoryServiceCompactSessionResponse says what a compaction did.
 type MemoryServiceCompactSessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2898,7 +3052,7 @@ type MemoryServiceCompactSessionResponse struct {
 
 func (x *MemoryServiceCompactSessionResponse) Reset() {
 	*x = MemoryServiceCompactSessionResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[32]
+	mi := &file_troupe_v1_memory_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2910,7 +3064,7 @@ func (x *MemoryServiceCompactSessionResponse) String() string {
 func (*MemoryServiceCompactSessionResponse) ProtoMessage() {}
 
 func (x *MemoryServiceCompactSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[32]
+	mi := &file_troupe_v1_memory_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2923,7 +3077,7 @@ func (x *MemoryServiceCompactSessionResponse) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use MemoryServiceCompactSessionResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceCompactSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{32}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *MemoryServiceCompactSessionResponse) GetCompaction() *Compaction {
@@ -2952,7 +3106,7 @@ type Compaction struct {
 
 func (x *Compaction) Reset() {
 	*x = Compaction{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[33]
+	mi := &file_troupe_v1_memory_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2964,7 +3118,7 @@ func (x *Compaction) String() string {
 func (*Compaction) ProtoMessage() {}
 
 func (x *Compaction) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[33]
+	mi := &file_troupe_v1_memory_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2977,7 +3131,7 @@ func (x *Compaction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compaction.ProtoReflect.Descriptor instead.
 func (*Compaction) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{33}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Compaction) GetFirst() int64 {
@@ -3026,7 +3180,7 @@ type MemoryServiceClearSessionRequest struct {
 
 func (x *MemoryServiceClearSessionRequest) Reset() {
 	*x = MemoryServiceClearSessionRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[34]
+	mi := &file_troupe_v1_memory_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3038,7 +3192,7 @@ func (x *MemoryServiceClearSessionRequest) String() string {
 func (*MemoryServiceClearSessionRequest) ProtoMessage() {}
 
 func (x *MemoryServiceClearSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[34]
+	mi := &file_troupe_v1_memory_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3051,7 +3205,7 @@ func (x *MemoryServiceClearSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceClearSessionRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceClearSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{34}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *MemoryServiceClearSessionRequest) GetSessionId() string {
@@ -3070,7 +3224,7 @@ type MemoryServiceClearSessionResponse struct {
 
 func (x *MemoryServiceClearSessionResponse) Reset() {
 	*x = MemoryServiceClearSessionResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[35]
+	mi := &file_troupe_v1_memory_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3082,7 +3236,7 @@ func (x *MemoryServiceClearSessionResponse) String() string {
 func (*MemoryServiceClearSessionResponse) ProtoMessage() {}
 
 func (x *MemoryServiceClearSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[35]
+	mi := &file_troupe_v1_memory_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3095,7 +3249,7 @@ func (x *MemoryServiceClearSessionResponse) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use MemoryServiceClearSessionResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceClearSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{35}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{36}
 }
 
 // MemoryServiceDeleteSessionRequest removes a session.
@@ -3109,7 +3263,7 @@ type MemoryServiceDeleteSessionRequest struct {
 
 func (x *MemoryServiceDeleteSessionRequest) Reset() {
 	*x = MemoryServiceDeleteSessionRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[36]
+	mi := &file_troupe_v1_memory_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3121,7 +3275,7 @@ func (x *MemoryServiceDeleteSessionRequest) String() string {
 func (*MemoryServiceDeleteSessionRequest) ProtoMessage() {}
 
 func (x *MemoryServiceDeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[36]
+	mi := &file_troupe_v1_memory_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3134,7 +3288,7 @@ func (x *MemoryServiceDeleteSessionRequest) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use MemoryServiceDeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceDeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{36}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *MemoryServiceDeleteSessionRequest) GetSessionId() string {
@@ -3155,7 +3309,7 @@ type MemoryServiceDeleteSessionResponse struct {
 
 func (x *MemoryServiceDeleteSessionResponse) Reset() {
 	*x = MemoryServiceDeleteSessionResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[37]
+	mi := &file_troupe_v1_memory_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3167,7 +3321,7 @@ func (x *MemoryServiceDeleteSessionResponse) String() string {
 func (*MemoryServiceDeleteSessionResponse) ProtoMessage() {}
 
 func (x *MemoryServiceDeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[37]
+	mi := &file_troupe_v1_memory_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3180,7 +3334,7 @@ func (x *MemoryServiceDeleteSessionResponse) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use MemoryServiceDeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceDeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{37}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MemoryServiceDeleteSessionResponse) GetReceipt() *ErasureReceipt {
@@ -3205,7 +3359,7 @@ type SearchMemoryRequest struct {
 
 func (x *SearchMemoryRequest) Reset() {
 	*x = SearchMemoryRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[38]
+	mi := &file_troupe_v1_memory_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3217,7 +3371,7 @@ func (x *SearchMemoryRequest) String() string {
 func (*SearchMemoryRequest) ProtoMessage() {}
 
 func (x *SearchMemoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[38]
+	mi := &file_troupe_v1_memory_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3230,7 +3384,7 @@ func (x *SearchMemoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchMemoryRequest.ProtoReflect.Descriptor instead.
 func (*SearchMemoryRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{38}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SearchMemoryRequest) GetUserId() string {
@@ -3269,7 +3423,7 @@ type MemoryHit struct {
 
 func (x *MemoryHit) Reset() {
 	*x = MemoryHit{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[39]
+	mi := &file_troupe_v1_memory_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3281,7 +3435,7 @@ func (x *MemoryHit) String() string {
 func (*MemoryHit) ProtoMessage() {}
 
 func (x *MemoryHit) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[39]
+	mi := &file_troupe_v1_memory_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3294,7 +3448,7 @@ func (x *MemoryHit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryHit.ProtoReflect.Descriptor instead.
 func (*MemoryHit) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{39}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MemoryHit) GetSessionId() string {
@@ -3329,7 +3483,7 @@ type SearchMemoryResponse struct {
 
 func (x *SearchMemoryResponse) Reset() {
 	*x = SearchMemoryResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[40]
+	mi := &file_troupe_v1_memory_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3341,7 +3495,7 @@ func (x *SearchMemoryResponse) String() string {
 func (*SearchMemoryResponse) ProtoMessage() {}
 
 func (x *SearchMemoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[40]
+	mi := &file_troupe_v1_memory_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3354,7 +3508,7 @@ func (x *SearchMemoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchMemoryResponse.ProtoReflect.Descriptor instead.
 func (*SearchMemoryResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{40}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SearchMemoryResponse) GetHits() []*MemoryHit {
@@ -3375,7 +3529,7 @@ type MemoryServiceGetStateRequest struct {
 
 func (x *MemoryServiceGetStateRequest) Reset() {
 	*x = MemoryServiceGetStateRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[41]
+	mi := &file_troupe_v1_memory_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3387,7 +3541,7 @@ func (x *MemoryServiceGetStateRequest) String() string {
 func (*MemoryServiceGetStateRequest) ProtoMessage() {}
 
 func (x *MemoryServiceGetStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[41]
+	mi := &file_troupe_v1_memory_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3400,7 +3554,7 @@ func (x *MemoryServiceGetStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetStateRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetStateRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{41}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *MemoryServiceGetStateRequest) GetSessionId() string {
@@ -3429,7 +3583,7 @@ type MemoryServiceGetStateResponse struct {
 
 func (x *MemoryServiceGetStateResponse) Reset() {
 	*x = MemoryServiceGetStateResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[42]
+	mi := &file_troupe_v1_memory_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +3595,7 @@ func (x *MemoryServiceGetStateResponse) String() string {
 func (*MemoryServiceGetStateResponse) ProtoMessage() {}
 
 func (x *MemoryServiceGetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[42]
+	mi := &file_troupe_v1_memory_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +3608,7 @@ func (x *MemoryServiceGetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetStateResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetStateResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{42}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *MemoryServiceGetStateResponse) GetValues() map[string]string {
@@ -3509,7 +3663,7 @@ type UpdateStateRequest struct {
 
 func (x *UpdateStateRequest) Reset() {
 	*x = UpdateStateRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[43]
+	mi := &file_troupe_v1_memory_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3521,7 +3675,7 @@ func (x *UpdateStateRequest) String() string {
 func (*UpdateStateRequest) ProtoMessage() {}
 
 func (x *UpdateStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[43]
+	mi := &file_troupe_v1_memory_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3534,7 +3688,7 @@ func (x *UpdateStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateStateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateStateRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{43}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *UpdateStateRequest) GetSessionId() string {
@@ -3590,7 +3744,7 @@ type UpdateStateResponse struct {
 
 func (x *UpdateStateResponse) Reset() {
 	*x = UpdateStateResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[44]
+	mi := &file_troupe_v1_memory_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3602,7 +3756,7 @@ func (x *UpdateStateResponse) String() string {
 func (*UpdateStateResponse) ProtoMessage() {}
 
 func (x *UpdateStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[44]
+	mi := &file_troupe_v1_memory_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3615,7 +3769,7 @@ func (x *UpdateStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateStateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateStateResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{44}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *UpdateStateResponse) GetRevision() int64 {
@@ -3648,7 +3802,7 @@ type Artifact struct {
 
 func (x *Artifact) Reset() {
 	*x = Artifact{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[45]
+	mi := &file_troupe_v1_memory_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3660,7 +3814,7 @@ func (x *Artifact) String() string {
 func (*Artifact) ProtoMessage() {}
 
 func (x *Artifact) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[45]
+	mi := &file_troupe_v1_memory_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3673,7 +3827,7 @@ func (x *Artifact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Artifact.ProtoReflect.Descriptor instead.
 func (*Artifact) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{45}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Artifact) GetName() string {
@@ -3741,7 +3895,7 @@ type PutArtifactRequest struct {
 
 func (x *PutArtifactRequest) Reset() {
 	*x = PutArtifactRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[46]
+	mi := &file_troupe_v1_memory_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3753,7 +3907,7 @@ func (x *PutArtifactRequest) String() string {
 func (*PutArtifactRequest) ProtoMessage() {}
 
 func (x *PutArtifactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[46]
+	mi := &file_troupe_v1_memory_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3766,7 +3920,7 @@ func (x *PutArtifactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArtifactRequest.ProtoReflect.Descriptor instead.
 func (*PutArtifactRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{46}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PutArtifactRequest) GetItem() isPutArtifactRequest_Item {
@@ -3829,7 +3983,7 @@ type PutArtifactHeader struct {
 
 func (x *PutArtifactHeader) Reset() {
 	*x = PutArtifactHeader{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[47]
+	mi := &file_troupe_v1_memory_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3841,7 +3995,7 @@ func (x *PutArtifactHeader) String() string {
 func (*PutArtifactHeader) ProtoMessage() {}
 
 func (x *PutArtifactHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[47]
+	mi := &file_troupe_v1_memory_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3854,7 +4008,7 @@ func (x *PutArtifactHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArtifactHeader.ProtoReflect.Descriptor instead.
 func (*PutArtifactHeader) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{47}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PutArtifactHeader) GetSessionId() string {
@@ -3901,7 +4055,7 @@ type PutArtifactResponse struct {
 
 func (x *PutArtifactResponse) Reset() {
 	*x = PutArtifactResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[48]
+	mi := &file_troupe_v1_memory_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3913,7 +4067,7 @@ func (x *PutArtifactResponse) String() string {
 func (*PutArtifactResponse) ProtoMessage() {}
 
 func (x *PutArtifactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[48]
+	mi := &file_troupe_v1_memory_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3926,7 +4080,7 @@ func (x *PutArtifactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutArtifactResponse.ProtoReflect.Descriptor instead.
 func (*PutArtifactResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{48}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PutArtifactResponse) GetItem() isPutArtifactResponse_Item {
@@ -3989,7 +4143,7 @@ type MemoryServiceGetArtifactRequest struct {
 
 func (x *MemoryServiceGetArtifactRequest) Reset() {
 	*x = MemoryServiceGetArtifactRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[49]
+	mi := &file_troupe_v1_memory_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4001,7 +4155,7 @@ func (x *MemoryServiceGetArtifactRequest) String() string {
 func (*MemoryServiceGetArtifactRequest) ProtoMessage() {}
 
 func (x *MemoryServiceGetArtifactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[49]
+	mi := &file_troupe_v1_memory_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4014,7 +4168,7 @@ func (x *MemoryServiceGetArtifactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetArtifactRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetArtifactRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{49}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *MemoryServiceGetArtifactRequest) GetSessionId() string {
@@ -4061,7 +4215,7 @@ type MemoryServiceGetArtifactResponse struct {
 
 func (x *MemoryServiceGetArtifactResponse) Reset() {
 	*x = MemoryServiceGetArtifactResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[50]
+	mi := &file_troupe_v1_memory_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4073,7 +4227,7 @@ func (x *MemoryServiceGetArtifactResponse) String() string {
 func (*MemoryServiceGetArtifactResponse) ProtoMessage() {}
 
 func (x *MemoryServiceGetArtifactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[50]
+	mi := &file_troupe_v1_memory_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4086,7 +4240,7 @@ func (x *MemoryServiceGetArtifactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceGetArtifactResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceGetArtifactResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{50}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *MemoryServiceGetArtifactResponse) GetItem() isMemoryServiceGetArtifactResponse_Item {
@@ -4143,7 +4297,7 @@ type MemoryServiceListArtifactsRequest struct {
 
 func (x *MemoryServiceListArtifactsRequest) Reset() {
 	*x = MemoryServiceListArtifactsRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[51]
+	mi := &file_troupe_v1_memory_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4155,7 +4309,7 @@ func (x *MemoryServiceListArtifactsRequest) String() string {
 func (*MemoryServiceListArtifactsRequest) ProtoMessage() {}
 
 func (x *MemoryServiceListArtifactsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[51]
+	mi := &file_troupe_v1_memory_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4168,7 +4322,7 @@ func (x *MemoryServiceListArtifactsRequest) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use MemoryServiceListArtifactsRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceListArtifactsRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{51}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *MemoryServiceListArtifactsRequest) GetSessionId() string {
@@ -4189,7 +4343,7 @@ type MemoryServiceListArtifactsResponse struct {
 
 func (x *MemoryServiceListArtifactsResponse) Reset() {
 	*x = MemoryServiceListArtifactsResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[52]
+	mi := &file_troupe_v1_memory_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4201,7 +4355,7 @@ func (x *MemoryServiceListArtifactsResponse) String() string {
 func (*MemoryServiceListArtifactsResponse) ProtoMessage() {}
 
 func (x *MemoryServiceListArtifactsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[52]
+	mi := &file_troupe_v1_memory_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4214,7 +4368,7 @@ func (x *MemoryServiceListArtifactsResponse) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use MemoryServiceListArtifactsResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceListArtifactsResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{52}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *MemoryServiceListArtifactsResponse) GetArtifacts() []*Artifact {
@@ -4243,7 +4397,7 @@ type DeleteArtifactRequest struct {
 
 func (x *DeleteArtifactRequest) Reset() {
 	*x = DeleteArtifactRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[53]
+	mi := &file_troupe_v1_memory_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4255,7 +4409,7 @@ func (x *DeleteArtifactRequest) String() string {
 func (*DeleteArtifactRequest) ProtoMessage() {}
 
 func (x *DeleteArtifactRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[53]
+	mi := &file_troupe_v1_memory_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4268,7 +4422,7 @@ func (x *DeleteArtifactRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteArtifactRequest.ProtoReflect.Descriptor instead.
 func (*DeleteArtifactRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{53}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *DeleteArtifactRequest) GetSessionId() string {
@@ -4315,7 +4469,7 @@ type DeleteArtifactResponse struct {
 
 func (x *DeleteArtifactResponse) Reset() {
 	*x = DeleteArtifactResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[54]
+	mi := &file_troupe_v1_memory_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4327,7 +4481,7 @@ func (x *DeleteArtifactResponse) String() string {
 func (*DeleteArtifactResponse) ProtoMessage() {}
 
 func (x *DeleteArtifactResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[54]
+	mi := &file_troupe_v1_memory_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4340,7 +4494,7 @@ func (x *DeleteArtifactResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteArtifactResponse.ProtoReflect.Descriptor instead.
 func (*DeleteArtifactResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{54}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{55}
 }
 
 // GetRecordingRequest asks for the recording of a finished step.
@@ -4360,7 +4514,7 @@ type GetRecordingRequest struct {
 
 func (x *GetRecordingRequest) Reset() {
 	*x = GetRecordingRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[55]
+	mi := &file_troupe_v1_memory_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4372,7 +4526,7 @@ func (x *GetRecordingRequest) String() string {
 func (*GetRecordingRequest) ProtoMessage() {}
 
 func (x *GetRecordingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[55]
+	mi := &file_troupe_v1_memory_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4385,7 +4539,7 @@ func (x *GetRecordingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRecordingRequest.ProtoReflect.Descriptor instead.
 func (*GetRecordingRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{55}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *GetRecordingRequest) GetSessionId() string {
@@ -4428,7 +4582,7 @@ type GetRecordingResponse struct {
 
 func (x *GetRecordingResponse) Reset() {
 	*x = GetRecordingResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[56]
+	mi := &file_troupe_v1_memory_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4440,7 +4594,7 @@ func (x *GetRecordingResponse) String() string {
 func (*GetRecordingResponse) ProtoMessage() {}
 
 func (x *GetRecordingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[56]
+	mi := &file_troupe_v1_memory_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4453,7 +4607,7 @@ func (x *GetRecordingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRecordingResponse.ProtoReflect.Descriptor instead.
 func (*GetRecordingResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{56}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GetRecordingResponse) GetEntries() []*JournalEntry {
@@ -4478,7 +4632,7 @@ type Config struct {
 
 func (x *Config) Reset() {
 	*x = Config{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[57]
+	mi := &file_troupe_v1_memory_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4490,7 +4644,7 @@ func (x *Config) String() string {
 func (*Config) ProtoMessage() {}
 
 func (x *Config) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[57]
+	mi := &file_troupe_v1_memory_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4503,7 +4657,7 @@ func (x *Config) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Config.ProtoReflect.Descriptor instead.
 func (*Config) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{57}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Config) GetVersion() int64 {
@@ -4538,7 +4692,7 @@ type GetConfigRequest struct {
 
 func (x *GetConfigRequest) Reset() {
 	*x = GetConfigRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[58]
+	mi := &file_troupe_v1_memory_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4550,7 +4704,7 @@ func (x *GetConfigRequest) String() string {
 func (*GetConfigRequest) ProtoMessage() {}
 
 func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[58]
+	mi := &file_troupe_v1_memory_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4563,7 +4717,7 @@ func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigRequest.ProtoReflect.Descriptor instead.
 func (*GetConfigRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{58}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *GetConfigRequest) GetAgent() string {
@@ -4584,7 +4738,7 @@ type GetConfigResponse struct {
 
 func (x *GetConfigResponse) Reset() {
 	*x = GetConfigResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[59]
+	mi := &file_troupe_v1_memory_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4596,7 +4750,7 @@ func (x *GetConfigResponse) String() string {
 func (*GetConfigResponse) ProtoMessage() {}
 
 func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[59]
+	mi := &file_troupe_v1_memory_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4609,7 +4763,7 @@ func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigResponse.ProtoReflect.Descriptor instead.
 func (*GetConfigResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{59}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *GetConfigResponse) GetConfig() *Config {
@@ -4637,7 +4791,7 @@ type PutConfigRequest struct {
 
 func (x *PutConfigRequest) Reset() {
 	*x = PutConfigRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[60]
+	mi := &file_troupe_v1_memory_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4649,7 +4803,7 @@ func (x *PutConfigRequest) String() string {
 func (*PutConfigRequest) ProtoMessage() {}
 
 func (x *PutConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[60]
+	mi := &file_troupe_v1_memory_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4662,7 +4816,7 @@ func (x *PutConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutConfigRequest.ProtoReflect.Descriptor instead.
 func (*PutConfigRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{60}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *PutConfigRequest) GetAgent() string {
@@ -4704,7 +4858,7 @@ type PutConfigResponse struct {
 
 func (x *PutConfigResponse) Reset() {
 	*x = PutConfigResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[61]
+	mi := &file_troupe_v1_memory_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4716,7 +4870,7 @@ func (x *PutConfigResponse) String() string {
 func (*PutConfigResponse) ProtoMessage() {}
 
 func (x *PutConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[61]
+	mi := &file_troupe_v1_memory_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4729,7 +4883,7 @@ func (x *PutConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutConfigResponse.ProtoReflect.Descriptor instead.
 func (*PutConfigResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{61}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *PutConfigResponse) GetConfig() *Config {
@@ -4750,7 +4904,7 @@ type MemoryServiceEraseUserRequest struct {
 
 func (x *MemoryServiceEraseUserRequest) Reset() {
 	*x = MemoryServiceEraseUserRequest{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[62]
+	mi := &file_troupe_v1_memory_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4762,7 +4916,7 @@ func (x *MemoryServiceEraseUserRequest) String() string {
 func (*MemoryServiceEraseUserRequest) ProtoMessage() {}
 
 func (x *MemoryServiceEraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[62]
+	mi := &file_troupe_v1_memory_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4775,7 +4929,7 @@ func (x *MemoryServiceEraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceEraseUserRequest.ProtoReflect.Descriptor instead.
 func (*MemoryServiceEraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{62}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *MemoryServiceEraseUserRequest) GetUserId() string {
@@ -4799,7 +4953,7 @@ type MemoryServiceEraseUserResponse struct {
 
 func (x *MemoryServiceEraseUserResponse) Reset() {
 	*x = MemoryServiceEraseUserResponse{}
-	mi := &file_troupe_v1_memory_proto_msgTypes[63]
+	mi := &file_troupe_v1_memory_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4811,7 +4965,7 @@ func (x *MemoryServiceEraseUserResponse) String() string {
 func (*MemoryServiceEraseUserResponse) ProtoMessage() {}
 
 func (x *MemoryServiceEraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_memory_proto_msgTypes[63]
+	mi := &file_troupe_v1_memory_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4824,7 +4978,7 @@ func (x *MemoryServiceEraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryServiceEraseUserResponse.ProtoReflect.Descriptor instead.
 func (*MemoryServiceEraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{63}
+	return file_troupe_v1_memory_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *MemoryServiceEraseUserResponse) GetSessionIds() []string {
@@ -4845,7 +4999,7 @@ var File_troupe_v1_memory_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\n" +
-	"\x16troupe/v1/memory.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/erasure.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xd2\x05\n" +
+	"\x16troupe/v1/memory.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/erasure.proto\x1a\x15troupe/v1/event.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xa4\x06\n" +
 	"\aSession\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12-\n" +
@@ -4868,10 +5022,20 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"summarized\x12%\n" +
 	"\x0eartifact_bytes\x18\x0f \x01(\x03R\rartifactBytes\x12&\n" +
 	"\x0fwaiting_turn_id\x18\x10 \x01(\tR\rwaitingTurnId\x120\n" +
-	"\apending\x18\x11 \x03(\v2\x16.troupe.v1.PendingCallR\apending\x1a;\n" +
+	"\apending\x18\x11 \x03(\v2\x16.troupe.v1.PendingCallR\apending\x126\n" +
+	"\bsettings\x18\x12 \x01(\v2\x1a.troupe.v1.SessionSettingsR\bsettings\x12\x18\n" +
+	"\aunsaved\x18\x13 \x01(\x03R\aunsaved\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb7\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf4\x01\n" +
+	"\x0fSessionSettings\x12-\n" +
+	"\fmax_messages\x18\x01 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\x90N(\x00R\vmaxMessages\x12 \n" +
+	"\fno_auto_save\x18\x02 \x01(\bR\n" +
+	"noAutoSave\x12!\n" +
+	"\fauto_compact\x18\x03 \x01(\bR\vautoCompact\x12C\n" +
+	"\bstrategy\x18\x04 \x01(\x0e2\x1d.troupe.v1.CompactionStrategyB\b\xbaH\x05\x82\x01\x02\x10\x01R\bstrategy\x12(\n" +
+	"\x10summary_by_model\x18\x05 \x01(\bR\x0esummaryByModel\"\xb7\x03\n" +
 	"\x04Turn\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x19\n" +
 	"\btrace_id\x18\x02 \x01(\tR\atraceId\x12\x16\n" +
@@ -4921,14 +5085,17 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"f\n" +
 	"\vAgentRounds\x12\x1f\n" +
 	"\x05agent\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18?R\x05agent\x126\n" +
-	"\x05steps\x18\x02 \x03(\v2\x15.troupe.v1.StepRoundsB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\x05steps\"\x87\x02\n" +
+	"\x05steps\x18\x02 \x03(\v2\x15.troupe.v1.StepRoundsB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\x05steps\"\xf5\x02\n" +
 	"\x11BeginTurnResponse\x121\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2\x17.troupe.v1.BeginOutcomeR\aoutcome\x12#\n" +
 	"\x04turn\x18\x02 \x01(\v2\x0f.troupe.v1.TurnR\x04turn\x12,\n" +
 	"\ahistory\x18\x03 \x03(\v2\x12.troupe.v1.MessageR\ahistory\x128\n" +
 	"\n" +
 	"lease_left\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\tleaseLeft\x12\x16\n" +
-	"\x06agents\x18\x05 \x03(\tR\x06agents\x12\x1a\n" +
+	"\x06agents\x18\x05 \x03(\tR\x06agents\x126\n" +
+	"\bsettings\x18\x06 \x01(\v2\x1a.troupe.v1.SessionSettingsR\bsettings\x12\x1a\n" +
+	"\bmessages\x18\a \x01(\x03R\bmessages\x12\x18\n" +
+	"\aremoved\x18\b \x01(\x03R\aremoved\x12\x1a\n" +
 	"\brecorded\x180 \x01(\bR\brecorded\"\x9b\x06\n" +
 	"\x11CommitStepRequest\x12;\n" +
 	"\n" +
@@ -5051,7 +5218,7 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\tpageToken\"{\n" +
 	"!MemoryServiceListSessionsResponse\x12.\n" +
 	"\bsessions\x18\x01 \x03(\v2\x12.troupe.v1.SessionR\bsessions\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xac\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xe4\x03\n" +
 	"\x14UpdateSessionRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x124\n" +
@@ -5060,12 +5227,13 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\vif_revision\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\n" +
 	"ifRevision\x12\x16\n" +
 	"\x06create\x18\x05 \x01(\bR\x06create\x12=\n" +
-	"\auser_id\x18\x06 \x01(\tB$\xbaH!\xd8\x01\x01r\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\x1a;\n" +
+	"\auser_id\x18\x06 \x01(\tB$\xbaH!\xd8\x01\x01r\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\x126\n" +
+	"\bsettings\x18\a \x01(\v2\x1a.troupe.v1.SessionSettingsR\bsettings\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"E\n" +
 	"\x15UpdateSessionResponse\x12,\n" +
-	"\asession\x18\x01 \x01(\v2\x12.troupe.v1.SessionR\asession\"\xf8\x01\n" +
+	"\asession\x18\x01 \x01(\v2\x12.troupe.v1.SessionR\asession\"\x96\x02\n" +
 	"\"MemoryServiceCompactSessionRequest\x12;\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x12C\n" +
@@ -5073,7 +5241,8 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\vkeep_recent\x18\x03 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\x90N(\x00R\n" +
 	"keepRecent\x12#\n" +
-	"\asummary\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04R\asummary\"\\\n" +
+	"\asummary\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x04R\asummary\x12\x1c\n" +
+	"\x05up_to\x18\x05 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x04upTo\"\\\n" +
 	"#MemoryServiceCompactSessionResponse\x125\n" +
 	"\n" +
 	"compaction\x18\x01 \x01(\v2\x15.troupe.v1.CompactionR\n" +
@@ -5250,12 +5419,13 @@ const file_troupe_v1_memory_proto_rawDesc = "" +
 	"\fJournalPhase\x12\x1d\n" +
 	"\x19JOURNAL_PHASE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14JOURNAL_PHASE_INTENT\x10\x01\x12\x16\n" +
-	"\x12JOURNAL_PHASE_DONE\x10\x02*t\n" +
+	"\x12JOURNAL_PHASE_DONE\x10\x02*\x8b\x01\n" +
 	"\vSessionVerb\x12\x1c\n" +
 	"\x18SESSION_VERB_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12SESSION_VERB_PAUSE\x10\x01\x12\x17\n" +
 	"\x13SESSION_VERB_RESUME\x10\x02\x12\x16\n" +
-	"\x12SESSION_VERB_CLOSE\x10\x03*\xa8\x01\n" +
+	"\x12SESSION_VERB_CLOSE\x10\x03\x12\x15\n" +
+	"\x11SESSION_VERB_SAVE\x10\x04*\xa8\x01\n" +
 	"\x12CompactionStrategy\x12#\n" +
 	"\x1fCOMPACTION_STRATEGY_UNSPECIFIED\x10\x00\x12&\n" +
 	"\"COMPACTION_STRATEGY_SLIDING_WINDOW\x10\x01\x12\x1f\n" +
@@ -5307,7 +5477,7 @@ func file_troupe_v1_memory_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_troupe_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
+var file_troupe_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 76)
 var file_troupe_v1_memory_proto_goTypes = []any{
 	(SessionState)(0),                           // 0: troupe.v1.SessionState
 	(BeginOutcome)(0),                           // 1: troupe.v1.BeginOutcome
@@ -5316,229 +5486,234 @@ var file_troupe_v1_memory_proto_goTypes = []any{
 	(SessionVerb)(0),                            // 4: troupe.v1.SessionVerb
 	(CompactionStrategy)(0),                     // 5: troupe.v1.CompactionStrategy
 	(*Session)(nil),                             // 6: troupe.v1.Session
-	(*Turn)(nil),                                // 7: troupe.v1.Turn
-	(*BeginTurnRequest)(nil),                    // 8: troupe.v1.BeginTurnRequest
-	(*SessionCopy)(nil),                         // 9: troupe.v1.SessionCopy
-	(*AgentRounds)(nil),                         // 10: troupe.v1.AgentRounds
-	(*BeginTurnResponse)(nil),                   // 11: troupe.v1.BeginTurnResponse
-	(*CommitStepRequest)(nil),                   // 12: troupe.v1.CommitStepRequest
-	(*RoundMessage)(nil),                        // 13: troupe.v1.RoundMessage
-	(*CommitStepResponse)(nil),                  // 14: troupe.v1.CommitStepResponse
-	(*FailTurnRequest)(nil),                     // 15: troupe.v1.FailTurnRequest
-	(*FailTurnResponse)(nil),                    // 16: troupe.v1.FailTurnResponse
-	(*LoadHistoryRequest)(nil),                  // 17: troupe.v1.LoadHistoryRequest
-	(*LoadHistoryResponse)(nil),                 // 18: troupe.v1.LoadHistoryResponse
-	(*MemoryServiceGetSessionRequest)(nil),      // 19: troupe.v1.MemoryServiceGetSessionRequest
-	(*MemoryServiceGetSessionResponse)(nil),     // 20: troupe.v1.MemoryServiceGetSessionResponse
-	(*RenewTurnRequest)(nil),                    // 21: troupe.v1.RenewTurnRequest
-	(*RenewTurnResponse)(nil),                   // 22: troupe.v1.RenewTurnResponse
-	(*ReleaseTurnRequest)(nil),                  // 23: troupe.v1.ReleaseTurnRequest
-	(*ReleaseTurnResponse)(nil),                 // 24: troupe.v1.ReleaseTurnResponse
-	(*JournalEntry)(nil),                        // 25: troupe.v1.JournalEntry
-	(*LoadRoundsRequest)(nil),                   // 26: troupe.v1.LoadRoundsRequest
-	(*LoadRoundsResponse)(nil),                  // 27: troupe.v1.LoadRoundsResponse
-	(*StepRounds)(nil),                          // 28: troupe.v1.StepRounds
-	(*JournalRequest)(nil),                      // 29: troupe.v1.JournalRequest
-	(*JournalResponse)(nil),                     // 30: troupe.v1.JournalResponse
-	(*LoadJournalRequest)(nil),                  // 31: troupe.v1.LoadJournalRequest
-	(*LoadJournalResponse)(nil),                 // 32: troupe.v1.LoadJournalResponse
-	(*MemoryServiceListSessionsRequest)(nil),    // 33: troupe.v1.MemoryServiceListSessionsRequest
-	(*MemoryServiceListSessionsResponse)(nil),   // 34: troupe.v1.MemoryServiceListSessionsResponse
-	(*UpdateSessionRequest)(nil),                // 35: troupe.v1.UpdateSessionRequest
-	(*UpdateSessionResponse)(nil),               // 36: troupe.v1.UpdateSessionResponse
-	(*MemoryServiceCompactSessionRequest)(nil),  // 37: troupe.v1.MemoryServiceCompactSessionRequest
-	(*MemoryServiceCompactSessionResponse)(nil), // 38: troupe.v1.MemoryServiceCompactSessionResponse
-	(*Compaction)(nil),                          // 39: troupe.v1.Compaction
-	(*MemoryServiceClearSessionRequest)(nil),    // 40: troupe.v1.MemoryServiceClearSessionRequest
-	(*MemoryServiceClearSessionResponse)(nil),   // 41: troupe.v1.MemoryServiceClearSessionResponse
-	(*MemoryServiceDeleteSessionRequest)(nil),   // 42: troupe.v1.MemoryServiceDeleteSessionRequest
-	(*MemoryServiceDeleteSessionResponse)(nil),  // 43: troupe.v1.MemoryServiceDeleteSessionResponse
-	(*SearchMemoryRequest)(nil),                 // 44: troupe.v1.SearchMemoryRequest
-	(*MemoryHit)(nil),                           // 45: troupe.v1.MemoryHit
-	(*SearchMemoryResponse)(nil),                // 46: troupe.v1.SearchMemoryResponse
-	(*MemoryServiceGetStateRequest)(nil),        // 47: troupe.v1.MemoryServiceGetStateRequest
-	(*MemoryServiceGetStateResponse)(nil),       // 48: troupe.v1.MemoryServiceGetStateResponse
-	(*UpdateStateRequest)(nil),                  // 49: troupe.v1.UpdateStateRequest
-	(*UpdateStateResponse)(nil),                 // 50: troupe.v1.UpdateStateResponse
-	(*Artifact)(nil),                            // 51: troupe.v1.Artifact
-	(*PutArtifactRequest)(nil),                  // 52: troupe.v1.PutArtifactRequest
-	(*PutArtifactHeader)(nil),                   // 53: troupe.v1.PutArtifactHeader
-	(*PutArtifactResponse)(nil),                 // 54: troupe.v1.PutArtifactResponse
-	(*MemoryServiceGetArtifactRequest)(nil),     // 55: troupe.v1.MemoryServiceGetArtifactRequest
-	(*MemoryServiceGetArtifactResponse)(nil),    // 56: troupe.v1.MemoryServiceGetArtifactResponse
-	(*MemoryServiceListArtifactsRequest)(nil),   // 57: troupe.v1.MemoryServiceListArtifactsRequest
-	(*MemoryServiceListArtifactsResponse)(nil),  // 58: troupe.v1.MemoryServiceListArtifactsResponse
-	(*DeleteArtifactRequest)(nil),               // 59: troupe.v1.DeleteArtifactRequest
-	(*DeleteArtifactResponse)(nil),              // 60: troupe.v1.DeleteArtifactResponse
-	(*GetRecordingRequest)(nil),                 // 61: troupe.v1.GetRecordingRequest
-	(*GetRecordingResponse)(nil),                // 62: troupe.v1.GetRecordingResponse
-	(*Config)(nil),                              // 63: troupe.v1.Config
-	(*GetConfigRequest)(nil),                    // 64: troupe.v1.GetConfigRequest
-	(*GetConfigResponse)(nil),                   // 65: troupe.v1.GetConfigResponse
-	(*PutConfigRequest)(nil),                    // 66: troupe.v1.PutConfigRequest
-	(*PutConfigResponse)(nil),                   // 67: troupe.v1.PutConfigResponse
-	(*MemoryServiceEraseUserRequest)(nil),       // 68: troupe.v1.MemoryServiceEraseUserRequest
-	(*MemoryServiceEraseUserResponse)(nil),      // 69: troupe.v1.MemoryServiceEraseUserResponse
-	nil,                                         // 70: troupe.v1.Session.MetadataEntry
-	nil,                                         // 71: troupe.v1.SessionCopy.StateEntry
-	nil,                                         // 72: troupe.v1.CommitStepRequest.StateEntry
-	nil,                                         // 73: troupe.v1.CommitStepRequest.ExpectedEntry
-	nil,                                         // 74: troupe.v1.UpdateSessionRequest.MetadataEntry
-	nil,                                         // 75: troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	nil,                                         // 76: troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	nil,                                         // 77: troupe.v1.MemoryServiceGetStateResponse.KeysEntry
-	nil,                                         // 78: troupe.v1.UpdateStateRequest.DeltaEntry
-	nil,                                         // 79: troupe.v1.Config.ValuesEntry
-	nil,                                         // 80: troupe.v1.PutConfigRequest.DeltaEntry
-	(*timestamppb.Timestamp)(nil),               // 81: google.protobuf.Timestamp
-	(*PendingCall)(nil),                         // 82: troupe.v1.PendingCall
-	(TurnOutcome)(0),                            // 83: troupe.v1.TurnOutcome
-	(*StepResult)(nil),                          // 84: troupe.v1.StepResult
-	(*Failure)(nil),                             // 85: troupe.v1.Failure
-	(*CallAnswer)(nil),                          // 86: troupe.v1.CallAnswer
-	(*Message)(nil),                             // 87: troupe.v1.Message
-	(*durationpb.Duration)(nil),                 // 88: google.protobuf.Duration
-	(*Usage)(nil),                               // 89: troupe.v1.Usage
-	(ToolStatus)(0),                             // 90: troupe.v1.ToolStatus
-	(IncompleteReason)(0),                       // 91: troupe.v1.IncompleteReason
-	(*ErasureReceipt)(nil),                      // 92: troupe.v1.ErasureReceipt
-	(ConfigProtocol)(0),                         // 93: troupe.v1.ConfigProtocol
+	(*SessionSettings)(nil),                     // 7: troupe.v1.SessionSettings
+	(*Turn)(nil),                                // 8: troupe.v1.Turn
+	(*BeginTurnRequest)(nil),                    // 9: troupe.v1.BeginTurnRequest
+	(*SessionCopy)(nil),                         // 10: troupe.v1.SessionCopy
+	(*AgentRounds)(nil),                         // 11: troupe.v1.AgentRounds
+	(*BeginTurnResponse)(nil),                   // 12: troupe.v1.BeginTurnResponse
+	(*CommitStepRequest)(nil),                   // 13: troupe.v1.CommitStepRequest
+	(*RoundMessage)(nil),                        // 14: troupe.v1.RoundMessage
+	(*CommitStepResponse)(nil),                  // 15: troupe.v1.CommitStepResponse
+	(*FailTurnRequest)(nil),                     // 16: troupe.v1.FailTurnRequest
+	(*FailTurnResponse)(nil),                    // 17: troupe.v1.FailTurnResponse
+	(*LoadHistoryRequest)(nil),                  // 18: troupe.v1.LoadHistoryRequest
+	(*LoadHistoryResponse)(nil),                 // 19: troupe.v1.LoadHistoryResponse
+	(*MemoryServiceGetSessionRequest)(nil),      // 20: troupe.v1.MemoryServiceGetSessionRequest
+	(*MemoryServiceGetSessionResponse)(nil),     // 21: troupe.v1.MemoryServiceGetSessionResponse
+	(*RenewTurnRequest)(nil),                    // 22: troupe.v1.RenewTurnRequest
+	(*RenewTurnResponse)(nil),                   // 23: troupe.v1.RenewTurnResponse
+	(*ReleaseTurnRequest)(nil),                  // 24: troupe.v1.ReleaseTurnRequest
+	(*ReleaseTurnResponse)(nil),                 // 25: troupe.v1.ReleaseTurnResponse
+	(*JournalEntry)(nil),                        // 26: troupe.v1.JournalEntry
+	(*LoadRoundsRequest)(nil),                   // 27: troupe.v1.LoadRoundsRequest
+	(*LoadRoundsResponse)(nil),                  // 28: troupe.v1.LoadRoundsResponse
+	(*StepRounds)(nil),                          // 29: troupe.v1.StepRounds
+	(*JournalRequest)(nil),                      // 30: troupe.v1.JournalRequest
+	(*JournalResponse)(nil),                     // 31: troupe.v1.JournalResponse
+	(*LoadJournalRequest)(nil),                  // 32: troupe.v1.LoadJournalRequest
+	(*LoadJournalResponse)(nil),                 // 33: troupe.v1.LoadJournalResponse
+	(*MemoryServiceListSessionsRequest)(nil),    // 34: troupe.v1.MemoryServiceListSessionsRequest
+	(*MemoryServiceListSessionsResponse)(nil),   // 35: troupe.v1.MemoryServiceListSessionsResponse
+	(*UpdateSessionRequest)(nil),                // 36: troupe.v1.UpdateSessionRequest
+	(*UpdateSessionResponse)(nil),               // 37: troupe.v1.UpdateSessionResponse
+	(*MemoryServiceCompactSessionRequest)(nil),  // 38: troupe.v1.MemoryServiceCompactSessionRequest
+	(*MemoryServiceCompactSessionResponse)(nil), // 39: troupe.v1.MemoryServiceCompactSessionResponse
+	(*Compaction)(nil),                          // 40: troupe.v1.Compaction
+	(*MemoryServiceClearSessionRequest)(nil),    // 41: troupe.v1.MemoryServiceClearSessionRequest
+	(*MemoryServiceClearSessionResponse)(nil),   // 42: troupe.v1.MemoryServiceClearSessionResponse
+	(*MemoryServiceDeleteSessionRequest)(nil),   // 43: troupe.v1.MemoryServiceDeleteSessionRequest
+	(*MemoryServiceDeleteSessionResponse)(nil),  // 44: troupe.v1.MemoryServiceDeleteSessionResponse
+	(*SearchMemoryRequest)(nil),                 // 45: troupe.v1.SearchMemoryRequest
+	(*MemoryHit)(nil),                           // 46: troupe.v1.MemoryHit
+	(*SearchMemoryResponse)(nil),                // 47: troupe.v1.SearchMemoryResponse
+	(*MemoryServiceGetStateRequest)(nil),        // 48: troupe.v1.MemoryServiceGetStateRequest
+	(*MemoryServiceGetStateResponse)(nil),       // 49: troupe.v1.MemoryServiceGetStateResponse
+	(*UpdateStateRequest)(nil),                  // 50: troupe.v1.UpdateStateRequest
+	(*UpdateStateResponse)(nil),                 // 51: troupe.v1.UpdateStateResponse
+	(*Artifact)(nil),                            // 52: troupe.v1.Artifact
+	(*PutArtifactRequest)(nil),                  // 53: troupe.v1.PutArtifactRequest
+	(*PutArtifactHeader)(nil),                   // 54: troupe.v1.PutArtifactHeader
+	(*PutArtifactResponse)(nil),                 // 55: troupe.v1.PutArtifactResponse
+	(*MemoryServiceGetArtifactRequest)(nil),     // 56: troupe.v1.MemoryServiceGetArtifactRequest
+	(*MemoryServiceGetArtifactResponse)(nil),    // 57: troupe.v1.MemoryServiceGetArtifactResponse
+	(*MemoryServiceListArtifactsRequest)(nil),   // 58: troupe.v1.MemoryServiceListArtifactsRequest
+	(*MemoryServiceListArtifactsResponse)(nil),  // 59: troupe.v1.MemoryServiceListArtifactsResponse
+	(*DeleteArtifactRequest)(nil),               // 60: troupe.v1.DeleteArtifactRequest
+	(*DeleteArtifactResponse)(nil),              // 61: troupe.v1.DeleteArtifactResponse
+	(*GetRecordingRequest)(nil),                 // 62: troupe.v1.GetRecordingRequest
+	(*GetRecordingResponse)(nil),                // 63: troupe.v1.GetRecordingResponse
+	(*Config)(nil),                              // 64: troupe.v1.Config
+	(*GetConfigRequest)(nil),                    // 65: troupe.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),                   // 66: troupe.v1.GetConfigResponse
+	(*PutConfigRequest)(nil),                    // 67: troupe.v1.PutConfigRequest
+	(*PutConfigResponse)(nil),                   // 68: troupe.v1.PutConfigResponse
+	(*MemoryServiceEraseUserRequest)(nil),       // 69: troupe.v1.MemoryServiceEraseUserRequest
+	(*MemoryServiceEraseUserResponse)(nil),      // 70: troupe.v1.MemoryServiceEraseUserResponse
+	nil,                                         // 71: troupe.v1.Session.MetadataEntry
+	nil,                                         // 72: troupe.v1.SessionCopy.StateEntry
+	nil,                                         // 73: troupe.v1.CommitStepRequest.StateEntry
+	nil,                                         // 74: troupe.v1.CommitStepRequest.ExpectedEntry
+	nil,                                         // 75: troupe.v1.UpdateSessionRequest.MetadataEntry
+	nil,                                         // 76: troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	nil,                                         // 77: troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	nil,                                         // 78: troupe.v1.MemoryServiceGetStateResponse.KeysEntry
+	nil,                                         // 79: troupe.v1.UpdateStateRequest.DeltaEntry
+	nil,                                         // 80: troupe.v1.Config.ValuesEntry
+	nil,                                         // 81: troupe.v1.PutConfigRequest.DeltaEntry
+	(*timestamppb.Timestamp)(nil),               // 82: google.protobuf.Timestamp
+	(*PendingCall)(nil),                         // 83: troupe.v1.PendingCall
+	(TurnOutcome)(0),                            // 84: troupe.v1.TurnOutcome
+	(*StepResult)(nil),                          // 85: troupe.v1.StepResult
+	(*Failure)(nil),                             // 86: troupe.v1.Failure
+	(*CallAnswer)(nil),                          // 87: troupe.v1.CallAnswer
+	(*Message)(nil),                             // 88: troupe.v1.Message
+	(*durationpb.Duration)(nil),                 // 89: google.protobuf.Duration
+	(*Usage)(nil),                               // 90: troupe.v1.Usage
+	(ToolStatus)(0),                             // 91: troupe.v1.ToolStatus
+	(IncompleteReason)(0),                       // 92: troupe.v1.IncompleteReason
+	(*ErasureReceipt)(nil),                      // 93: troupe.v1.ErasureReceipt
+	(ConfigProtocol)(0),                         // 94: troupe.v1.ConfigProtocol
 }
 var file_troupe_v1_memory_proto_depIdxs = []int32{
 	0,   // 0: troupe.v1.Session.state:type_name -> troupe.v1.SessionState
-	81,  // 1: troupe.v1.Session.created:type_name -> google.protobuf.Timestamp
-	81,  // 2: troupe.v1.Session.last_activity:type_name -> google.protobuf.Timestamp
-	70,  // 3: troupe.v1.Session.metadata:type_name -> troupe.v1.Session.MetadataEntry
-	82,  // 4: troupe.v1.Session.pending:type_name -> troupe.v1.PendingCall
-	83,  // 5: troupe.v1.Turn.outcome:type_name -> troupe.v1.TurnOutcome
-	84,  // 6: troupe.v1.Turn.steps:type_name -> troupe.v1.StepResult
-	85,  // 7: troupe.v1.Turn.failure:type_name -> troupe.v1.Failure
-	86,  // 8: troupe.v1.Turn.answers:type_name -> troupe.v1.CallAnswer
-	87,  // 9: troupe.v1.BeginTurnRequest.message:type_name -> troupe.v1.Message
-	88,  // 10: troupe.v1.BeginTurnRequest.lease:type_name -> google.protobuf.Duration
-	86,  // 11: troupe.v1.BeginTurnRequest.answers:type_name -> troupe.v1.CallAnswer
-	84,  // 12: troupe.v1.BeginTurnRequest.inherited:type_name -> troupe.v1.StepResult
-	9,   // 13: troupe.v1.BeginTurnRequest.copy:type_name -> troupe.v1.SessionCopy
-	88,  // 14: troupe.v1.BeginTurnRequest.reserve:type_name -> google.protobuf.Duration
-	87,  // 15: troupe.v1.SessionCopy.history:type_name -> troupe.v1.Message
-	87,  // 16: troupe.v1.SessionCopy.step_messages:type_name -> troupe.v1.Message
-	71,  // 17: troupe.v1.SessionCopy.state:type_name -> troupe.v1.SessionCopy.StateEntry
-	10,  // 18: troupe.v1.SessionCopy.rounds:type_name -> troupe.v1.AgentRounds
-	28,  // 19: troupe.v1.AgentRounds.steps:type_name -> troupe.v1.StepRounds
-	1,   // 20: troupe.v1.BeginTurnResponse.outcome:type_name -> troupe.v1.BeginOutcome
-	7,   // 21: troupe.v1.BeginTurnResponse.turn:type_name -> troupe.v1.Turn
-	87,  // 22: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
-	88,  // 23: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
-	87,  // 24: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
-	84,  // 25: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
-	83,  // 26: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	72,  // 27: troupe.v1.CommitStepRequest.state:type_name -> troupe.v1.CommitStepRequest.StateEntry
-	13,  // 28: troupe.v1.CommitStepRequest.rounds:type_name -> troupe.v1.RoundMessage
-	73,  // 29: troupe.v1.CommitStepRequest.expected:type_name -> troupe.v1.CommitStepRequest.ExpectedEntry
-	25,  // 30: troupe.v1.CommitStepRequest.journal:type_name -> troupe.v1.JournalEntry
-	87,  // 31: troupe.v1.RoundMessage.message:type_name -> troupe.v1.Message
-	83,  // 32: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
-	85,  // 33: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
-	84,  // 34: troupe.v1.FailTurnRequest.results:type_name -> troupe.v1.StepResult
-	7,   // 35: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
-	87,  // 36: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
-	6,   // 37: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
-	88,  // 38: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
-	3,   // 39: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
-	2,   // 40: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
-	87,  // 41: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
-	89,  // 42: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
-	90,  // 43: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
-	91,  // 44: troupe.v1.JournalEntry.incomplete:type_name -> troupe.v1.IncompleteReason
-	28,  // 45: troupe.v1.LoadRoundsRequest.before:type_name -> troupe.v1.StepRounds
-	28,  // 46: troupe.v1.LoadRoundsResponse.steps:type_name -> troupe.v1.StepRounds
-	87,  // 47: troupe.v1.StepRounds.messages:type_name -> troupe.v1.Message
-	25,  // 48: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
-	25,  // 49: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
-	6,   // 50: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
-	4,   // 51: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
-	74,  // 52: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
-	6,   // 53: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
-	5,   // 54: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
-	39,  // 55: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
-	92,  // 56: troupe.v1.MemoryServiceDeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	87,  // 57: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
-	45,  // 58: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
-	75,  // 59: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
-	76,  // 60: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
-	77,  // 61: troupe.v1.MemoryServiceGetStateResponse.keys:type_name -> troupe.v1.MemoryServiceGetStateResponse.KeysEntry
-	78,  // 62: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
-	81,  // 63: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
-	53,  // 64: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
-	51,  // 65: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
-	51,  // 66: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	51,  // 67: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	51,  // 68: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
-	25,  // 69: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
-	79,  // 70: troupe.v1.Config.values:type_name -> troupe.v1.Config.ValuesEntry
-	93,  // 71: troupe.v1.Config.protocol:type_name -> troupe.v1.ConfigProtocol
-	63,  // 72: troupe.v1.GetConfigResponse.config:type_name -> troupe.v1.Config
-	93,  // 73: troupe.v1.PutConfigRequest.protocol:type_name -> troupe.v1.ConfigProtocol
-	80,  // 74: troupe.v1.PutConfigRequest.delta:type_name -> troupe.v1.PutConfigRequest.DeltaEntry
-	63,  // 75: troupe.v1.PutConfigResponse.config:type_name -> troupe.v1.Config
-	92,  // 76: troupe.v1.MemoryServiceEraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	8,   // 77: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
-	21,  // 78: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
-	23,  // 79: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
-	29,  // 80: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
-	31,  // 81: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
-	26,  // 82: troupe.v1.MemoryService.LoadRounds:input_type -> troupe.v1.LoadRoundsRequest
-	61,  // 83: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
-	12,  // 84: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
-	15,  // 85: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
-	17,  // 86: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
-	19,  // 87: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
-	33,  // 88: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
-	35,  // 89: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
-	37,  // 90: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
-	40,  // 91: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
-	42,  // 92: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
-	44,  // 93: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
-	47,  // 94: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
-	49,  // 95: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
-	52,  // 96: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
-	55,  // 97: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
-	57,  // 98: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
-	59,  // 99: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
-	64,  // 100: troupe.v1.MemoryService.GetConfig:input_type -> troupe.v1.GetConfigRequest
-	66,  // 101: troupe.v1.MemoryService.PutConfig:input_type -> troupe.v1.PutConfigRequest
-	68,  // 102: troupe.v1.MemoryService.EraseUser:input_type -> troupe.v1.MemoryServiceEraseUserRequest
-	11,  // 103: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
-	22,  // 104: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
-	24,  // 105: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
-	30,  // 106: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
-	32,  // 107: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
-	27,  // 108: troupe.v1.MemoryService.LoadRounds:output_type -> troupe.v1.LoadRoundsResponse
-	62,  // 109: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
-	14,  // 110: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
-	16,  // 111: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
-	18,  // 112: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
-	20,  // 113: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
-	34,  // 114: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
-	36,  // 115: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
-	38,  // 116: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
-	41,  // 117: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
-	43,  // 118: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
-	46,  // 119: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
-	48,  // 120: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
-	50,  // 121: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
-	54,  // 122: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
-	56,  // 123: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
-	58,  // 124: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
-	60,  // 125: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
-	65,  // 126: troupe.v1.MemoryService.GetConfig:output_type -> troupe.v1.GetConfigResponse
-	67,  // 127: troupe.v1.MemoryService.PutConfig:output_type -> troupe.v1.PutConfigResponse
-	69,  // 128: troupe.v1.MemoryService.EraseUser:output_type -> troupe.v1.MemoryServiceEraseUserResponse
-	103, // [103:129] is the sub-list for method output_type
-	77,  // [77:103] is the sub-list for method input_type
-	77,  // [77:77] is the sub-list for extension type_name
-	77,  // [77:77] is the sub-list for extension extendee
-	0,   // [0:77] is the sub-list for field type_name
+	82,  // 1: troupe.v1.Session.created:type_name -> google.protobuf.Timestamp
+	82,  // 2: troupe.v1.Session.last_activity:type_name -> google.protobuf.Timestamp
+	71,  // 3: troupe.v1.Session.metadata:type_name -> troupe.v1.Session.MetadataEntry
+	83,  // 4: troupe.v1.Session.pending:type_name -> troupe.v1.PendingCall
+	7,   // 5: troupe.v1.Session.settings:type_name -> troupe.v1.SessionSettings
+	5,   // 6: troupe.v1.SessionSettings.strategy:type_name -> troupe.v1.CompactionStrategy
+	84,  // 7: troupe.v1.Turn.outcome:type_name -> troupe.v1.TurnOutcome
+	85,  // 8: troupe.v1.Turn.steps:type_name -> troupe.v1.StepResult
+	86,  // 9: troupe.v1.Turn.failure:type_name -> troupe.v1.Failure
+	87,  // 10: troupe.v1.Turn.answers:type_name -> troupe.v1.CallAnswer
+	88,  // 11: troupe.v1.BeginTurnRequest.message:type_name -> troupe.v1.Message
+	89,  // 12: troupe.v1.BeginTurnRequest.lease:type_name -> google.protobuf.Duration
+	87,  // 13: troupe.v1.BeginTurnRequest.answers:type_name -> troupe.v1.CallAnswer
+	85,  // 14: troupe.v1.BeginTurnRequest.inherited:type_name -> troupe.v1.StepResult
+	10,  // 15: troupe.v1.BeginTurnRequest.copy:type_name -> troupe.v1.SessionCopy
+	89,  // 16: troupe.v1.BeginTurnRequest.reserve:type_name -> google.protobuf.Duration
+	88,  // 17: troupe.v1.SessionCopy.history:type_name -> troupe.v1.Message
+	88,  // 18: troupe.v1.SessionCopy.step_messages:type_name -> troupe.v1.Message
+	72,  // 19: troupe.v1.SessionCopy.state:type_name -> troupe.v1.SessionCopy.StateEntry
+	11,  // 20: troupe.v1.SessionCopy.rounds:type_name -> troupe.v1.AgentRounds
+	29,  // 21: troupe.v1.AgentRounds.steps:type_name -> troupe.v1.StepRounds
+	1,   // 22: troupe.v1.BeginTurnResponse.outcome:type_name -> troupe.v1.BeginOutcome
+	8,   // 23: troupe.v1.BeginTurnResponse.turn:type_name -> troupe.v1.Turn
+	88,  // 24: troupe.v1.BeginTurnResponse.history:type_name -> troupe.v1.Message
+	89,  // 25: troupe.v1.BeginTurnResponse.lease_left:type_name -> google.protobuf.Duration
+	7,   // 26: troupe.v1.BeginTurnResponse.settings:type_name -> troupe.v1.SessionSettings
+	88,  // 27: troupe.v1.CommitStepRequest.messages:type_name -> troupe.v1.Message
+	85,  // 28: troupe.v1.CommitStepRequest.result:type_name -> troupe.v1.StepResult
+	84,  // 29: troupe.v1.CommitStepRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	73,  // 30: troupe.v1.CommitStepRequest.state:type_name -> troupe.v1.CommitStepRequest.StateEntry
+	14,  // 31: troupe.v1.CommitStepRequest.rounds:type_name -> troupe.v1.RoundMessage
+	74,  // 32: troupe.v1.CommitStepRequest.expected:type_name -> troupe.v1.CommitStepRequest.ExpectedEntry
+	26,  // 33: troupe.v1.CommitStepRequest.journal:type_name -> troupe.v1.JournalEntry
+	88,  // 34: troupe.v1.RoundMessage.message:type_name -> troupe.v1.Message
+	84,  // 35: troupe.v1.FailTurnRequest.outcome:type_name -> troupe.v1.TurnOutcome
+	86,  // 36: troupe.v1.FailTurnRequest.failure:type_name -> troupe.v1.Failure
+	85,  // 37: troupe.v1.FailTurnRequest.results:type_name -> troupe.v1.StepResult
+	8,   // 38: troupe.v1.FailTurnResponse.turn:type_name -> troupe.v1.Turn
+	88,  // 39: troupe.v1.LoadHistoryResponse.messages:type_name -> troupe.v1.Message
+	6,   // 40: troupe.v1.MemoryServiceGetSessionResponse.session:type_name -> troupe.v1.Session
+	89,  // 41: troupe.v1.RenewTurnRequest.lease:type_name -> google.protobuf.Duration
+	3,   // 42: troupe.v1.JournalEntry.phase:type_name -> troupe.v1.JournalPhase
+	2,   // 43: troupe.v1.JournalEntry.effect:type_name -> troupe.v1.ToolEffect
+	88,  // 44: troupe.v1.JournalEntry.reply:type_name -> troupe.v1.Message
+	90,  // 45: troupe.v1.JournalEntry.usage:type_name -> troupe.v1.Usage
+	91,  // 46: troupe.v1.JournalEntry.status:type_name -> troupe.v1.ToolStatus
+	92,  // 47: troupe.v1.JournalEntry.incomplete:type_name -> troupe.v1.IncompleteReason
+	29,  // 48: troupe.v1.LoadRoundsRequest.before:type_name -> troupe.v1.StepRounds
+	29,  // 49: troupe.v1.LoadRoundsResponse.steps:type_name -> troupe.v1.StepRounds
+	88,  // 50: troupe.v1.StepRounds.messages:type_name -> troupe.v1.Message
+	26,  // 51: troupe.v1.JournalRequest.entries:type_name -> troupe.v1.JournalEntry
+	26,  // 52: troupe.v1.LoadJournalResponse.entries:type_name -> troupe.v1.JournalEntry
+	6,   // 53: troupe.v1.MemoryServiceListSessionsResponse.sessions:type_name -> troupe.v1.Session
+	4,   // 54: troupe.v1.UpdateSessionRequest.verb:type_name -> troupe.v1.SessionVerb
+	75,  // 55: troupe.v1.UpdateSessionRequest.metadata:type_name -> troupe.v1.UpdateSessionRequest.MetadataEntry
+	7,   // 56: troupe.v1.UpdateSessionRequest.settings:type_name -> troupe.v1.SessionSettings
+	6,   // 57: troupe.v1.UpdateSessionResponse.session:type_name -> troupe.v1.Session
+	5,   // 58: troupe.v1.MemoryServiceCompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
+	40,  // 59: troupe.v1.MemoryServiceCompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
+	93,  // 60: troupe.v1.MemoryServiceDeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	88,  // 61: troupe.v1.MemoryHit.message:type_name -> troupe.v1.Message
+	46,  // 62: troupe.v1.SearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
+	76,  // 63: troupe.v1.MemoryServiceGetStateResponse.values:type_name -> troupe.v1.MemoryServiceGetStateResponse.ValuesEntry
+	77,  // 64: troupe.v1.MemoryServiceGetStateResponse.revisions:type_name -> troupe.v1.MemoryServiceGetStateResponse.RevisionsEntry
+	78,  // 65: troupe.v1.MemoryServiceGetStateResponse.keys:type_name -> troupe.v1.MemoryServiceGetStateResponse.KeysEntry
+	79,  // 66: troupe.v1.UpdateStateRequest.delta:type_name -> troupe.v1.UpdateStateRequest.DeltaEntry
+	82,  // 67: troupe.v1.Artifact.created:type_name -> google.protobuf.Timestamp
+	54,  // 68: troupe.v1.PutArtifactRequest.header:type_name -> troupe.v1.PutArtifactHeader
+	52,  // 69: troupe.v1.PutArtifactHeader.artifact:type_name -> troupe.v1.Artifact
+	52,  // 70: troupe.v1.PutArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	52,  // 71: troupe.v1.MemoryServiceGetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	52,  // 72: troupe.v1.MemoryServiceListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
+	26,  // 73: troupe.v1.GetRecordingResponse.entries:type_name -> troupe.v1.JournalEntry
+	80,  // 74: troupe.v1.Config.values:type_name -> troupe.v1.Config.ValuesEntry
+	94,  // 75: troupe.v1.Config.protocol:type_name -> troupe.v1.ConfigProtocol
+	64,  // 76: troupe.v1.GetConfigResponse.config:type_name -> troupe.v1.Config
+	94,  // 77: troupe.v1.PutConfigRequest.protocol:type_name -> troupe.v1.ConfigProtocol
+	81,  // 78: troupe.v1.PutConfigRequest.delta:type_name -> troupe.v1.PutConfigRequest.DeltaEntry
+	64,  // 79: troupe.v1.PutConfigResponse.config:type_name -> troupe.v1.Config
+	93,  // 80: troupe.v1.MemoryServiceEraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	9,   // 81: troupe.v1.MemoryService.BeginTurn:input_type -> troupe.v1.BeginTurnRequest
+	22,  // 82: troupe.v1.MemoryService.RenewTurn:input_type -> troupe.v1.RenewTurnRequest
+	24,  // 83: troupe.v1.MemoryService.ReleaseTurn:input_type -> troupe.v1.ReleaseTurnRequest
+	30,  // 84: troupe.v1.MemoryService.Journal:input_type -> troupe.v1.JournalRequest
+	32,  // 85: troupe.v1.MemoryService.LoadJournal:input_type -> troupe.v1.LoadJournalRequest
+	27,  // 86: troupe.v1.MemoryService.LoadRounds:input_type -> troupe.v1.LoadRoundsRequest
+	62,  // 87: troupe.v1.MemoryService.GetRecording:input_type -> troupe.v1.GetRecordingRequest
+	13,  // 88: troupe.v1.MemoryService.CommitStep:input_type -> troupe.v1.CommitStepRequest
+	16,  // 89: troupe.v1.MemoryService.FailTurn:input_type -> troupe.v1.FailTurnRequest
+	18,  // 90: troupe.v1.MemoryService.LoadHistory:input_type -> troupe.v1.LoadHistoryRequest
+	20,  // 91: troupe.v1.MemoryService.GetSession:input_type -> troupe.v1.MemoryServiceGetSessionRequest
+	34,  // 92: troupe.v1.MemoryService.ListSessions:input_type -> troupe.v1.MemoryServiceListSessionsRequest
+	36,  // 93: troupe.v1.MemoryService.UpdateSession:input_type -> troupe.v1.UpdateSessionRequest
+	38,  // 94: troupe.v1.MemoryService.CompactSession:input_type -> troupe.v1.MemoryServiceCompactSessionRequest
+	41,  // 95: troupe.v1.MemoryService.ClearSession:input_type -> troupe.v1.MemoryServiceClearSessionRequest
+	43,  // 96: troupe.v1.MemoryService.DeleteSession:input_type -> troupe.v1.MemoryServiceDeleteSessionRequest
+	45,  // 97: troupe.v1.MemoryService.SearchMemory:input_type -> troupe.v1.SearchMemoryRequest
+	48,  // 98: troupe.v1.MemoryService.GetState:input_type -> troupe.v1.MemoryServiceGetStateRequest
+	50,  // 99: troupe.v1.MemoryService.UpdateState:input_type -> troupe.v1.UpdateStateRequest
+	53,  // 100: troupe.v1.MemoryService.PutArtifact:input_type -> troupe.v1.PutArtifactRequest
+	56,  // 101: troupe.v1.MemoryService.GetArtifact:input_type -> troupe.v1.MemoryServiceGetArtifactRequest
+	58,  // 102: troupe.v1.MemoryService.ListArtifacts:input_type -> troupe.v1.MemoryServiceListArtifactsRequest
+	60,  // 103: troupe.v1.MemoryService.DeleteArtifact:input_type -> troupe.v1.DeleteArtifactRequest
+	65,  // 104: troupe.v1.MemoryService.GetConfig:input_type -> troupe.v1.GetConfigRequest
+	67,  // 105: troupe.v1.MemoryService.PutConfig:input_type -> troupe.v1.PutConfigRequest
+	69,  // 106: troupe.v1.MemoryService.EraseUser:input_type -> troupe.v1.MemoryServiceEraseUserRequest
+	12,  // 107: troupe.v1.MemoryService.BeginTurn:output_type -> troupe.v1.BeginTurnResponse
+	23,  // 108: troupe.v1.MemoryService.RenewTurn:output_type -> troupe.v1.RenewTurnResponse
+	25,  // 109: troupe.v1.MemoryService.ReleaseTurn:output_type -> troupe.v1.ReleaseTurnResponse
+	31,  // 110: troupe.v1.MemoryService.Journal:output_type -> troupe.v1.JournalResponse
+	33,  // 111: troupe.v1.MemoryService.LoadJournal:output_type -> troupe.v1.LoadJournalResponse
+	28,  // 112: troupe.v1.MemoryService.LoadRounds:output_type -> troupe.v1.LoadRoundsResponse
+	63,  // 113: troupe.v1.MemoryService.GetRecording:output_type -> troupe.v1.GetRecordingResponse
+	15,  // 114: troupe.v1.MemoryService.CommitStep:output_type -> troupe.v1.CommitStepResponse
+	17,  // 115: troupe.v1.MemoryService.FailTurn:output_type -> troupe.v1.FailTurnResponse
+	19,  // 116: troupe.v1.MemoryService.LoadHistory:output_type -> troupe.v1.LoadHistoryResponse
+	21,  // 117: troupe.v1.MemoryService.GetSession:output_type -> troupe.v1.MemoryServiceGetSessionResponse
+	35,  // 118: troupe.v1.MemoryService.ListSessions:output_type -> troupe.v1.MemoryServiceListSessionsResponse
+	37,  // 119: troupe.v1.MemoryService.UpdateSession:output_type -> troupe.v1.UpdateSessionResponse
+	39,  // 120: troupe.v1.MemoryService.CompactSession:output_type -> troupe.v1.MemoryServiceCompactSessionResponse
+	42,  // 121: troupe.v1.MemoryService.ClearSession:output_type -> troupe.v1.MemoryServiceClearSessionResponse
+	44,  // 122: troupe.v1.MemoryService.DeleteSession:output_type -> troupe.v1.MemoryServiceDeleteSessionResponse
+	47,  // 123: troupe.v1.MemoryService.SearchMemory:output_type -> troupe.v1.SearchMemoryResponse
+	49,  // 124: troupe.v1.MemoryService.GetState:output_type -> troupe.v1.MemoryServiceGetStateResponse
+	51,  // 125: troupe.v1.MemoryService.UpdateState:output_type -> troupe.v1.UpdateStateResponse
+	55,  // 126: troupe.v1.MemoryService.PutArtifact:output_type -> troupe.v1.PutArtifactResponse
+	57,  // 127: troupe.v1.MemoryService.GetArtifact:output_type -> troupe.v1.MemoryServiceGetArtifactResponse
+	59,  // 128: troupe.v1.MemoryService.ListArtifacts:output_type -> troupe.v1.MemoryServiceListArtifactsResponse
+	61,  // 129: troupe.v1.MemoryService.DeleteArtifact:output_type -> troupe.v1.DeleteArtifactResponse
+	66,  // 130: troupe.v1.MemoryService.GetConfig:output_type -> troupe.v1.GetConfigResponse
+	68,  // 131: troupe.v1.MemoryService.PutConfig:output_type -> troupe.v1.PutConfigResponse
+	70,  // 132: troupe.v1.MemoryService.EraseUser:output_type -> troupe.v1.MemoryServiceEraseUserResponse
+	107, // [107:133] is the sub-list for method output_type
+	81,  // [81:107] is the sub-list for method input_type
+	81,  // [81:81] is the sub-list for extension type_name
+	81,  // [81:81] is the sub-list for extension extendee
+	0,   // [0:81] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_memory_proto_init() }
@@ -5550,16 +5725,16 @@ func file_troupe_v1_memory_proto_init() {
 	file_troupe_v1_event_proto_init()
 	file_troupe_v1_failure_proto_init()
 	file_troupe_v1_types_proto_init()
-	file_troupe_v1_memory_proto_msgTypes[43].OneofWrappers = []any{}
-	file_troupe_v1_memory_proto_msgTypes[46].OneofWrappers = []any{
+	file_troupe_v1_memory_proto_msgTypes[44].OneofWrappers = []any{}
+	file_troupe_v1_memory_proto_msgTypes[47].OneofWrappers = []any{
 		(*PutArtifactRequest_Header)(nil),
 		(*PutArtifactRequest_Chunk)(nil),
 	}
-	file_troupe_v1_memory_proto_msgTypes[48].OneofWrappers = []any{
+	file_troupe_v1_memory_proto_msgTypes[49].OneofWrappers = []any{
 		(*PutArtifactResponse_Offset)(nil),
 		(*PutArtifactResponse_Artifact)(nil),
 	}
-	file_troupe_v1_memory_proto_msgTypes[50].OneofWrappers = []any{
+	file_troupe_v1_memory_proto_msgTypes[51].OneofWrappers = []any{
 		(*MemoryServiceGetArtifactResponse_Artifact)(nil),
 		(*MemoryServiceGetArtifactResponse_Chunk)(nil),
 	}
@@ -5569,7 +5744,7 @@ func file_troupe_v1_memory_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_memory_proto_rawDesc), len(file_troupe_v1_memory_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   75,
+			NumMessages:   76,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

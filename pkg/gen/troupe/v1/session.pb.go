@@ -1084,6 +1084,227 @@ func (x *ResumeSessionResponse) GetSession() *Session {
 	return nil
 }
 
+// ConfigureSessionRequest sets how a session is kept.
+type ConfigureSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation. Unknown: NOT_FOUND, unless create is set.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// settings replace those of the session; unset means the defaults.
+	Settings *SessionSettings `protobuf:"bytes,2,opt,name=settings,proto3" json:"settings,omitempty"`
+	// if_revision is the revision that the session must have (0 means any).
+	IfRevision int64 `protobuf:"varint,3,opt,name=if_revision,json=ifRevision,proto3" json:"if_revision,omitempty"`
+	// create makes a session that is not known.
+	Create bool `protobuf:"varint,4,opt,name=create,proto3" json:"create,omitempty"`
+	// user_id is the user of a session that is made, who must also begin its turns; a known session must be
+	// this user's (empty means any).
+	UserId        string `protobuf:"bytes,5,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigureSessionRequest) Reset() {
+	*x = ConfigureSessionRequest{}
+	mi := &file_troupe_v1_session_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigureSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigureSessionRequest) ProtoMessage() {}
+
+func (x *ConfigureSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigureSessionRequest.ProtoReflect.Descriptor instead.
+func (*ConfigureSessionRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ConfigureSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *ConfigureSessionRequest) GetSettings() *SessionSettings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *ConfigureSessionRequest) GetIfRevision() int64 {
+	if x != nil {
+		return x.IfRevision
+	}
+	return 0
+}
+
+func (x *ConfigureSessionRequest) GetCreate() bool {
+	if x != nil {
+		return x.Create
+	}
+	return false
+}
+
+func (x *ConfigureSessionRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+// ConfigureSessionResponse is the session afterwards.
+type ConfigureSessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session as it is stored now.
+	Session       *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigureSessionResponse) Reset() {
+	*x = ConfigureSessionResponse{}
+	mi := &file_troupe_v1_session_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigureSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigureSessionResponse) ProtoMessage() {}
+
+func (x *ConfigureSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigureSessionResponse.ProtoReflect.Descriptor instead.
+func (*ConfigureSessionResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ConfigureSessionResponse) GetSession() *Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+// SaveSessionRequest saves what a session with no_auto_save holds.
+type SaveSessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session_id is the conversation. Unknown: NOT_FOUND.
+	SessionId     string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveSessionRequest) Reset() {
+	*x = SaveSessionRequest{}
+	mi := &file_troupe_v1_session_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveSessionRequest) ProtoMessage() {}
+
+func (x *SaveSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveSessionRequest.ProtoReflect.Descriptor instead.
+func (*SaveSessionRequest) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *SaveSessionRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+// SaveSessionResponse is the session afterwards.
+type SaveSessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// session as it is stored now.
+	Session       *Session `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveSessionResponse) Reset() {
+	*x = SaveSessionResponse{}
+	mi := &file_troupe_v1_session_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveSessionResponse) ProtoMessage() {}
+
+func (x *SaveSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_session_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveSessionResponse.ProtoReflect.Descriptor instead.
+func (*SaveSessionResponse) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *SaveSessionResponse) GetSession() *Session {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
 // CompactSessionRequest makes a session shorter.
 type CompactSessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1101,7 +1322,7 @@ type CompactSessionRequest struct {
 
 func (x *CompactSessionRequest) Reset() {
 	*x = CompactSessionRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[20]
+	mi := &file_troupe_v1_session_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1113,7 +1334,7 @@ func (x *CompactSessionRequest) String() string {
 func (*CompactSessionRequest) ProtoMessage() {}
 
 func (x *CompactSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[20]
+	mi := &file_troupe_v1_session_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1126,7 +1347,7 @@ func (x *CompactSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactSessionRequest.ProtoReflect.Descriptor instead.
 func (*CompactSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{20}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CompactSessionRequest) GetSessionId() string {
@@ -1168,7 +1389,7 @@ type CompactSessionResponse struct {
 
 func (x *CompactSessionResponse) Reset() {
 	*x = CompactSessionResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[21]
+	mi := &file_troupe_v1_session_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1180,7 +1401,7 @@ func (x *CompactSessionResponse) String() string {
 func (*CompactSessionResponse) ProtoMessage() {}
 
 func (x *CompactSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[21]
+	mi := &file_troupe_v1_session_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1193,7 +1414,7 @@ func (x *CompactSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompactSessionResponse.ProtoReflect.Descriptor instead.
 func (*CompactSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{21}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CompactSessionResponse) GetCompaction() *Compaction {
@@ -1214,7 +1435,7 @@ type ClearSessionRequest struct {
 
 func (x *ClearSessionRequest) Reset() {
 	*x = ClearSessionRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[22]
+	mi := &file_troupe_v1_session_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1226,7 +1447,7 @@ func (x *ClearSessionRequest) String() string {
 func (*ClearSessionRequest) ProtoMessage() {}
 
 func (x *ClearSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[22]
+	mi := &file_troupe_v1_session_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1239,7 +1460,7 @@ func (x *ClearSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearSessionRequest.ProtoReflect.Descriptor instead.
 func (*ClearSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{22}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ClearSessionRequest) GetSessionId() string {
@@ -1258,7 +1479,7 @@ type ClearSessionResponse struct {
 
 func (x *ClearSessionResponse) Reset() {
 	*x = ClearSessionResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[23]
+	mi := &file_troupe_v1_session_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1491,7 @@ func (x *ClearSessionResponse) String() string {
 func (*ClearSessionResponse) ProtoMessage() {}
 
 func (x *ClearSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[23]
+	mi := &file_troupe_v1_session_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1504,7 @@ func (x *ClearSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearSessionResponse.ProtoReflect.Descriptor instead.
 func (*ClearSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{23}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{27}
 }
 
 // DeleteSessionRequest removes a session.
@@ -1297,7 +1518,7 @@ type DeleteSessionRequest struct {
 
 func (x *DeleteSessionRequest) Reset() {
 	*x = DeleteSessionRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[24]
+	mi := &file_troupe_v1_session_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1309,7 +1530,7 @@ func (x *DeleteSessionRequest) String() string {
 func (*DeleteSessionRequest) ProtoMessage() {}
 
 func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[24]
+	mi := &file_troupe_v1_session_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1322,7 +1543,7 @@ func (x *DeleteSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSessionRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{24}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeleteSessionRequest) GetSessionId() string {
@@ -1343,7 +1564,7 @@ type DeleteSessionResponse struct {
 
 func (x *DeleteSessionResponse) Reset() {
 	*x = DeleteSessionResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[25]
+	mi := &file_troupe_v1_session_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1355,7 +1576,7 @@ func (x *DeleteSessionResponse) String() string {
 func (*DeleteSessionResponse) ProtoMessage() {}
 
 func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[25]
+	mi := &file_troupe_v1_session_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1368,7 +1589,7 @@ func (x *DeleteSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSessionResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSessionResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{25}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeleteSessionResponse) GetReceipt() *ErasureReceipt {
@@ -1393,7 +1614,7 @@ type SessionServiceSearchMemoryRequest struct {
 
 func (x *SessionServiceSearchMemoryRequest) Reset() {
 	*x = SessionServiceSearchMemoryRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[26]
+	mi := &file_troupe_v1_session_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +1626,7 @@ func (x *SessionServiceSearchMemoryRequest) String() string {
 func (*SessionServiceSearchMemoryRequest) ProtoMessage() {}
 
 func (x *SessionServiceSearchMemoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[26]
+	mi := &file_troupe_v1_session_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +1639,7 @@ func (x *SessionServiceSearchMemoryRequest) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use SessionServiceSearchMemoryRequest.ProtoReflect.Descriptor instead.
 func (*SessionServiceSearchMemoryRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{26}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SessionServiceSearchMemoryRequest) GetUserId() string {
@@ -1453,7 +1674,7 @@ type SessionServiceSearchMemoryResponse struct {
 
 func (x *SessionServiceSearchMemoryResponse) Reset() {
 	*x = SessionServiceSearchMemoryResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[27]
+	mi := &file_troupe_v1_session_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1465,7 +1686,7 @@ func (x *SessionServiceSearchMemoryResponse) String() string {
 func (*SessionServiceSearchMemoryResponse) ProtoMessage() {}
 
 func (x *SessionServiceSearchMemoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[27]
+	mi := &file_troupe_v1_session_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1478,7 +1699,7 @@ func (x *SessionServiceSearchMemoryResponse) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use SessionServiceSearchMemoryResponse.ProtoReflect.Descriptor instead.
 func (*SessionServiceSearchMemoryResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{27}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SessionServiceSearchMemoryResponse) GetHits() []*MemoryHit {
@@ -1499,7 +1720,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_troupe_v1_session_proto_msgTypes[28]
+	mi := &file_troupe_v1_session_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1511,7 +1732,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[28]
+	mi := &file_troupe_v1_session_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1524,7 +1745,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{28}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *EraseUserRequest) GetUserId() string {
@@ -1545,7 +1766,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_troupe_v1_session_proto_msgTypes[29]
+	mi := &file_troupe_v1_session_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1557,7 +1778,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_session_proto_msgTypes[29]
+	mi := &file_troupe_v1_session_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1570,7 +1791,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_session_proto_rawDescGZIP(), []int{29}
+	return file_troupe_v1_session_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *EraseUserResponse) GetReceipt() *ErasureReceipt {
@@ -1656,6 +1877,21 @@ const file_troupe_v1_session_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"E\n" +
 	"\x15ResumeSessionResponse\x12,\n" +
+	"\asession\x18\x01 \x01(\v2\x12.troupe.v1.SessionR\asession\"\x8f\x02\n" +
+	"\x17ConfigureSessionRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\x126\n" +
+	"\bsettings\x18\x02 \x01(\v2\x1a.troupe.v1.SessionSettingsR\bsettings\x12(\n" +
+	"\vif_revision\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\n" +
+	"ifRevision\x12\x16\n" +
+	"\x06create\x18\x04 \x01(\bR\x06create\x12=\n" +
+	"\auser_id\x18\x05 \x01(\tB$\xbaH!\xd8\x01\x01r\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\"H\n" +
+	"\x18ConfigureSessionResponse\x12,\n" +
+	"\asession\x18\x01 \x01(\v2\x12.troupe.v1.SessionR\asession\"Q\n" +
+	"\x12SaveSessionRequest\x12;\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tB\x1c\xbaH\x19r\x172\x15^[A-Za-z0-9_-]{1,64}$R\tsessionId\"C\n" +
+	"\x13SaveSessionResponse\x12,\n" +
 	"\asession\x18\x01 \x01(\v2\x12.troupe.v1.SessionR\asession\"\xeb\x01\n" +
 	"\x15CompactSessionRequest\x12;\n" +
 	"\n" +
@@ -1688,7 +1924,7 @@ const file_troupe_v1_session_proto_rawDesc = "" +
 	"\x10EraseUserRequest\x12:\n" +
 	"\auser_id\x18\x01 \x01(\tB!\xbaH\x1er\x1c2\x1a^[A-Za-z0-9_.:@+-]{1,128}$R\x06userId\"H\n" +
 	"\x11EraseUserResponse\x123\n" +
-	"\areceipt\x18\x01 \x01(\v2\x19.troupe.v1.ErasureReceiptR\areceipt2\xed\t\n" +
+	"\areceipt\x18\x01 \x01(\v2\x19.troupe.v1.ErasureReceiptR\areceipt2\x98\v\n" +
 	"\x0eSessionService\x12I\n" +
 	"\n" +
 	"GetSession\x12\x1c.troupe.v1.GetSessionRequest\x1a\x1d.troupe.v1.GetSessionResponse\x12O\n" +
@@ -1701,7 +1937,9 @@ const file_troupe_v1_session_proto_rawDesc = "" +
 	"\vGetArtifact\x12\x1d.troupe.v1.GetArtifactRequest\x1a\x1e.troupe.v1.GetArtifactResponse0\x01\x12O\n" +
 	"\fPauseSession\x12\x1e.troupe.v1.PauseSessionRequest\x1a\x1f.troupe.v1.PauseSessionResponse\x12O\n" +
 	"\fCloseSession\x12\x1e.troupe.v1.CloseSessionRequest\x1a\x1f.troupe.v1.CloseSessionResponse\x12R\n" +
-	"\rResumeSession\x12\x1f.troupe.v1.ResumeSessionRequest\x1a .troupe.v1.ResumeSessionResponse\x12U\n" +
+	"\rResumeSession\x12\x1f.troupe.v1.ResumeSessionRequest\x1a .troupe.v1.ResumeSessionResponse\x12[\n" +
+	"\x10ConfigureSession\x12\".troupe.v1.ConfigureSessionRequest\x1a#.troupe.v1.ConfigureSessionResponse\x12L\n" +
+	"\vSaveSession\x12\x1d.troupe.v1.SaveSessionRequest\x1a\x1e.troupe.v1.SaveSessionResponse\x12U\n" +
 	"\x0eCompactSession\x12 .troupe.v1.CompactSessionRequest\x1a!.troupe.v1.CompactSessionResponse\x12O\n" +
 	"\fClearSession\x12\x1e.troupe.v1.ClearSessionRequest\x1a\x1f.troupe.v1.ClearSessionResponse\x12R\n" +
 	"\rDeleteSession\x12\x1f.troupe.v1.DeleteSessionRequest\x1a .troupe.v1.DeleteSessionResponse\x12k\n" +
@@ -1722,7 +1960,7 @@ func file_troupe_v1_session_proto_rawDescGZIP() []byte {
 	return file_troupe_v1_session_proto_rawDescData
 }
 
-var file_troupe_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_troupe_v1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_troupe_v1_session_proto_goTypes = []any{
 	(*GetSessionRequest)(nil),                  // 0: troupe.v1.GetSessionRequest
 	(*GetSessionResponse)(nil),                 // 1: troupe.v1.GetSessionResponse
@@ -1744,80 +1982,92 @@ var file_troupe_v1_session_proto_goTypes = []any{
 	(*CloseSessionResponse)(nil),               // 17: troupe.v1.CloseSessionResponse
 	(*ResumeSessionRequest)(nil),               // 18: troupe.v1.ResumeSessionRequest
 	(*ResumeSessionResponse)(nil),              // 19: troupe.v1.ResumeSessionResponse
-	(*CompactSessionRequest)(nil),              // 20: troupe.v1.CompactSessionRequest
-	(*CompactSessionResponse)(nil),             // 21: troupe.v1.CompactSessionResponse
-	(*ClearSessionRequest)(nil),                // 22: troupe.v1.ClearSessionRequest
-	(*ClearSessionResponse)(nil),               // 23: troupe.v1.ClearSessionResponse
-	(*DeleteSessionRequest)(nil),               // 24: troupe.v1.DeleteSessionRequest
-	(*DeleteSessionResponse)(nil),              // 25: troupe.v1.DeleteSessionResponse
-	(*SessionServiceSearchMemoryRequest)(nil),  // 26: troupe.v1.SessionServiceSearchMemoryRequest
-	(*SessionServiceSearchMemoryResponse)(nil), // 27: troupe.v1.SessionServiceSearchMemoryResponse
-	(*EraseUserRequest)(nil),                   // 28: troupe.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),                  // 29: troupe.v1.EraseUserResponse
-	nil,                                        // 30: troupe.v1.GetSessionStateResponse.ValuesEntry
-	nil,                                        // 31: troupe.v1.GetSessionStateResponse.RevisionsEntry
-	(*Session)(nil),                            // 32: troupe.v1.Session
-	(*Message)(nil),                            // 33: troupe.v1.Message
-	(*StepRounds)(nil),                         // 34: troupe.v1.StepRounds
-	(*Artifact)(nil),                           // 35: troupe.v1.Artifact
-	(CompactionStrategy)(0),                    // 36: troupe.v1.CompactionStrategy
-	(*Compaction)(nil),                         // 37: troupe.v1.Compaction
-	(*ErasureReceipt)(nil),                     // 38: troupe.v1.ErasureReceipt
-	(*MemoryHit)(nil),                          // 39: troupe.v1.MemoryHit
+	(*ConfigureSessionRequest)(nil),            // 20: troupe.v1.ConfigureSessionRequest
+	(*ConfigureSessionResponse)(nil),           // 21: troupe.v1.ConfigureSessionResponse
+	(*SaveSessionRequest)(nil),                 // 22: troupe.v1.SaveSessionRequest
+	(*SaveSessionResponse)(nil),                // 23: troupe.v1.SaveSessionResponse
+	(*CompactSessionRequest)(nil),              // 24: troupe.v1.CompactSessionRequest
+	(*CompactSessionResponse)(nil),             // 25: troupe.v1.CompactSessionResponse
+	(*ClearSessionRequest)(nil),                // 26: troupe.v1.ClearSessionRequest
+	(*ClearSessionResponse)(nil),               // 27: troupe.v1.ClearSessionResponse
+	(*DeleteSessionRequest)(nil),               // 28: troupe.v1.DeleteSessionRequest
+	(*DeleteSessionResponse)(nil),              // 29: troupe.v1.DeleteSessionResponse
+	(*SessionServiceSearchMemoryRequest)(nil),  // 30: troupe.v1.SessionServiceSearchMemoryRequest
+	(*SessionServiceSearchMemoryResponse)(nil), // 31: troupe.v1.SessionServiceSearchMemoryResponse
+	(*EraseUserRequest)(nil),                   // 32: troupe.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),                  // 33: troupe.v1.EraseUserResponse
+	nil,                                        // 34: troupe.v1.GetSessionStateResponse.ValuesEntry
+	nil,                                        // 35: troupe.v1.GetSessionStateResponse.RevisionsEntry
+	(*Session)(nil),                            // 36: troupe.v1.Session
+	(*Message)(nil),                            // 37: troupe.v1.Message
+	(*StepRounds)(nil),                         // 38: troupe.v1.StepRounds
+	(*Artifact)(nil),                           // 39: troupe.v1.Artifact
+	(*SessionSettings)(nil),                    // 40: troupe.v1.SessionSettings
+	(CompactionStrategy)(0),                    // 41: troupe.v1.CompactionStrategy
+	(*Compaction)(nil),                         // 42: troupe.v1.Compaction
+	(*ErasureReceipt)(nil),                     // 43: troupe.v1.ErasureReceipt
+	(*MemoryHit)(nil),                          // 44: troupe.v1.MemoryHit
 }
 var file_troupe_v1_session_proto_depIdxs = []int32{
-	32, // 0: troupe.v1.GetSessionResponse.session:type_name -> troupe.v1.Session
-	33, // 1: troupe.v1.ListMessagesResponse.messages:type_name -> troupe.v1.Message
-	34, // 2: troupe.v1.ListRoundsRequest.before:type_name -> troupe.v1.StepRounds
-	34, // 3: troupe.v1.ListRoundsResponse.steps:type_name -> troupe.v1.StepRounds
-	32, // 4: troupe.v1.ListSessionsResponse.sessions:type_name -> troupe.v1.Session
-	30, // 5: troupe.v1.GetSessionStateResponse.values:type_name -> troupe.v1.GetSessionStateResponse.ValuesEntry
-	31, // 6: troupe.v1.GetSessionStateResponse.revisions:type_name -> troupe.v1.GetSessionStateResponse.RevisionsEntry
-	35, // 7: troupe.v1.ListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
-	35, // 8: troupe.v1.GetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
-	32, // 9: troupe.v1.PauseSessionResponse.session:type_name -> troupe.v1.Session
-	32, // 10: troupe.v1.CloseSessionResponse.session:type_name -> troupe.v1.Session
-	32, // 11: troupe.v1.ResumeSessionResponse.session:type_name -> troupe.v1.Session
-	36, // 12: troupe.v1.CompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
-	37, // 13: troupe.v1.CompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
-	38, // 14: troupe.v1.DeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	39, // 15: troupe.v1.SessionServiceSearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
-	38, // 16: troupe.v1.EraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
-	0,  // 17: troupe.v1.SessionService.GetSession:input_type -> troupe.v1.GetSessionRequest
-	2,  // 18: troupe.v1.SessionService.ListMessages:input_type -> troupe.v1.ListMessagesRequest
-	4,  // 19: troupe.v1.SessionService.ListRounds:input_type -> troupe.v1.ListRoundsRequest
-	6,  // 20: troupe.v1.SessionService.ListSessions:input_type -> troupe.v1.ListSessionsRequest
-	8,  // 21: troupe.v1.SessionService.GetSessionState:input_type -> troupe.v1.GetSessionStateRequest
-	10, // 22: troupe.v1.SessionService.ListArtifacts:input_type -> troupe.v1.ListArtifactsRequest
-	12, // 23: troupe.v1.SessionService.GetArtifact:input_type -> troupe.v1.GetArtifactRequest
-	14, // 24: troupe.v1.SessionService.PauseSession:input_type -> troupe.v1.PauseSessionRequest
-	16, // 25: troupe.v1.SessionService.CloseSession:input_type -> troupe.v1.CloseSessionRequest
-	18, // 26: troupe.v1.SessionService.ResumeSession:input_type -> troupe.v1.ResumeSessionRequest
-	20, // 27: troupe.v1.SessionService.CompactSession:input_type -> troupe.v1.CompactSessionRequest
-	22, // 28: troupe.v1.SessionService.ClearSession:input_type -> troupe.v1.ClearSessionRequest
-	24, // 29: troupe.v1.SessionService.DeleteSession:input_type -> troupe.v1.DeleteSessionRequest
-	26, // 30: troupe.v1.SessionService.SearchMemory:input_type -> troupe.v1.SessionServiceSearchMemoryRequest
-	28, // 31: troupe.v1.SessionService.EraseUser:input_type -> troupe.v1.EraseUserRequest
-	1,  // 32: troupe.v1.SessionService.GetSession:output_type -> troupe.v1.GetSessionResponse
-	3,  // 33: troupe.v1.SessionService.ListMessages:output_type -> troupe.v1.ListMessagesResponse
-	5,  // 34: troupe.v1.SessionService.ListRounds:output_type -> troupe.v1.ListRoundsResponse
-	7,  // 35: troupe.v1.SessionService.ListSessions:output_type -> troupe.v1.ListSessionsResponse
-	9,  // 36: troupe.v1.SessionService.GetSessionState:output_type -> troupe.v1.GetSessionStateResponse
-	11, // 37: troupe.v1.SessionService.ListArtifacts:output_type -> troupe.v1.ListArtifactsResponse
-	13, // 38: troupe.v1.SessionService.GetArtifact:output_type -> troupe.v1.GetArtifactResponse
-	15, // 39: troupe.v1.SessionService.PauseSession:output_type -> troupe.v1.PauseSessionResponse
-	17, // 40: troupe.v1.SessionService.CloseSession:output_type -> troupe.v1.CloseSessionResponse
-	19, // 41: troupe.v1.SessionService.ResumeSession:output_type -> troupe.v1.ResumeSessionResponse
-	21, // 42: troupe.v1.SessionService.CompactSession:output_type -> troupe.v1.CompactSessionResponse
-	23, // 43: troupe.v1.SessionService.ClearSession:output_type -> troupe.v1.ClearSessionResponse
-	25, // 44: troupe.v1.SessionService.DeleteSession:output_type -> troupe.v1.DeleteSessionResponse
-	27, // 45: troupe.v1.SessionService.SearchMemory:output_type -> troupe.v1.SessionServiceSearchMemoryResponse
-	29, // 46: troupe.v1.SessionService.EraseUser:output_type -> troupe.v1.EraseUserResponse
-	32, // [32:47] is the sub-list for method output_type
-	17, // [17:32] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	36, // 0: troupe.v1.GetSessionResponse.session:type_name -> troupe.v1.Session
+	37, // 1: troupe.v1.ListMessagesResponse.messages:type_name -> troupe.v1.Message
+	38, // 2: troupe.v1.ListRoundsRequest.before:type_name -> troupe.v1.StepRounds
+	38, // 3: troupe.v1.ListRoundsResponse.steps:type_name -> troupe.v1.StepRounds
+	36, // 4: troupe.v1.ListSessionsResponse.sessions:type_name -> troupe.v1.Session
+	34, // 5: troupe.v1.GetSessionStateResponse.values:type_name -> troupe.v1.GetSessionStateResponse.ValuesEntry
+	35, // 6: troupe.v1.GetSessionStateResponse.revisions:type_name -> troupe.v1.GetSessionStateResponse.RevisionsEntry
+	39, // 7: troupe.v1.ListArtifactsResponse.artifacts:type_name -> troupe.v1.Artifact
+	39, // 8: troupe.v1.GetArtifactResponse.artifact:type_name -> troupe.v1.Artifact
+	36, // 9: troupe.v1.PauseSessionResponse.session:type_name -> troupe.v1.Session
+	36, // 10: troupe.v1.CloseSessionResponse.session:type_name -> troupe.v1.Session
+	36, // 11: troupe.v1.ResumeSessionResponse.session:type_name -> troupe.v1.Session
+	40, // 12: troupe.v1.ConfigureSessionRequest.settings:type_name -> troupe.v1.SessionSettings
+	36, // 13: troupe.v1.ConfigureSessionResponse.session:type_name -> troupe.v1.Session
+	36, // 14: troupe.v1.SaveSessionResponse.session:type_name -> troupe.v1.Session
+	41, // 15: troupe.v1.CompactSessionRequest.strategy:type_name -> troupe.v1.CompactionStrategy
+	42, // 16: troupe.v1.CompactSessionResponse.compaction:type_name -> troupe.v1.Compaction
+	43, // 17: troupe.v1.DeleteSessionResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	44, // 18: troupe.v1.SessionServiceSearchMemoryResponse.hits:type_name -> troupe.v1.MemoryHit
+	43, // 19: troupe.v1.EraseUserResponse.receipt:type_name -> troupe.v1.ErasureReceipt
+	0,  // 20: troupe.v1.SessionService.GetSession:input_type -> troupe.v1.GetSessionRequest
+	2,  // 21: troupe.v1.SessionService.ListMessages:input_type -> troupe.v1.ListMessagesRequest
+	4,  // 22: troupe.v1.SessionService.ListRounds:input_type -> troupe.v1.ListRoundsRequest
+	6,  // 23: troupe.v1.SessionService.ListSessions:input_type -> troupe.v1.ListSessionsRequest
+	8,  // 24: troupe.v1.SessionService.GetSessionState:input_type -> troupe.v1.GetSessionStateRequest
+	10, // 25: troupe.v1.SessionService.ListArtifacts:input_type -> troupe.v1.ListArtifactsRequest
+	12, // 26: troupe.v1.SessionService.GetArtifact:input_type -> troupe.v1.GetArtifactRequest
+	14, // 27: troupe.v1.SessionService.PauseSession:input_type -> troupe.v1.PauseSessionRequest
+	16, // 28: troupe.v1.SessionService.CloseSession:input_type -> troupe.v1.CloseSessionRequest
+	18, // 29: troupe.v1.SessionService.ResumeSession:input_type -> troupe.v1.ResumeSessionRequest
+	20, // 30: troupe.v1.SessionService.ConfigureSession:input_type -> troupe.v1.ConfigureSessionRequest
+	22, // 31: troupe.v1.SessionService.SaveSession:input_type -> troupe.v1.SaveSessionRequest
+	24, // 32: troupe.v1.SessionService.CompactSession:input_type -> troupe.v1.CompactSessionRequest
+	26, // 33: troupe.v1.SessionService.ClearSession:input_type -> troupe.v1.ClearSessionRequest
+	28, // 34: troupe.v1.SessionService.DeleteSession:input_type -> troupe.v1.DeleteSessionRequest
+	30, // 35: troupe.v1.SessionService.SearchMemory:input_type -> troupe.v1.SessionServiceSearchMemoryRequest
+	32, // 36: troupe.v1.SessionService.EraseUser:input_type -> troupe.v1.EraseUserRequest
+	1,  // 37: troupe.v1.SessionService.GetSession:output_type -> troupe.v1.GetSessionResponse
+	3,  // 38: troupe.v1.SessionService.ListMessages:output_type -> troupe.v1.ListMessagesResponse
+	5,  // 39: troupe.v1.SessionService.ListRounds:output_type -> troupe.v1.ListRoundsResponse
+	7,  // 40: troupe.v1.SessionService.ListSessions:output_type -> troupe.v1.ListSessionsResponse
+	9,  // 41: troupe.v1.SessionService.GetSessionState:output_type -> troupe.v1.GetSessionStateResponse
+	11, // 42: troupe.v1.SessionService.ListArtifacts:output_type -> troupe.v1.ListArtifactsResponse
+	13, // 43: troupe.v1.SessionService.GetArtifact:output_type -> troupe.v1.GetArtifactResponse
+	15, // 44: troupe.v1.SessionService.PauseSession:output_type -> troupe.v1.PauseSessionResponse
+	17, // 45: troupe.v1.SessionService.CloseSession:output_type -> troupe.v1.CloseSessionResponse
+	19, // 46: troupe.v1.SessionService.ResumeSession:output_type -> troupe.v1.ResumeSessionResponse
+	21, // 47: troupe.v1.SessionService.ConfigureSession:output_type -> troupe.v1.ConfigureSessionResponse
+	23, // 48: troupe.v1.SessionService.SaveSession:output_type -> troupe.v1.SaveSessionResponse
+	25, // 49: troupe.v1.SessionService.CompactSession:output_type -> troupe.v1.CompactSessionResponse
+	27, // 50: troupe.v1.SessionService.ClearSession:output_type -> troupe.v1.ClearSessionResponse
+	29, // 51: troupe.v1.SessionService.DeleteSession:output_type -> troupe.v1.DeleteSessionResponse
+	31, // 52: troupe.v1.SessionService.SearchMemory:output_type -> troupe.v1.SessionServiceSearchMemoryResponse
+	33, // 53: troupe.v1.SessionService.EraseUser:output_type -> troupe.v1.EraseUserResponse
+	37, // [37:54] is the sub-list for method output_type
+	20, // [20:37] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_session_proto_init() }
@@ -1838,7 +2088,7 @@ func file_troupe_v1_session_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_session_proto_rawDesc), len(file_troupe_v1_session_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   32,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

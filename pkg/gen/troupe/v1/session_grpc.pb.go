@@ -19,21 +19,23 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	SessionService_GetSession_FullMethodName      = "/troupe.v1.SessionService/GetSession"
-	SessionService_ListMessages_FullMethodName    = "/troupe.v1.SessionService/ListMessages"
-	SessionService_ListRounds_FullMethodName      = "/troupe.v1.SessionService/ListRounds"
-	SessionService_ListSessions_FullMethodName    = "/troupe.v1.SessionService/ListSessions"
-	SessionService_GetSessionState_FullMethodName = "/troupe.v1.SessionService/GetSessionState"
-	SessionService_ListArtifacts_FullMethodName   = "/troupe.v1.SessionService/ListArtifacts"
-	SessionService_GetArtifact_FullMethodName     = "/troupe.v1.SessionService/GetArtifact"
-	SessionService_PauseSession_FullMethodName    = "/troupe.v1.SessionService/PauseSession"
-	SessionService_CloseSession_FullMethodName    = "/troupe.v1.SessionService/CloseSession"
-	SessionService_ResumeSession_FullMethodName   = "/troupe.v1.SessionService/ResumeSession"
-	SessionService_CompactSession_FullMethodName  = "/troupe.v1.SessionService/CompactSession"
-	SessionService_ClearSession_FullMethodName    = "/troupe.v1.SessionService/ClearSession"
-	SessionService_DeleteSession_FullMethodName   = "/troupe.v1.SessionService/DeleteSession"
-	SessionService_SearchMemory_FullMethodName    = "/troupe.v1.SessionService/SearchMemory"
-	SessionService_EraseUser_FullMethodName       = "/troupe.v1.SessionService/EraseUser"
+	SessionService_GetSession_FullMethodName       = "/troupe.v1.SessionService/GetSession"
+	SessionService_ListMessages_FullMethodName     = "/troupe.v1.SessionService/ListMessages"
+	SessionService_ListRounds_FullMethodName       = "/troupe.v1.SessionService/ListRounds"
+	SessionService_ListSessions_FullMethodName     = "/troupe.v1.SessionService/ListSessions"
+	SessionService_GetSessionState_FullMethodName  = "/troupe.v1.SessionService/GetSessionState"
+	SessionService_ListArtifacts_FullMethodName    = "/troupe.v1.SessionService/ListArtifacts"
+	SessionService_GetArtifact_FullMethodName      = "/troupe.v1.SessionService/GetArtifact"
+	SessionService_PauseSession_FullMethodName     = "/troupe.v1.SessionService/PauseSession"
+	SessionService_CloseSession_FullMethodName     = "/troupe.v1.SessionService/CloseSession"
+	SessionService_ResumeSession_FullMethodName    = "/troupe.v1.SessionService/ResumeSession"
+	SessionService_ConfigureSession_FullMethodName = "/troupe.v1.SessionService/ConfigureSession"
+	SessionService_SaveSession_FullMethodName      = "/troupe.v1.SessionService/SaveSession"
+	SessionService_CompactSession_FullMethodName   = "/troupe.v1.SessionService/CompactSession"
+	SessionService_ClearSession_FullMethodName     = "/troupe.v1.SessionService/ClearSession"
+	SessionService_DeleteSession_FullMethodName    = "/troupe.v1.SessionService/DeleteSession"
+	SessionService_SearchMemory_FullMethodName     = "/troupe.v1.SessionService/SearchMemory"
+	SessionService_EraseUser_FullMethodName        = "/troupe.v1.SessionService/EraseUser"
 )
 
 // SessionServiceClient is the client API for SessionService service.
@@ -73,6 +75,14 @@ type SessionServiceClient interface {
 	// ResumeSession makes a paused or closed session ready. Any other session stays as it is. It fails
 	// with NOT_FOUND.
 	ResumeSession(ctx context.Context, in *ResumeSessionRequest, opts ...grpc.CallOption) (*ResumeSessionResponse, error)
+	// ConfigureSession replaces the settings of a session. With create, it makes a session that is not
+	// known, so that its first turn begins with them. It fails with NOT_FOUND, REVISION_MISMATCH, and with
+	// USER_INVALID_INPUT for settings that do not fit together.
+	ConfigureSession(ctx context.Context, in *ConfigureSessionRequest, opts ...grpc.CallOption) (*ConfigureSessionResponse, error)
+	// SaveSession makes the messages of a session with no_auto_save part of its history, as PauseSession and
+	// CloseSession do. Any other session stays as it is. It fails with SESSION_BUSY while a turn is open,
+	// and with NOT_FOUND.
+	SaveSession(ctx context.Context, in *SaveSessionRequest, opts ...grpc.CallOption) (*SaveSessionResponse, error)
 	// CompactSession replaces the oldest messages by a summary. It never separates a tool call from
 	// its result. It fails with SESSION_BUSY while a turn is open, and with NOT_FOUND.
 	CompactSession(ctx context.Context, in *CompactSessionRequest, opts ...grpc.CallOption) (*CompactSessionResponse, error)
@@ -211,6 +221,26 @@ func (c *sessionServiceClient) ResumeSession(ctx context.Context, in *ResumeSess
 	return out, nil
 }
 
+func (c *sessionServiceClient) ConfigureSession(ctx context.Context, in *ConfigureSessionRequest, opts ...grpc.CallOption) (*ConfigureSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ConfigureSessionResponse)
+	err := c.cc.Invoke(ctx, SessionService_ConfigureSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *sessionServiceClient) SaveSession(ctx context.Context, in *SaveSessionRequest, opts ...grpc.CallOption) (*SaveSessionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SaveSessionResponse)
+	err := c.cc.Invoke(ctx, SessionService_SaveSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *sessionServiceClient) CompactSession(ctx context.Context, in *CompactSessionRequest, opts ...grpc.CallOption) (*CompactSessionResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CompactSessionResponse)
@@ -298,6 +328,14 @@ type SessionServiceServer interface {
 	// ResumeSession makes a paused or closed session ready. Any other session stays as it is. It fails
 	// with NOT_FOUND.
 	ResumeSession(context.Context, *ResumeSessionRequest) (*ResumeSessionResponse, error)
+	// ConfigureSession replaces the settings of a session. With create, it makes a session that is not
+	// known, so that its first turn begins with them. It fails with NOT_FOUND, REVISION_MISMATCH, and with
+	// USER_INVALID_INPUT for settings that do not fit together.
+	ConfigureSession(context.Context, *ConfigureSessionRequest) (*ConfigureSessionResponse, error)
+	// SaveSession makes the messages of a session with no_auto_save part of its history, as PauseSession and
+	// CloseSession do. Any other session stays as it is. It fails with SESSION_BUSY while a turn is open,
+	// and with NOT_FOUND.
+	SaveSession(context.Context, *SaveSessionRequest) (*SaveSessionResponse, error)
 	// CompactSession replaces the oldest messages by a summary. It never separates a tool call from
 	// its result. It fails with SESSION_BUSY while a turn is open, and with NOT_FOUND.
 	CompactSession(context.Context, *CompactSessionRequest) (*CompactSessionResponse, error)
@@ -356,6 +394,12 @@ func (UnimplementedSessionServiceServer) CloseSession(context.Context, *CloseSes
 }
 func (UnimplementedSessionServiceServer) ResumeSession(context.Context, *ResumeSessionRequest) (*ResumeSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResumeSession not implemented")
+}
+func (UnimplementedSessionServiceServer) ConfigureSession(context.Context, *ConfigureSessionRequest) (*ConfigureSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ConfigureSession not implemented")
+}
+func (UnimplementedSessionServiceServer) SaveSession(context.Context, *SaveSessionRequest) (*SaveSessionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SaveSession not implemented")
 }
 func (UnimplementedSessionServiceServer) CompactSession(context.Context, *CompactSessionRequest) (*CompactSessionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CompactSession not implemented")
@@ -566,6 +610,42 @@ func _SessionService_ResumeSession_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SessionService_ConfigureSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ConfigureSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).ConfigureSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_ConfigureSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).ConfigureSession(ctx, req.(*ConfigureSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SessionService_SaveSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SaveSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).SaveSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_SaveSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).SaveSession(ctx, req.(*SaveSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SessionService_CompactSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CompactSessionRequest)
 	if err := dec(in); err != nil {
@@ -698,6 +778,14 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResumeSession",
 			Handler:    _SessionService_ResumeSession_Handler,
+		},
+		{
+			MethodName: "ConfigureSession",
+			Handler:    _SessionService_ConfigureSession_Handler,
+		},
+		{
+			MethodName: "SaveSession",
+			Handler:    _SessionService_SaveSession_Handler,
 		},
 		{
 			MethodName: "CompactSession",

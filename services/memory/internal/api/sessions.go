@@ -50,7 +50,8 @@ func (s *Server) UpdateSession(ctx context.Context, r *troupev1.UpdateSessionReq
 // CompactSession implements troupev1.MemoryServiceServer.
 func (s *Server) CompactSession(ctx context.Context, r *troupev1.MemoryServiceCompactSessionRequest) (*troupev1.MemoryServiceCompactSessionResponse, error) {
 	done, err := s.store.CompactSession(ctx, memory.Compact{
-		Ref: sessionRef(ctx, r.GetSessionId()), Strategy: memorywire.StrategyFromProto(r.GetStrategy()), Keep: int(r.GetKeepRecent()), Summary: r.GetSummary(),
+		Ref: sessionRef(ctx, r.GetSessionId()), Strategy: memorywire.StrategyFromProto(r.GetStrategy()), Keep: int(r.GetKeepRecent()),
+		Summary: r.GetSummary(), UpTo: r.GetUpTo(),
 	})
 	if err != nil {
 		return nil, err

@@ -136,7 +136,7 @@ func TestStore_CompactionDuringAClearRestoresNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, found.Size.Messages)
 	require.Zero(t, found.Size.Bytes)
-	require.Zero(t, found.Summarized)
+	require.Zero(t, found.Size.Summarized)
 	messages, err := s.LoadHistory(t.Context(), b.Ref, 0, 10)
 	require.NoError(t, err)
 	require.Empty(t, messages)

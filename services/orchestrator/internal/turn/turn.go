@@ -32,13 +32,13 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
-	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/dispatch"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/active"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/compact"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/conclude"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/decide"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
@@ -58,6 +58,7 @@ type Config struct {
 	Instances  *instances.Cache
 	Dispatcher *dispatch.Dispatcher
 	Workflows  *workflow.Set
+	Compactor  *compact.Compactor    // shortens long sessions after their turns (nil shortens none)
 	Permits    *admission.Controller // admits new turns; Runner.Close closes it
 	Telemetry  *telemetry.Telemetry
 
@@ -99,6 +100,7 @@ func New(cfg Config) (*Runner, error) {
 	driver := run.New(run.Config{
 		Memory: cfg.Memory, RenewalInterval: cfg.renewalInterval, Publisher: publisher, Closer: closer, Steps: steps,
 		Active: r.active, Drain: r.drain, ReadyInstances: cfg.Instances.Ready, Dispatcher: cfg.Dispatcher, Telemetry: cfg.Telemetry,
+		Compactor: cfg.Compactor,
 	})
 	decider := &decide.Decider{
 		Memory: cfg.Memory, Traces: cfg.Traces, Instances: cfg.Instances, Workflows: cfg.Workflows, InDoubt: decide.NewInDoubtTurns(),
@@ -134,7 +136,7 @@ func (r *Runner) Orchestrate(ctx context.Context, req request.Request) iter.Seq2
 		first := true
 		for e, err := range r.Watch(ctx, trace.Ref{Tenant: req.Tenant, Trace: begun.Turn.Trace}, 0, req.CancelOnDisconnect) {
 			if first && failure.Is(err, failure.NotFound) {
-				yield(nil, newNotStoredError(begun))
+				yield(nil, admit.NewNotStoredError(begun))
 				return
 			}
 			first = false
@@ -143,17 +145,6 @@ func (r *Runner) Orchestrate(ctx context.Context, req request.Request) iter.Seq2
 			}
 		}
 	}
-}
-
-// newNotStoredError returns the error for a trace of which nothing is stored.
-func newNotStoredError(begun memory.BeginResult) error {
-	const op = "turn.Orchestrate"
-	if begun.Status == memory.StatusClosed {
-		return failure.New(failure.TraceOrphaned, op, "the events of the turn cannot be stored at the moment; send the same request again")
-	}
-	return failure.Newf(failure.TraceOrphaned, op,
-		"the turn's orchestrator went away before it stored an event; the same request takes it over in %s", begun.LeaseLeft.Round(time.Second)).
-		WithRetryAfter(begun.LeaseLeft)
 }
 
 // Maintain renews the leases of the traces that this runner drives and takes over orphaned ones (guarantee F4),

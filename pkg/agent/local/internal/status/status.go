@@ -206,7 +206,7 @@ func (s *Status) RecordCompaction(done conversation.Compaction) session.Session 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.info.Size.Messages -= done.Messages
-	s.info.Summarized = max(s.info.Summarized, done.Last)
+	s.info.Size.Summarized = max(s.info.Size.Summarized, done.Last)
 	return s.info
 }
 

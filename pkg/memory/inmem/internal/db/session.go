@@ -13,7 +13,7 @@ import (
 
 // Session holds all data of a session.
 type Session struct {
-	session.Session // without Size, which Snapshot counts, and without Pending
+	session.Session // without most of Size, which Snapshot counts, and without Pending
 
 	Position        int64                  // place among all sessions in the order of creation, from 1
 	DeletedAt       time.Time              // zero unless the session was deleted
@@ -22,6 +22,7 @@ type Session struct {
 	LeaseEnd        time.Time              // end of the open turn's lease
 	Log             []conversation.Message // messages after the summary, oldest first
 	Summary         string                 // summary of the removed messages
+	Saved           int64                  // sequence of the last saved message; only with NoAutoSave
 	UntrustedSource string                 // gravest source of untrusted text in the session (empty means none)
 	TurnsByID       map[string]*Turn
 	Rounds          map[string][]conversation.Rounds // histories of the agents, by name, in the order of the commits
@@ -45,15 +46,28 @@ func (d *DB) NewestSessions(tenant, user string) []*Session {
 func (s *Session) Snapshot() session.Session {
 	seen := s.Session
 	seen.Metadata = maps.Clone(s.Metadata)
-	seen.Size = session.Size{Messages: int64(len(s.Log)), Bytes: totalSize(s.Log), ArtifactBytes: s.Artifacts.TotalSize()}
+	seen.Size = session.Size{
+		Messages: int64(len(s.Log)), Bytes: totalSize(s.Log), ArtifactBytes: s.Artifacts.TotalSize(), Summarized: s.Size.Summarized,
+	}
+	if s.Settings.NoAutoSave {
+		seen.Size.Unsaved = s.LastSequence - s.Saved
+	}
 	return seen
 }
+
+// IsSaved reports whether a message belongs to the history that others may read.
+func (s *Session) IsSaved(m conversation.Message) bool {
+	return !s.Settings.NoAutoSave || m.Sequence <= s.Saved
+}
+
+// Removed returns how many of the session's messages are no longer stored.
+func (s *Session) Removed() int64 { return s.LastSequence - int64(len(s.Log)) }
 
 // Messages returns the summary, if the session has one, and the messages after it.
 func (s *Session) Messages() []conversation.Message {
 	var all []conversation.Message
-	if s.Summarized > 0 {
-		all = append(all, conversation.Message{Sequence: s.Summarized, Role: conversation.RoleSummary, Text: s.Summary})
+	if s.Size.Summarized > 0 {
+		all = append(all, conversation.Message{Sequence: s.Size.Summarized, Role: conversation.RoleSummary, Text: s.Summary})
 	}
 	return append(all, s.Log...)
 }

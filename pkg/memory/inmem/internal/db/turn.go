@@ -15,6 +15,7 @@ type Turn struct {
 	Fingerprint     string
 	Holder          string                    // trace id of the caller that holds the turn, or held it last
 	StartSequence   int64                     // sequence of the session's last message when the turn began, including its own message
+	Before          int64                     // number of messages of the session before the turn
 	UntrustedSource string                    // untrusted source of the session when the turn began (empty means none)
 	ClosedAt        time.Time                 // zero while the turn is open
 	Commits         map[int]memory.Commit     // by step, without the fields that the store sets

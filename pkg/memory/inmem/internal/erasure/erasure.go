@@ -28,7 +28,8 @@ func (e *Eraser) ClearSession(_ context.Context, ref session.Ref) error {
 	if c.OpenTurn != "" {
 		return db.NewSessionBusyError(op, c)
 	}
-	c.Log, c.Summary, c.Summarized, c.UntrustedSource = nil, "", 0, ""
+	c.Log, c.Summary, c.Size.Summarized, c.UntrustedSource = nil, "", 0, ""
+	c.Saved = c.LastSequence
 	clear(c.Rounds)
 	c.Scope.Clear()
 	c.Artifacts.Clear()

@@ -21,7 +21,7 @@ func (s *Sessions) LoadHistory(_ context.Context, ref session.Ref, after int64, 
 	}
 	var page []conversation.Message
 	for _, m := range c.Messages() {
-		if m.Sequence > after && len(page) < limit {
+		if m.Sequence > after && len(page) < limit && c.IsSaved(m) {
 			page = append(page, m)
 		}
 	}
@@ -45,12 +45,15 @@ func (s *Sessions) CompactSession(_ context.Context, compact memory.Compact) (co
 	if t := s.db.FindTurn(c, c.WaitingTurn); t != nil {
 		keep = max(keep, countMessagesFrom(messages, t.StartSequence))
 	}
+	if compact.UpTo > 0 {
+		keep = max(keep, countMessagesFrom(messages, compact.UpTo+1))
+	}
 	done := conversation.Compact(messages, compact.Strategy, keep, compact.Summary, memory.MaxSummaryBytes)
 	if done.Messages == 0 {
 		return done, nil
 	}
 	c.Log = slices.DeleteFunc(slices.Clone(c.Log), func(m conversation.Message) bool { return m.Sequence <= done.Last })
-	c.Summary, c.Summarized = done.Summary, done.Last
+	c.Summary, c.Size.Summarized, c.Saved = done.Summary, done.Last, c.LastSequence
 	c.DropRounds(done.Last)
 	for _, t := range c.TurnsByID {
 		if t.StartSequence <= done.Last {
@@ -82,6 +85,9 @@ func (s *Sessions) SearchMemory(_ context.Context, search memory.Search) ([]memo
 	unread := memory.MaxSearchedBytes
 	for _, c := range sessions[:min(len(sessions), memory.MaxSearched)] {
 		for _, m := range slices.Backward(c.Log) {
+			if !c.IsSaved(m) {
+				continue
+			}
 			if unread -= conversation.Size(m); unread < 0 {
 				break
 			}

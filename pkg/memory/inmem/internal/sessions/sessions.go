@@ -67,6 +67,11 @@ func (s *Sessions) ListSessions(_ context.Context, filter memory.SessionFilter) 
 // UpdateSession implements memory.Sessions.
 func (s *Sessions) UpdateSession(_ context.Context, u memory.SessionUpdate) (session.Session, error) {
 	const op = "memory.UpdateSession"
+	if u.Settings != nil {
+		if err := u.Settings.Check(op); err != nil {
+			return session.Session{}, err
+		}
+	}
 	s.db.Lock()
 	defer s.db.Unlock()
 	c, err := s.findOrCreateSession(op, u)
@@ -85,10 +90,17 @@ func (s *Sessions) UpdateSession(_ context.Context, u memory.SessionUpdate) (ses
 		return session.Session{}, err
 	}
 	s.db.Sessions[u.Ref] = c
-	if !maps.Equal(labels, c.Metadata) {
+	settings := c.Settings
+	if u.Settings != nil {
+		settings = *u.Settings
+	}
+	if !maps.Equal(labels, c.Metadata) || settings != c.Settings {
 		c.Revision++
 	}
-	c.State, c.Metadata = state, labels
+	if !c.Settings.NoAutoSave || u.Verb == session.Pause || u.Verb == session.Close || u.Verb == session.Save {
+		c.Saved = c.LastSequence
+	}
+	c.State, c.Metadata, c.Settings = state, labels, settings
 	c.LastActivity = s.db.Now()
 	return c.Snapshot(), nil
 }

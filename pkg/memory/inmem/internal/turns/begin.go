@@ -142,6 +142,7 @@ func (s *Turns) openTurn(c *db.Session, b memory.Begin, from predecessor) *db.Tu
 	copyHistory(c, t, b)
 	c.DropPendingCalls()
 	c.State, c.OpenTurn, c.LastTrace = session.Busy, b.TurnID, b.TraceID
+	t.Before = int64(len(c.Log))
 	messages := b.UserMessages()
 	for i := range messages {
 		messages[i].Attachments = s.artifacts.Attach(c, t.ID, b)
@@ -168,7 +169,7 @@ func (s *Turns) newHolderResult(c *db.Session, t *db.Turn, b memory.Begin) memor
 	history := windowAtBegin(c.Messages(), t.StartSequence, b.Window, int64(b.WindowTokens))
 	return memory.BeginResult{
 		Status: memory.StatusBegun, Turn: t.Snapshot(), History: conversation.MarkUntrusted(t.UntrustedSource, history), KeepsJournals: s.db.KeepJournals > 0,
-		Agents: c.AgentsWithRounds(),
+		Agents: c.AgentsWithRounds(), Settings: c.Settings, Messages: t.Before, Removed: c.Removed(),
 	}
 }
 

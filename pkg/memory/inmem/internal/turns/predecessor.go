@@ -141,7 +141,7 @@ func copyHistory(c *db.Session, t *db.Turn, b memory.Begin) {
 	summary, history := b.Predecessor.Copy.SplitSummary()
 	if summary != nil {
 		c.LastSequence++
-		c.Summary, c.Summarized = summary.Text, c.LastSequence
+		c.Summary, c.Size.Summarized = summary.Text, c.LastSequence
 	}
 	for _, m := range history {
 		c.LastSequence++

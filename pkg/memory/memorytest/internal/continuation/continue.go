@@ -39,7 +39,7 @@ func continueReplacesTheWaitingTurn(t *testing.T, store memory.Store) {
 	first := fixture.NewCommit(ref, turn, "first", session.OutcomeOpen).Result
 	first.Sequence, first.Inherited = 4, true
 	fixture.RequireEqual(t, memory.BeginResult{
-		Status: memory.StatusBegun,
+		Status: memory.StatusBegun, Messages: 5,
 		Turn: session.Turn{
 			ID: "t2", Trace: ask.TraceID, Number: 3, Epoch: begun.Turn.Epoch, Attempt: 2, Sequence: 5,
 			Steps: []execution.Result{first}, Continues: "t1", Answers: fixture.NewAnswers(),

@@ -37,7 +37,7 @@ func copyBeginsASessionAsACopy(t *testing.T, store memory.Store) {
 		{Sequence: 3, Role: conversation.RoleUser, Text: "read on", Turn: 1},
 	}
 	fixture.RequireEqual(t, memory.BeginResult{
-		Status: memory.StatusBegun,
+		Status: memory.StatusBegun, Messages: 2,
 		Turn: session.Turn{
 			ID: "t1", Trace: ask.TraceID, Number: 1, Epoch: begun.Turn.Epoch, Attempt: 1, Sequence: 4, Steps: markInherited(ask.Predecessor.Inherited[0]),
 		},
@@ -100,7 +100,7 @@ func copyMayBeginWithASummary(t *testing.T, store memory.Store) {
 	require.Equal(t, conversation.RoleSummary, begun.History[0].Role)
 	require.Equal(t, "they talked", begun.History[0].Text)
 	require.EqualValues(t, 3, fixture.GetSession(t, store, ref).Size.Messages)
-	require.EqualValues(t, 1, fixture.GetSession(t, store, ref).Summarized)
+	require.EqualValues(t, 1, fixture.GetSession(t, store, ref).Size.Summarized)
 	all := fixture.LoadHistory(t, store, ref)
 	require.Len(t, all, 4)
 	require.Equal(t, "they talked", all[0].Text)

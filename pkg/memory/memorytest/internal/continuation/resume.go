@@ -59,7 +59,7 @@ func resumeReplacesTheFailedTurn(t *testing.T, store memory.Store) {
 	first := fixture.NewCommit(ref, from, "first", session.OutcomeOpen).Result
 	first.Sequence = 4
 	fixture.RequireEqual(t, memory.BeginResult{
-		Status: memory.StatusBegun,
+		Status: memory.StatusBegun, Messages: 5,
 		Turn: session.Turn{
 			ID: "t2", Trace: ask.TraceID, Number: 3, Epoch: begun.Turn.Epoch, Attempt: 2, Sequence: 5,
 			Steps: markInherited(first), OriginTurnID: "t1",

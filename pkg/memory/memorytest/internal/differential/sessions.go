@@ -103,7 +103,7 @@ func loadHistory(d *comparison, s *testSession) call {
 
 func updateSession(d *comparison, s *testSession) call {
 	u := memory.SessionUpdate{
-		Ref: s.ref, Verb: pickOne(d, "", session.Pause, session.Resume, session.Resume, session.Close),
+		Ref: s.ref, Verb: pickOne(d, "", session.Pause, session.Resume, session.Resume, session.Close, session.Save),
 		Metadata: map[string]string{}, Create: d.oneIn(3),
 	}
 	for range d.rand.IntN(3) {
@@ -113,6 +113,9 @@ func updateSession(d *comparison, s *testSession) call {
 		for i := range memory.MaxSessionMetadata + 1 {
 			u.Metadata[fmt.Sprintf("many-%d", i)] = "x"
 		}
+	}
+	if d.oneIn(20) {
+		u.Settings = &session.Settings{MaxMessages: pickOne(d, 0, 0, 2, 1), NoAutoSave: d.oneIn(2), AutoCompact: d.oneIn(3)}
 	}
 	if d.oneIn(4) {
 		u.IfRevision = int64(d.rand.IntN(4))
@@ -130,7 +133,7 @@ func updateSession(d *comparison, s *testSession) call {
 
 func compactSession(d *comparison, s *testSession) call {
 	c := memory.Compact{
-		Ref: s.ref, Keep: d.rand.IntN(8), Summary: pickOne(d, "", "", "They talked.\nOf much."),
+		Ref: s.ref, Keep: d.rand.IntN(8), UpTo: pickOne(d, 0, 0, int64(d.rand.IntN(20))), Summary: pickOne(d, "", "", "They talked.\nOf much."),
 		Strategy: pickOne(d, "", conversation.SlidingWindow, conversation.Summarize, conversation.Hierarchical),
 	}
 	return call{"CompactSession", c, func(ctx context.Context, store memory.Store) (any, error) {

@@ -178,7 +178,7 @@ func clearEmptiesTheSession(t *testing.T, store memory.Store) {
 	for range 2 {
 		require.NoError(t, store.ClearSession(t.Context(), ref))
 		want := before
-		want.Size.Messages, want.Size.Bytes, want.Summarized, want.Size.ArtifactBytes = 0, 0, 0, 0
+		want.Size.Messages, want.Size.Bytes, want.Size.Summarized, want.Size.ArtifactBytes = 0, 0, 0, 0
 		s := fixture.GetSession(t, store, ref)
 		fixture.RequireEqual(t, want, s)
 		require.Zero(t, s.Size.Bytes)

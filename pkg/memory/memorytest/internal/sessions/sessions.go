@@ -17,7 +17,7 @@ import (
 
 // Tests returns the tests of this package by name.
 func Tests() fixture.Tests {
-	return fixture.Merge(sessionTests(), historyTests(), compactTests(), searchTests(), scopeTests(), untrustedTests())
+	return fixture.Merge(sessionTests(), historyTests(), compactTests(), searchTests(), scopeTests(), untrustedTests(), settingsTests())
 }
 
 func sessionTests() fixture.Tests {
@@ -69,7 +69,7 @@ func updateVerbsFollowTheStateMachine(t *testing.T, store memory.Store) {
 	for _, state := range []session.State{
 		session.Created, session.Ready, session.InputRequired, session.AuthRequired, session.Paused, session.Failed, session.Closed,
 	} {
-		for _, verb := range []session.Verb{"", session.Pause, session.Resume, session.Close} {
+		for _, verb := range []session.Verb{"", session.Pause, session.Resume, session.Close, session.Save} {
 			ref := fixture.SessionInState(t, store, state)
 			want := fixture.ReadSession(t, store, ref)
 			want.Session.State, _ = state.Apply(verb)
@@ -88,7 +88,7 @@ func updateVerbsFollowTheStateMachine(t *testing.T, store memory.Store) {
 func updateBusySessionIsNotPaused(t *testing.T, store memory.Store) {
 	ref := fixture.SessionInState(t, store, session.Busy)
 	before := fixture.GetSession(t, store, ref)
-	for _, verb := range []session.Verb{session.Pause, session.Close} {
+	for _, verb := range []session.Verb{session.Pause, session.Close, session.Save} {
 		_, err := store.UpdateSession(t.Context(), memory.SessionUpdate{Ref: ref, Verb: verb, Metadata: map[string]string{"a": "b"}})
 		fixture.RequireMode(t, err, failure.SessionBusy, "turn_id", "t1", "trace_id", before.LastTrace)
 		fixture.RequireEqual(t, before, fixture.GetSession(t, store, ref))

@@ -32,8 +32,8 @@ func withoutMessageAppendsNoMessage(t *testing.T, store memory.Store) {
 	begun, err := store.BeginTurn(t.Context(), ask)
 	require.NoError(t, err)
 	fixture.RequireEqual(t, memory.BeginResult{
-		Status: memory.StatusBegun,
-		Turn:   session.Turn{ID: "t2", Trace: ask.TraceID, Number: 2, Epoch: begun.Turn.Epoch, Attempt: 1, Sequence: 2},
+		Status: memory.StatusBegun, Messages: 2,
+		Turn: session.Turn{ID: "t2", Trace: ask.TraceID, Number: 2, Epoch: begun.Turn.Epoch, Attempt: 1, Sequence: 2},
 		History: []conversation.Message{
 			{Sequence: 1, Role: conversation.RoleUser, Text: "hello", Turn: 1},
 			{Sequence: 2, Role: conversation.RoleAssistant, Author: "echo", Text: "hi", Turn: 1},

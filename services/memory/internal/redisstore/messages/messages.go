@@ -4,11 +4,14 @@ package messages
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/troupe-dev/troupe/internal/wire"
@@ -78,14 +81,39 @@ func ReverseFitting(messages []conversation.Message) []conversation.Message {
 // scanBatchSize is how many messages ScanLog reads in one round trip. They have at most 25 MiB.
 const scanBatchSize = 100
 
-// ScanLog calls each for the messages in the log of a session, oldest or latest first, until each returns false.
-func ScanLog(ctx context.Context, d *db.DB, op string, ref session.Ref, oldestFirst bool, each func(conversation.Message) bool) error {
-	read, from, to := d.XRevRangeN, "+", "-"
-	if oldestFirst {
-		read, from, to = d.XRangeN, "-", "+"
+// ScanLog calls each for the messages in the log of a session, oldest first, until each returns false.
+func ScanLog(ctx context.Context, d *db.DB, op string, ref session.Ref, each func(conversation.Message) bool) error {
+	return scan(op, "-", d, each, func(from string) ([]redis.XMessage, error) {
+		return d.XRangeN(ctx, db.Key(ref, "log"), from, "+", scanBatchSize).Result()
+	})
+}
+
+// ScanSaved calls each for the saved messages in the log of a session, latest first, until each returns false. It reads
+// which messages are saved together with the latest ones, in one round trip.
+func ScanSaved(ctx context.Context, d *db.DB, op string, ref session.Ref, each func(conversation.Message) bool) error {
+	last := int64(math.MaxInt64)
+	read := func(from string) ([]redis.XMessage, error) {
+		var saved *redis.StringCmd
+		var page *redis.XMessageSliceCmd
+		_, err := d.Pipelined(ctx, func(p redis.Pipeliner) error {
+			page, saved = p.XRevRangeN(ctx, db.Key(ref, "log"), from, "-", scanBatchSize), p.HGet(ctx, db.Key(ref, "meta"), "saved")
+			return nil
+		})
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return nil, err
+		}
+		if saved.Err() == nil {
+			last = db.ParseNumber(saved.Val())
+		}
+		return page.Result()
 	}
+	return scan(op, "+", d, func(m conversation.Message) bool { return m.Sequence > last || each(m) }, read)
+}
+
+// scan reads a log page by page, from an entry on.
+func scan(op, from string, d *db.DB, each func(conversation.Message) bool, read func(from string) ([]redis.XMessage, error)) error {
 	for {
-		entries, err := read(ctx, db.Key(ref, "log"), from, to, scanBatchSize).Result()
+		entries, err := read(from)
 		if err != nil {
 			return d.Failure(op, err)
 		}

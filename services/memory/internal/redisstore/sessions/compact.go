@@ -42,6 +42,9 @@ func (s *Sessions) CompactSession(ctx context.Context, c memory.Compact) (conver
 			return conversation.Compaction{}, err
 		}
 		keep := max(cmp.Or(c.Keep, memory.DefaultKeep), needed)
+		if c.UpTo > 0 {
+			keep = max(keep, countMessagesFrom(held, c.UpTo+1))
+		}
 		done := conversation.Compact(held, cmp.Or(c.Strategy, conversation.Summarize), keep, c.Summary, memory.MaxSummaryBytes)
 		if done.Messages == 0 {
 			return done, nil
@@ -83,7 +86,7 @@ func (s *Sessions) readAllMessages(ctx context.Context, op string, ref session.R
 	if meta["summary"] != "" {
 		all = append(all, messages.SummaryMessage(db.ParseNumber(meta["summarized"]), meta["summary"]))
 	}
-	err := messages.ScanLog(ctx, s.db, op, ref, true, func(m conversation.Message) bool {
+	err := messages.ScanLog(ctx, s.db, op, ref, func(m conversation.Message) bool {
 		all = append(all, m)
 		return true
 	})
@@ -104,11 +107,16 @@ func (s *Sessions) countMessagesForPendingCalls(ctx context.Context, op string, 
 	if err != nil {
 		return 0, s.db.Failure(op, err)
 	}
+	return countMessagesFrom(held, first), nil
+}
+
+// countMessagesFrom counts the messages from the given sequence on.
+func countMessagesFrom(held []conversation.Message, first int64) int {
 	n := 0
 	for _, m := range held {
 		if m.Sequence >= first {
 			n++
 		}
 	}
-	return n, nil
+	return n
 }

@@ -57,7 +57,11 @@ func (s *Sessions) readSessions(ctx context.Context, op, tenant, key string, ent
 		case erasure.IsUnfinished(meta):
 			err = s.eraser.FinishDeletion(ctx, op, session.Ref{Tenant: tenant, Session: e.Session}, meta)
 		case db.CheckSession(op, session.Ref{}, meta) == nil:
-			found = append(found, sessionFromMeta(e.Session, meta))
+			var listed session.Session
+			if listed, err = sessionFromMeta(e.Session, meta); err != nil {
+				err = db.NewUnreadableError(op, err)
+			}
+			found = append(found, listed)
 		}
 		if err != nil {
 			return nil, err

@@ -27,7 +27,7 @@ func (s *Sessions) SearchMemory(ctx context.Context, q memory.Search) ([]memory.
 	var hits []memory.Hit
 	left := memory.MaxSearchedBytes
 	for _, e := range entries {
-		err := messages.ScanLog(ctx, s.db, op, session.Ref{Tenant: q.Tenant, Session: e.Session}, false, func(m conversation.Message) bool {
+		err := messages.ScanSaved(ctx, s.db, op, session.Ref{Tenant: q.Tenant, Session: e.Session}, func(m conversation.Message) bool {
 			if left -= conversation.Size(m); left < 0 {
 				return false
 			}

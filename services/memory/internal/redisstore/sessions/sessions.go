@@ -49,7 +49,11 @@ func (s *Sessions) GetSession(ctx context.Context, ref session.Ref) (session.Ses
 	if err != nil {
 		return session.Session{}, err
 	}
-	return s.addPendingCalls(ctx, op, ref, sessionFromMeta(ref.Session, meta), meta["waiting"])
+	found, err := sessionFromMeta(ref.Session, meta)
+	if err != nil {
+		return found, db.NewUnreadableError(op, err)
+	}
+	return s.addPendingCalls(ctx, op, ref, found, meta["waiting"])
 }
 
 // addPendingCalls adds the pending calls to a session. They are stored in the results of their steps, and expire
@@ -82,7 +86,7 @@ func (s *Sessions) addPendingCalls(ctx context.Context, op string, ref session.R
 }
 
 // sessionFromMeta decodes a session from its meta hash.
-func sessionFromMeta(id string, meta map[string]string) session.Session {
+func sessionFromMeta(id string, meta map[string]string) (session.Session, error) {
 	waiting, _, _ := strings.Cut(meta["waiting"], ":")
 	found := session.Session{
 		ID:    id,
@@ -91,9 +95,9 @@ func sessionFromMeta(id string, meta map[string]string) session.Session {
 		Turns: int(db.ParseNumber(meta["turns"])),
 		Size: session.Size{
 			Messages: db.ParseNumber(meta["count"]), Bytes: db.ParseNumber(meta["bytes"]), ArtifactBytes: db.ParseNumber(meta["art_bytes"]),
+			Summarized: db.ParseNumber(meta["summarized"]),
 		},
 		LastSequence: db.ParseNumber(meta["seq"]),
-		Summarized:   db.ParseNumber(meta["summarized"]),
 		Created:      db.ParseTime(meta["created"]),
 		LastActivity: db.ParseTime(meta["active"]),
 		OpenTurn:     meta["open"],
@@ -109,7 +113,12 @@ func sessionFromMeta(id string, meta map[string]string) session.Session {
 			found.Metadata[name] = value
 		}
 	}
-	return found
+	if saved, ok := meta["saved"]; ok {
+		found.Size.Unsaved = found.LastSequence - db.ParseNumber(saved)
+	}
+	var err error
+	found.Settings, err = db.DecodeSettings(meta["settings"])
+	return found, err
 }
 
 // allStates has all states that a session may be in.
@@ -130,7 +139,23 @@ func (s *Sessions) UpdateSession(ctx context.Context, u memory.SessionUpdate) (s
 	for name, value := range u.Metadata {
 		labels = append(labels, name, value)
 	}
-	args := append([]any{u.IfRevision, u.Create, u.User, memory.MaxSessionMetadata, memory.MaxSessionMetadataBytes, len(moves) / 2}, moves...)
+	var settings session.Settings
+	encoded := ""
+	if u.Settings != nil {
+		settings = *u.Settings
+		if err := settings.Check(op); err != nil {
+			return session.Session{}, err
+		}
+		var err error
+		if encoded, err = db.EncodeSettings(settings); err != nil {
+			return session.Session{}, db.NewUnencodableError(op, err)
+		}
+	}
+	saves := u.Verb == session.Pause || u.Verb == session.Close || u.Verb == session.Save
+	args := append([]any{
+		u.IfRevision, u.Create, u.User, memory.MaxSessionMetadata, memory.MaxSessionMetadataBytes, len(moves) / 2,
+		encoded, settings.NoAutoSave, saves,
+	}, moves...)
 	r, err := s.db.RunScript(ctx, op, u.Ref, updateScript, []string{db.Key(u.Ref, "meta")}, append(args, labels...)...)
 	if err != nil {
 		return session.Session{}, err
@@ -147,7 +172,10 @@ func (s *Sessions) UpdateSession(ctx context.Context, u memory.SessionUpdate) (s
 	default:
 		return session.Session{}, db.SessionErrorFromReply(op, u.Ref, r)
 	}
-	found := sessionFromMeta(u.Ref.Session, r.Hash(1))
+	found, err := sessionFromMeta(u.Ref.Session, r.Hash(1))
+	if err != nil {
+		return session.Session{}, db.NewUnreadableError(op, err)
+	}
 	if !u.Create {
 		return found, nil
 	}

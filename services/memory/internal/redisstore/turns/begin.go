@@ -163,6 +163,10 @@ func (t *Turns) decodeBeginReply(op string, b memory.Begin, read int, r db.Reply
 		begun.History, err = decodeWindow(r[min(4, len(r)):], b, read)
 		begun.History = conversation.MarkUntrusted(r.Hash(1)["untrusted"], begun.History)
 		begun.KeepsJournals, begun.Agents = t.cfg.KeepJournals > 0, journal.ParseAgents(r.Text(7))
+		begun.Messages, begun.Removed = db.ParseNumber(r.Hash(1)["held"]), db.ParseNumber(r.Text(9))
+		if err == nil {
+			begun.Settings, err = db.DecodeSettings(r.Text(8))
+		}
 	case "open":
 		begun.LeaseLeft = max(0, time.Duration(r.Integer(4))*time.Millisecond)
 	case "closed":

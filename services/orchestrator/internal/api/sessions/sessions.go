@@ -13,13 +13,15 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/pkg/session"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/erase"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/compact"
 )
 
 // Server implements troupev1.SessionServiceServer.
 type Server struct {
 	troupev1.UnimplementedSessionServiceServer
-	Memory memory.Store
-	Eraser *erase.Eraser
+	Memory    memory.Store
+	Eraser    *erase.Eraser
+	Compactor *compact.Compactor // (nil compacts no session)
 }
 
 // Page sizes when the request specifies none.
@@ -119,7 +121,7 @@ func (s *Server) GetArtifact(req *troupev1.GetArtifactRequest, stream troupev1.S
 
 // PauseSession implements troupev1.SessionServiceServer.
 func (s *Server) PauseSession(ctx context.Context, req *troupev1.PauseSessionRequest) (*troupev1.PauseSessionResponse, error) {
-	paused, err := s.Memory.UpdateSession(ctx, memory.SessionUpdate{Ref: sessionRef(ctx, req.GetSessionId()), Verb: session.Pause})
+	paused, err := s.update(ctx, req.GetSessionId(), session.Pause)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +130,7 @@ func (s *Server) PauseSession(ctx context.Context, req *troupev1.PauseSessionReq
 
 // CloseSession implements troupev1.SessionServiceServer.
 func (s *Server) CloseSession(ctx context.Context, req *troupev1.CloseSessionRequest) (*troupev1.CloseSessionResponse, error) {
-	closed, err := s.Memory.UpdateSession(ctx, memory.SessionUpdate{Ref: sessionRef(ctx, req.GetSessionId()), Verb: session.Close})
+	closed, err := s.update(ctx, req.GetSessionId(), session.Close)
 	if err != nil {
 		return nil, err
 	}
@@ -137,11 +139,42 @@ func (s *Server) CloseSession(ctx context.Context, req *troupev1.CloseSessionReq
 
 // ResumeSession implements troupev1.SessionServiceServer.
 func (s *Server) ResumeSession(ctx context.Context, req *troupev1.ResumeSessionRequest) (*troupev1.ResumeSessionResponse, error) {
-	resumed, err := s.Memory.UpdateSession(ctx, memory.SessionUpdate{Ref: sessionRef(ctx, req.GetSessionId()), Verb: session.Resume})
+	resumed, err := s.update(ctx, req.GetSessionId(), session.Resume)
 	if err != nil {
 		return nil, err
 	}
 	return &troupev1.ResumeSessionResponse{Session: memorywire.SessionToProto(resumed)}, nil
+}
+
+// ConfigureSession implements troupev1.SessionServiceServer.
+func (s *Server) ConfigureSession(ctx context.Context, req *troupev1.ConfigureSessionRequest) (*troupev1.ConfigureSessionResponse, error) {
+	settings := memorywire.SettingsFromProto(req.GetSettings())
+	configured, err := s.Memory.UpdateSession(ctx, memory.SessionUpdate{
+		Ref: sessionRef(ctx, req.GetSessionId()), Settings: &settings, IfRevision: req.GetIfRevision(), Create: req.GetCreate(), User: req.GetUserId(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.ConfigureSessionResponse{Session: memorywire.SessionToProto(configured)}, nil
+}
+
+// SaveSession implements troupev1.SessionServiceServer.
+func (s *Server) SaveSession(ctx context.Context, req *troupev1.SaveSessionRequest) (*troupev1.SaveSessionResponse, error) {
+	saved, err := s.update(ctx, req.GetSessionId(), session.Save)
+	if err != nil {
+		return nil, err
+	}
+	return &troupev1.SaveSessionResponse{Session: memorywire.SessionToProto(saved)}, nil
+}
+
+// update applies a verb to a session. A session without automatic save is saved by it, and may then be too long.
+func (s *Server) update(ctx context.Context, id string, verb session.Verb) (session.Session, error) {
+	ref := sessionRef(ctx, id)
+	updated, err := s.Memory.UpdateSession(ctx, memory.SessionUpdate{Ref: ref, Verb: verb})
+	if err == nil && updated.Settings.NoAutoSave && verb != session.Resume {
+		s.Compactor.Enqueue(compact.Session{Ref: ref, Settings: updated.Settings, Messages: updated.Size.Messages})
+	}
+	return updated, err
 }
 
 // CompactSession implements troupev1.SessionServiceServer.

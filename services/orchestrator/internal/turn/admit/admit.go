@@ -132,3 +132,14 @@ func (a *Admitter) endOrphan(ctx context.Context, req request.Request, closed se
 		a.log.Warn("trace of a closed turn not ended", zap.String("trace", closed.Trace), zap.Error(err))
 	}
 }
+
+// NewNotStoredError returns the error for a trace of which nothing is stored.
+func NewNotStoredError(begun memory.BeginResult) error {
+	const op = "turn.Orchestrate"
+	if begun.Status == memory.StatusClosed {
+		return failure.New(failure.TraceOrphaned, op, "the events of the turn cannot be stored at the moment; send the same request again")
+	}
+	return failure.Newf(failure.TraceOrphaned, op,
+		"the turn's orchestrator went away before it stored an event; the same request takes it over in %s", begun.LeaseLeft.Round(time.Second)).
+		WithRetryAfter(begun.LeaseLeft)
+}

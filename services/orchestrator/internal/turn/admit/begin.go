@@ -16,6 +16,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/memory"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/assignment"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/compact"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/decide"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/run"
@@ -107,6 +108,7 @@ func (a *Admitter) toBegunTurn(req request.Request, decided decide.Admission, be
 		Request: req, Begin: decided.Begin, Turn: begun.Turn, Target: decided.Target, Flow: decided.Flow,
 		Conversation: assignment.Conversation{History: begun.History, LastSequence: begun.Turn.Sequence, Agents: begun.Agents},
 		Rerun:        decided.Rerun, KeepsJournals: begun.KeepsJournals, Permit: permit, Began: time.Now(), Timeout: timeout, TimeLeft: timeout,
+		Growth: compact.NewGrowth(begun),
 	}
 }
 

@@ -67,6 +67,11 @@ type Turn struct {
 	Lease      *lease.Lease      // nil when the turn is closed already
 	Permit     *admission.Permit // nil when the turn is closed already
 	Events     *publish.Writer
+	// LengthWarning returns the warning that the closed turn has made its session too long (nil or an empty text means
+	// that there is none).
+	LengthWarning func(closed session.Turn) (reason, text string)
+	// Ended is called with the closed turn once its last event is stored (nil calls nothing).
+	Ended func(closed session.Turn)
 }
 
 // Outcome is what running a turn produced: its results, or the reason why there is no answer.
@@ -118,6 +123,7 @@ func (c *Closer) Close(ctx context.Context, t Turn, o Outcome) (broken error) {
 	c.telemetry.Panics.Record(ctx, o.Err)
 	t.Events.Logger().Warn("turn without an answer",
 		zap.String("trace", t.Turn.Trace), zap.String("stage", publish.FailureStage(t.Events, o.Err)), zap.Error(o.Err))
+	warnIfLong(ctx, t, closed)
 	c.endTrace(ctx, t, o, closed)
 	return nil
 }
@@ -144,6 +150,7 @@ func (c *Closer) closeAnswered(ctx context.Context, t Turn, o Outcome) {
 	if asking := resultsThatAsk(o.Results); len(asking) > 0 {
 		closed.Outcome = session.InputOutcome(asking...)
 	}
+	warnIfLong(ctx, t, closed)
 	if err := publishTotals(ctx, t.Events, o.Results); err != nil {
 		t.Events.Logger().Warn("no aggregate event", zap.String("trace", t.Turn.Trace), zap.Error(err))
 	}
@@ -159,12 +166,32 @@ func (c *Closer) endTrace(ctx context.Context, t Turn, o Outcome, closed session
 	if err := c.publisher.Close(ctx, t.Events, last); err != nil {
 		return // Close has logged it
 	}
+	if t.Ended != nil {
+		t.Ended(closed)
+	}
 	c.countTurn(ctx, closed, duration)
 	t.Events.Observe(ctx, last)
 	logFinalState(ctx, t, state)
 	c.recordQuarantine(ctx, t, last.GetTurnResult())
 	t.Events.Logger().Info("turn ended", zap.String("trace", t.Turn.Trace), zap.String("session", t.Request.Session), zap.Int("turn", t.Turn.Number),
 		zap.String("outcome", string(closed.Outcome)), zap.Int("steps", len(o.Results)), zap.Duration("duration", duration))
+}
+
+// warnIfLong publishes a warning if the turn has made its session too long, in the stage that the turn has reached.
+func warnIfLong(ctx context.Context, t Turn, closed session.Turn) {
+	if t.LengthWarning == nil {
+		return
+	}
+	reason, text := t.LengthWarning(closed)
+	if text == "" {
+		return
+	}
+	err := t.Events.Write(ctx, max(t.Events.EventLog().Stage(), troupev1.Stage_STAGE_ROUTE), &troupev1.Event{
+		Payload: &troupev1.Event_Warning{Warning: &troupev1.Warning{Reason: reason, Message: text}},
+	})
+	if err = t.Events.IgnoreFullTrace(err); err != nil {
+		t.Events.Logger().Warn("no warning about a long session", zap.String("trace", closed.Trace), zap.Error(err))
+	}
 }
 
 func (c *Closer) countTurn(ctx context.Context, closed session.Turn, d time.Duration) {

@@ -42,6 +42,9 @@ func (d *Decider) admitFork(ctx context.Context, req request.Request, begin memo
 	if err != nil {
 		return Admission{}, err
 	}
+	if n := len(messages); n > 0 && messages[n-1].Sequence < p.turn.Sequence {
+		return Admission{}, notContinuedError("the messages of its turn are not saved yet; save the session first", req.Source.Trace)
+	}
 	first, err := firstMessage(messages, p.turn.Number, req)
 	if err != nil {
 		return Admission{}, err

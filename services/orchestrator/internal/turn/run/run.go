@@ -22,6 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/cursor"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/active"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/assignment"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/compact"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/conclude"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/publish"
@@ -42,6 +43,7 @@ type Config struct {
 	// ReadyInstances returns how many instances of an agent could take a step.
 	ReadyInstances func(agent string) int
 	Dispatcher     *dispatch.Dispatcher
+	Compactor      *compact.Compactor // shortens long sessions after their turns (nil shortens none)
 	Telemetry      *telemetry.Telemetry
 }
 
@@ -67,6 +69,7 @@ type BegunTurn struct {
 	Timeout       time.Duration // timeout of the turn
 	TimeLeft      time.Duration // rest of the timeout
 	Takeover      *Takeover     // nil when a request began the turn
+	Growth        compact.Growth
 }
 
 // Takeover holds additional data about a turn that this orchestrator has taken over.

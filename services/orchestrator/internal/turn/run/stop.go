@@ -62,6 +62,8 @@ func (t *Turn) closeTurn(work, ctx context.Context) (state, error) {
 	broken := t.driver.Closer.Close(ctx, conclude.Turn{
 		Request: b.Request, Turn: b.Turn, Target: b.Target, EntryAgent: b.Flow.Steps[b.Flow.Entry].Agent, Began: b.Began,
 		Lease: t.lease, Permit: b.Permit, Events: t.events,
+		LengthWarning: func(closed session.Turn) (string, string) { return b.Growth.Warning(b.Request.Ref, closed) },
+		Ended:         func(closed session.Turn) { t.driver.Compactor.Enqueue(b.Growth.Session(b.Request.Ref, closed)) },
 	}, outcome)
 	if broken != nil {
 		t.driver.Telemetry.Panics.Record(ctx, broken)

@@ -15,6 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/active"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/admit"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/assignment"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/compact"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/decide"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/lease"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/turn/request"
@@ -109,7 +110,7 @@ func (r *Reconciler) takeOverTurn(
 		Conversation: assignment.Conversation{History: begun.History, LastSequence: begun.Turn.Sequence, Agents: begun.Agents},
 		Rerun:        rerun, KeepsJournals: begun.KeepsJournals, Permit: permit,
 		Began: found.Record.GetStarted().AsTime(), Timeout: found.Turn.Timeout, TimeLeft: found.TimeLeft,
-		Takeover: takeoverFromTrace(found),
+		Takeover: takeoverFromTrace(found), Growth: compact.NewGrowth(begun),
 	})
 	started = err == nil
 	return started, err

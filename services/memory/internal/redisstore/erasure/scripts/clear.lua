@@ -13,5 +13,7 @@ local revision = redis.call('HGET', KEYS[3], 'rev')
 for i = 3, #KEYS do redis.call('UNLINK', KEYS[i]) end
 if revision then redis.call('HSET', KEYS[3], 'rev', decimal(tonumber(revision) + 1)) end
 redis.call('HDEL', KEYS[1], 'summarized', 'summary', 'art_bytes', 'arts', 'waiting', 'untrusted', 'agents', 'round_bytes')
+local seq, saved = unpack(redis.call('HMGET', KEYS[1], 'seq', 'saved'))
+if saved then redis.call('HSET', KEYS[1], 'saved', seq) end
 redis.call('HSET', KEYS[1], 'count', '0', 'bytes', '0', 'active', decimal(now_ms()))
 return {'ok'}

@@ -11,6 +11,7 @@ if meta[2] ~= '' then return {'session_busy', meta[2], meta[3]} end
 if meta[4] ~= seq or (meta[5] or '0') ~= summarized or meta[6] ~= held or meta[7] ~= weight
   or (meta[8] or '') ~= waiting then return {'changed'} end
 
+if redis.call('HEXISTS', KEYS[1], 'saved') == 1 then redis.call('HSET', KEYS[1], 'saved', seq) end
 redis.call('XTRIM', KEYS[2], 'MINID', decimal(tonumber(last) + 1) .. '-0')
 redis.call('HSET', KEYS[1], 'summarized', last, 'summary', summary,
   'count', decimal(tonumber(meta[6]) - count), 'bytes', decimal(tonumber(meta[7]) - bytes))

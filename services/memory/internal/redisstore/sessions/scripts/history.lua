@@ -8,7 +8,7 @@ if ARGV[4] ~= '0' and current then
   if current ~= ARGV[4] then return {'fenced', current} end
   if open == '' then return {'turn_over'} end
 end
-local meta = redis.call('HMGET', KEYS[1], 'schema', 'summarized', 'summary')
+local meta = redis.call('HMGET', KEYS[1], 'schema', 'summarized', 'summary', 'saved')
 if not meta[1] then return {'no_session'} end
 local summarized, summary = tonumber(meta[2] or 0), ''
 if after < summarized then
@@ -16,5 +16,7 @@ if after < summarized then
 else
   summarized = 0
 end
-local entries = read('XRANGE', KEYS[2], decimal(after + 1) .. '-0', '+', limit, max_bytes)
+-- Only a turn sees messages that are not saved yet.
+local last = meta[4] and ARGV[4] == '0' and meta[4] .. '-0' or '+'
+local entries = read('XRANGE', KEYS[2], decimal(after + 1) .. '-0', last, limit, max_bytes)
 return {'ok', entries, decimal(summarized), summary}

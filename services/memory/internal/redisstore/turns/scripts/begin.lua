@@ -22,8 +22,8 @@ local new = origin_at > 0 and read_origin(origin_at) or {count = 0, bytes = 0}
 local failed, refusal
 local added = body == '' and 0 or 1 -- a turn that continues another has no message
 
-local bar, last_epoch, open, open_trace, deadline, turns, seq, count, bytes, owner, state, created, summarized, summary, waiting, arts, art_bytes, remembered, agents, round_bytes =
-  check_session('open', 'open_trace', 'deadline', 'turns', 'seq', 'count', 'bytes', 'user', 'state', 'created', 'summarized', 'summary', 'waiting', 'arts', 'art_bytes', 'untrusted', 'agents', 'round_bytes')
+local bar, last_epoch, open, open_trace, deadline, turns, seq, count, bytes, owner, state, created, summarized, summary, waiting, arts, art_bytes, remembered, agents, round_bytes, settings =
+  check_session('open', 'open_trace', 'deadline', 'turns', 'seq', 'count', 'bytes', 'user', 'state', 'created', 'summarized', 'summary', 'waiting', 'arts', 'art_bytes', 'untrusted', 'agents', 'round_bytes', 'settings')
 if bar then return bar end
 local turn = redis.call('HMGET', KEYS[3], 'fingerprint', 'outcome', 'holder', 'epoch', 'first')
 local pending, now = redis.call('EXISTS', KEYS[5]), now_ms()
@@ -34,7 +34,8 @@ local room = open ~= '' and open or waiting
 -- A takeover returns the same history with which the turn began.
 local function begun(fields, first)
   local entries = read('XREVRANGE', KEYS[2], first .. '-0', '-', window, window_bytes)
-  return {'begun', fields, pending, created, entries, summarized or '0', summary or '', agents or ''}
+  return {'begun', fields, pending, created, entries, summarized or '0', summary or '', agents or '', settings or '',
+    decimal(tonumber(seq or 0) - tonumber(count or 0))}
 end
 
 -- The first turn decides to which user the session belongs.
@@ -142,6 +143,7 @@ elseif waiting ~= '' then
   redis.call('HDEL', KEYS[1], 'waiting')
 end
 local number = tonumber(turns or 0) + 1
+local held = count + (new.before or 0) -- before the turn
 if origin_at > 0 then
   steps = decimal(new.step)
   inherit(new, carried)
@@ -165,10 +167,11 @@ redis.call('ZADD', KEYS[4], at, id)
 -- and then.
 if number % 16 == 0 then redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', decimal(now - 2 * retention)) end
 local fields = {'trace', trace, 'holder', trace, 'fingerprint', fingerprint, 'number', decimal(number), 'outcome', '',
-  'epoch', epoch, 'attempt', attempt, 'first', first, 'seq', decimal(seq), 'steps', steps, unpack(carried)}
+  'epoch', epoch, 'attempt', attempt, 'held', decimal(held), 'first', first, 'seq', decimal(seq), 'steps', steps, unpack(carried)}
 redis.call('HSET', KEYS[3], unpack(fields))
 redis.call('HSET', KEYS[1], 'schema', schema, 'state', 'busy', 'user', user, 'epoch', epoch, 'deadline', deadline,
   'open', id, 'open_trace', trace, 'last_trace', trace, 'turns', decimal(number), 'created', created,
   'seq', decimal(seq), 'count', decimal(count + added + new.count), 'bytes', decimal(bytes + size + new.bytes), 'active', at)
 if new.summary then summarized, summary = '1', new.summary end
+count = count + added + new.count
 return begun(fields, first)
