@@ -61,10 +61,10 @@ func Export(system, agent string, messages []conversation.Message) []Message {
 			continue
 		}
 		out := Message{Role: exportedRole(m), Content: &text}
-		switch m.Role {
-		case conversation.RoleTool:
+		if m.Role == conversation.RoleTool {
 			out.ToolCallID = m.ToolCallID
-		case conversation.RoleAssistant:
+		}
+		if m.Role == conversation.RoleAssistant {
 			if m.Author != agent {
 				out.Name = m.Author
 			}

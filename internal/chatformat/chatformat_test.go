@@ -121,14 +121,14 @@ func TestExport_IsAlwaysAccepted(t *testing.T) {
 				Role: rapid.SampledFrom(roles).Draw(t, "role"), Text: rapid.SampledFrom([]string{"", "a", "\x1b[2J\xff"}).Draw(t, "text"),
 				Author: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "author"), Untrusted: rapid.SampledFrom([]string{"", "tool a"}).Draw(t, "source"),
 			}
-			switch m.Role {
-			case conversation.RoleAssistant:
+			if m.Role == conversation.RoleAssistant {
 				for range rapid.IntRange(0, 3).Draw(t, "calls") {
 					m.ToolCalls = append(m.ToolCalls, conversation.ToolCall{
 						ID: rapid.StringMatching(`[a-c]`).Draw(t, "id"), Name: rapid.String().Draw(t, "tool"), Arguments: rapid.String().Draw(t, "arguments"),
 					})
 				}
-			case conversation.RoleTool:
+			}
+			if m.Role == conversation.RoleTool {
 				m.ToolCallID = rapid.StringMatching(`[a-c]`).Draw(t, "id")
 			}
 			messages = append(messages, m)

@@ -25,7 +25,7 @@ func (l *entryLog) add(events ...event.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range events {
-		size := 0
+		var size int
 		if e.Payload, size = shortened(e.Payload); size < 0 || strings.HasPrefix(e.Kind(), event.InternalPrefix) {
 			continue
 		}
