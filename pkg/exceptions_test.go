@@ -9,7 +9,6 @@ var exceptions = []exception{
 	{"cyclomatic complexity", "internal/spending.Tally.AddEvent", 16, "one switch with a case for each kind"},
 	{"cyclomatic complexity", "pkg/llm/openai.errorBody.kind", 17, "one switch with a case for each kind"},
 	{"cyclomatic complexity", "pkg/memory/memorytest/internal/differential.commitStep", 20, "a generator of random calls, a case for each"},
-	{"cyclomatic complexity", "pkg/plugin/approval.plugin.beforeTool", 16, "to be split into named steps"},
 	{"cyclomatic complexity", "pkg/tool/mcptool.Config.setDefaultsAndValidate", 23, "one check after another, each with its own message"},
 	{"cyclomatic complexity", "services/memory/internal/scope.checkRequest", 23, "one switch with a case for each kind"},
 	{"cyclomatic complexity", "services/orchestrator/internal/routing/cursor.nextDecision", 20, "to be split into named steps"},

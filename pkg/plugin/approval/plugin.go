@@ -110,18 +110,40 @@ func (p *plugin) beforeTool(ctx context.Context, c *hook.Call) error {
 			time.Now().Add(p.timeout))
 		return nil
 	}
-	session := c.Info().Session
-	kept, _ := p.decisions.Get(c.State(), session)
-	answer, ok := kept[c.Name]
-	if ok && answer.Verdict == Allow && c.Untrusted != "" { // the person approved before the turn read untrusted text
-		ok = false
-	}
-	if !ok {
+	answer, isKept := p.keptDecision(c)
+	if !isKept {
 		var err error
 		if answer, err = p.ask(ctx, c); err != nil {
 			return err
 		}
 	}
+	p.apply(answer, c)
+	if isKept || answer.Scope != Session || c.Info().Session == "" || answer.Verdict != Allow && answer.Verdict != Skip {
+		return nil
+	}
+	return p.keepDecision(answer, c)
+}
+
+// keptDecision returns the decision of a person about this tool for the whole session. A person who has approved it
+// before the turn read untrusted text is asked again.
+func (p *plugin) keptDecision(c *hook.Call) (Answer, bool) {
+	kept, _ := p.decisions.Get(c.State(), c.Info().Session)
+	answer, ok := kept[c.Name]
+	return answer, ok && (answer.Verdict != Allow || c.Untrusted == "")
+}
+
+// keepDecision keeps a decision about this tool for the whole session.
+func (p *plugin) keepDecision(answer Answer, c *hook.Call) error {
+	return p.decisions.Update(c.State(), c.Info().Session, func(of *map[string]Answer) {
+		if *of == nil {
+			*of = map[string]Answer{}
+		}
+		(*of)[c.Name] = answer
+	})
+}
+
+// apply does to the call what a person has decided. Without a decision the tool does not run.
+func (p *plugin) apply(answer Answer, c *hook.Call) {
 	switch answer.Verdict {
 	case Allow:
 		c.Allow()
@@ -129,20 +151,9 @@ func (p *plugin) beforeTool(ctx context.Context, c *hook.Call) error {
 		c.Skip("Not run: " + c.DenialText(answer.Reason))
 	case Stop:
 		c.Stop(c.DenialText(answer.Reason))
-		return nil
 	default:
 		p.reject(c)
-		return nil
 	}
-	if ok || answer.Scope != Session || session == "" {
-		return nil
-	}
-	return p.decisions.Update(c.State(), session, func(of *map[string]Answer) {
-		if *of == nil {
-			*of = map[string]Answer{}
-		}
-		(*of)[c.Name] = answer
-	})
 }
 
 // ask asks a person about the call. It returns an answer without a verdict if no person can be asked.
