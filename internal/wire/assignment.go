@@ -9,7 +9,8 @@ import (
 func assignmentFromProto(req *troupev1.ExecuteStepRequest) execution.Assignment {
 	a := execution.Assignment{
 		Goal: req.GetGoal(), Task: req.GetTask(), ExpectedOutput: req.GetExpectedOutput(), Constraints: req.GetConstraints(),
-		Priority: PriorityFromProto(req.Priority), Tags: req.GetTags(), Timeout: req.GetTimeout().AsDuration(), //nolint:protogetter // nil differs from 0
+		Ancestors: req.GetAncestors(),
+		Priority:  PriorityFromProto(req.Priority), Tags: req.GetTags(), Timeout: req.GetTimeout().AsDuration(), //nolint:protogetter // nil differs from 0
 	}
 	if p := req.GetPlan(); p != nil {
 		a.Plan = &execution.PlanRequest{Max: int(p.GetMax()), Parallel: p.GetParallel()}

@@ -26,7 +26,6 @@ func StepFromProto(req *troupev1.ExecuteStepRequest) execution.Step {
 		Budget:       LedgerFromProto(req.GetBudget()),
 		OriginTurnID: req.GetOriginTurnId(),
 		Recorded:     req.GetRecorded(),
-		Ancestors:    req.GetAncestors(),
 
 		RootTraceID: cmp.Or(req.GetRootTraceId(), req.GetTraceId()),
 	}

@@ -14,6 +14,7 @@ type Assignment struct {
 	Constraints    []string
 	Priority       int // priority of the turn, 0 to 10
 	Tags           []string
+	Ancestors      []string      // targets of the turns that led to the step, and its agent; a remote turn has none of them as its target
 	Timeout        time.Duration // remaining time of the turn (0 means unknown)
 	Plan           *PlanRequest  // asks the step to plan tasks (nil means that it does not plan)
 }

@@ -20,12 +20,11 @@ type Step struct {
 	SessionID    string
 	User         string // owner of the session (empty means none)
 	TurnID       string
-	Turn         int      // number of the turn in the session, from 1
-	Number       int      // number of the step in the turn, from 1
-	Attempt      int      // from 1
-	Agent        string   // name of the agent that runs the step
-	Ancestors    []string // targets of the turns that led to the step, and its agent; a remote turn may have none of them as its target
-	OriginTurnID string   // id of the failed turn that ran the step first and that this turn resumes (empty means TurnID)
+	Turn         int    // number of the turn in the session, from 1
+	Number       int    // number of the step in the turn, from 1
+	Attempt      int    // from 1
+	Agent        string // name of the agent that runs the step
+	OriginTurnID string // id of the failed turn that ran the step first and that this turn resumes (empty means TurnID)
 
 	History    []conversation.Message // the window that the agent may see, oldest message first
 	Rounds     []conversation.Rounds  // the agent's own tool rounds of earlier steps, by turn and step (LP-45)

@@ -136,7 +136,7 @@ func (t *agentTool) invocation(key string, said conversation.Message, parent *sc
 	in.Memory, in.Numbers, in.IsSilent = in.Memory.Fork(t.agent.Name()), nil, true
 	s := parent.Step
 	s.History, s.Prior, s.Routes, s.Tools = []conversation.Message{said}, nil, nil, nil
-	s.Assignment = execution.Assignment{Priority: s.Priority, Tags: s.Tags, Timeout: s.Timeout}
+	s.Assignment = execution.Assignment{Priority: s.Priority, Tags: s.Tags, Timeout: s.Timeout, Ancestors: s.Ancestors}
 	if key != "" {
 		s.SessionID, s.TurnID, s.OriginTurnID = "sub-"+key, key, ""
 	}
