@@ -38,7 +38,7 @@ func (s *syncBuffer) String() string {
 // eventually polls until the condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(waitTimeout)
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -51,7 +51,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-const guide = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: guide}\nspec:\n  model: builtin/extractive\n  tools: [{builtin: search_documents, with: {path: DOCS}}]\n"
+const guideManifest = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: guide}\nspec:\n  model: builtin/extractive\n  tools: [{builtin: search_documents, with: {path: DOCS}}]\n"
 
 // The help texts say what a token permits and what an open port gives to callers.
 func TestHelp_ExplainsTokensAndOpenPorts(t *testing.T) {
@@ -76,7 +76,7 @@ func TestDev_PrintsEndpointsAndReloadsAgents(t *testing.T) {
 	north, south := filepath.Join(dir, "north"), filepath.Join(dir, "south")
 	write(filepath.Join(north, "town.md"), "The museum is in the north of the town.\n")
 	write(filepath.Join(south, "town.md"), "The museum is in the south of the town.\n")
-	write(filepath.Join(dir, "agent.yaml"), strings.Replace(guide, "DOCS", north, 1))
+	write(filepath.Join(dir, "agent.yaml"), strings.Replace(guideManifest, "DOCS", north, 1))
 
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -109,7 +109,7 @@ func TestDev_PrintsEndpointsAndReloadsAgents(t *testing.T) {
 		return said.String()
 	}
 	require.Contains(t, ask(), "in the north")
-	write(filepath.Join(dir, "agent.yaml"), strings.Replace(guide, "DOCS", south, 1))
+	write(filepath.Join(dir, "agent.yaml"), strings.Replace(guideManifest, "DOCS", south, 1))
 	eventually(t, "the edited file takes effect", func() bool { return strings.Contains(ask(), "in the south") })
 
 	stop()

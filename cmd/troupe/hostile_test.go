@@ -19,11 +19,11 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// hostile is the text in every string of every response. It contains an escape sequence, a tab, a line break and a
+// hostileText is the text in every string of every response. It contains an escape sequence, a tab, a line break and a
 // bidirectional override.
 const (
-	hostile = "x\x1b[31m\ttroupe\r\nFORGED \u202ey"
-	aTrace  = "0af7651916cd43dd8448eb211c80319c"
+	hostileText = "x\x1b[31m\ttroupe\r\nFORGED \u202ey"
+	traceID     = "0af7651916cd43dd8448eb211c80319c"
 )
 
 // No text from the mesh, in any field, can move the cursor or look like a line that the command printed.
@@ -31,11 +31,11 @@ func TestCommands_EscapeText(t *testing.T) {
 	addr := hostileMesh(t)
 	for _, line := range []string{
 		"get agents", "get instances", "get workflows", "get traces", "get decisions", "get sessions", "get session s", "get session s -o openai --agent a", "get approvals", "get artifacts s",
-		"describe instance i", "describe session s", "describe trace " + aTrace, "describe workflow w", "explain " + aTrace, "replay " + aTrace,
+		"describe instance i", "describe session s", "describe trace " + traceID, "describe workflow w", "explain " + traceID, "replay " + traceID,
 		"delete session s --receipt", "erase user u --yes", "search --user u word",
 		"session pause s", "session resume s", "session compact s", "session clear s",
-		"pause a", "resume a", "drain i", "quarantine a --reason why", "release a", "cancel " + aTrace,
-		"ask hello", "watch " + aTrace, "approve s", "answer s c text", "chat", "chat --session s",
+		"pause a", "resume a", "drain i", "quarantine a --reason why", "release a", "cancel " + traceID,
+		"ask hello", "watch " + traceID, "approve s", "answer s c text", "chat", "chat --session s",
 	} {
 		t.Run(line, func(t *testing.T) {
 			var told bytes.Buffer
@@ -54,7 +54,9 @@ func TestAudit_EscapesText(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	log, err := audit.New(audit.Config{Path: path, Name: "orchestrator", Log: zap.NewNop(), Meter: noop.Meter{}})
 	require.NoError(t, err)
-	log.Record(audit.Entry{Kind: audit.Admin, Actor: hostile, Action: hostile, Object: hostile, Result: hostile, Facts: map[string]string{"reason": hostile}})
+	log.Record(audit.Entry{
+		Kind: audit.Admin, Actor: hostileText, Action: hostileText, Object: hostileText, Result: hostileText, Facts: map[string]string{"reason": hostileText},
+	})
 	require.NoError(t, log.Close())
 	var told bytes.Buffer
 	require.Zero(t, run(t.Context(), []string{"audit", "show", path}, console.Terminal{Out: &told, Err: &told}), told.String())
@@ -120,7 +122,7 @@ func sendHostileResponse(_ any, stream grpc.ServerStream) error {
 		e := &troupev1.Event{}
 		fillMessage(e.ProtoReflect(), 0)
 		fillMessage(e.ProtoReflect().Mutable(kind).Message(), 0)
-		e.TraceId, e.Sequence = aTrace, uint64(sequence+1)
+		e.TraceId, e.Sequence = traceID, uint64(sequence+1)
 		resp.Set(event, protoreflect.ValueOf(e.ProtoReflect()))
 		if err := stream.SendMsg(resp.Interface()); err != nil {
 			return err
@@ -176,9 +178,9 @@ func fillMessage(m protoreflect.Message, depth int) {
 func hostileScalar(f protoreflect.FieldDescriptor) protoreflect.Value {
 	switch f.Kind() {
 	case protoreflect.StringKind:
-		return protoreflect.ValueOfString(hostile)
+		return protoreflect.ValueOfString(hostileText)
 	case protoreflect.BytesKind:
-		return protoreflect.ValueOfBytes([]byte(hostile))
+		return protoreflect.ValueOfBytes([]byte(hostileText))
 	case protoreflect.BoolKind:
 		return protoreflect.ValueOfBool(true)
 	case protoreflect.EnumKind:

@@ -45,8 +45,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// patience bounds every wait of a script. A passing test never waits nearly as long.
-const patience = time.Minute
+// waitTimeout bounds every wait of a script. A passing test never waits nearly as long.
+const waitTimeout = time.Minute
 
 // requireExitCode implements the script command `exits CODE ARG…`. It runs troupe and requires the exit code.
 func requireExitCode(ts *testscript.TestScript, _ bool, args []string) {
@@ -68,7 +68,7 @@ func requireExitCode(ts *testscript.TestScript, _ bool, args []string) {
 // succeeds.
 func awaitReady(ts *testscript.TestScript, _ bool, args []string) {
 	probe := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(waitTimeout)
 	defer deadline.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -10,10 +10,10 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// MaxName is the maximum length of the name of an artifact, in bytes.
-const MaxName = 256
+// MaxNameBytes is the maximum length of the name of an artifact, in bytes.
+const MaxNameBytes = 256
 
-const maxMediaType = 128 // bytes
+const maxMediaTypeBytes = 128 // bytes
 
 // userPrefix begins the names of artifacts that belong to the user instead of the session.
 const userPrefix = "user:"
@@ -40,9 +40,9 @@ func Check(op, field string, files []conversation.Attachment) error {
 			return wrong(i, "a file belongs to its session, so its name must not begin with user:; leave that out")
 		case seen[f.Name]:
 			return wrong(i, "another file of the message has this name; give each its own")
-		case len(f.MediaType) > maxMediaType || strings.ContainsFunc(f.MediaType, isNotPrintableASCII):
+		case len(f.MediaType) > maxMediaTypeBytes || strings.ContainsFunc(f.MediaType, isNotPrintableASCII):
 			return wrong(i, fmt.Sprintf("the media type is no word like image/png of at most %d bytes; leave it out to have it detected from the content",
-				maxMediaType))
+				maxMediaTypeBytes))
 		case len(f.Data) == 0:
 			return wrong(i, "the file is empty; leave it out")
 		case len(f.Data) > conversation.MaxAttachmentBytes:
@@ -67,8 +67,8 @@ func CheckName(op, name string) error {
 		return failure.Newf(failure.UserInvalidInput, op, "artifact %q: %s", name, why).With("name", strings.ToValidUTF8(name, "?"))
 	}
 	switch {
-	case name == "" || len(name) > MaxName || !utf8.ValidString(name):
-		return wrong(fmt.Sprintf("a name has 1 to %d bytes of UTF-8", MaxName))
+	case name == "" || len(name) > MaxNameBytes || !utf8.ValidString(name):
+		return wrong(fmt.Sprintf("a name has 1 to %d bytes of UTF-8", MaxNameBytes))
 	case strings.ContainsAny(name, `/\`):
 		return wrong(`a name has no / and no \; put a dot or a hyphen there`)
 	case name == userPrefix:

@@ -137,7 +137,7 @@ func TestLog_ContinuesAfterATornLine(t *testing.T) {
 		writeLog(t, path, 0, 1)
 		r, err := Verify([]string{path}, "", nil)
 		require.NoError(t, err, "%q", left)
-		require.Equal(t, i+1, r.Torn)
+		require.Equal(t, i+1, r.TornPlaces)
 	}
 	empty := filepath.Join(t.TempDir(), "log")
 	require.NoError(t, os.WriteFile(empty, []byte(`{"n":1,"pr`), 0o600))
@@ -208,8 +208,8 @@ func TestQueue_ReportsLostEntries(t *testing.T) {
 	require.NoError(t, q.close())
 	r, err := Verify([]string{path}, "", nil)
 	require.NoError(t, err)
-	require.EqualValues(t, 6, r.Lost)
-	require.Equal(t, 1, r.Torn)
+	require.EqualValues(t, 6, r.LostEntries)
+	require.Equal(t, 1, r.TornPlaces)
 	require.Equal(t, 1, logs.FilterMessage("the audit log can be written again").Len())
 }
 
@@ -265,7 +265,7 @@ func TestLog_StoresOrCountsEveryConcurrentEntry(t *testing.T) {
 		}
 	})
 	require.NoError(t, err)
-	require.EqualValues(t, 8000, int64(denied)+r.Lost)
+	require.EqualValues(t, 8000, int64(denied)+r.LostEntries)
 }
 
 // BenchmarkLog_Record measures what Record costs its caller.

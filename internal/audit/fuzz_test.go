@@ -31,7 +31,7 @@ func FuzzScan(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		lines := 0
-		v := &verifier{foundHead: true, each: func(string, int, RecordedEntry) { lines++ }}
+		v := &verifier{foundHead: true, onEntry: func(string, int, RecordedEntry) { lines++ }}
 		err := errors.Join(v.verifyContent("log", bytes.NewReader(text)), v.checkEnd())
 		require.Equal(t, lines, v.report.Lines)
 		if err != nil {
@@ -40,7 +40,7 @@ func FuzzScan(f *testing.F) {
 			require.NotEmpty(t, broken.Reason)
 			return
 		}
-		if n := bytes.IndexByte(text, '\n'); n >= 0 && n+1 < len(text) && v.report.Torn == 0 {
+		if n := bytes.IndexByte(text, '\n'); n >= 0 && n+1 < len(text) && v.report.TornPlaces == 0 {
 			require.Error(t, verifyTextsInMemory([][]byte{text[n+1:], text[:n+1]}), "%q the other way round", text)
 		}
 	})

@@ -115,12 +115,12 @@ func openLockedFile(path string) (*os.File, error) {
 	return file, nil
 }
 
-// searchWindow is the number of bytes at the end of a file in which the last line is searched.
-const searchWindow = 4 << 20
+// searchWindowBytes is the number of bytes at the end of a file in which the last line is searched.
+const searchWindowBytes = 4 << 20
 
 // findLastLine finds the last valid line of a file. It records the bytes after that line as torn.
 func (c *chain) findLastLine(file io.ReaderAt, size int64) error {
-	from := max(0, size-searchWindow)
+	from := max(0, size-searchWindowBytes)
 	text := make([]byte, size-from)
 	if _, err := file.ReadAt(text, from); err != nil && !errors.Is(err, io.EOF) {
 		return err

@@ -18,8 +18,8 @@ type Report struct {
 	First, Last uint64    // numbers of the first and last line (a complete chain starts at 1)
 	From, To    time.Time // times of the first and last line
 	Head        string    // hash of the last line
-	Lost        int64     // number of entries that were lost
-	Torn        int       // number of places that a crash or a full disk tore
+	LostEntries int64     // number of entries that were lost
+	TornPlaces  int       // number of places that a crash or a full disk tore
 }
 
 // BrokenError says where and why a chain is broken.
@@ -46,7 +46,7 @@ func Verify(files []string, head string, each func(file string, n int, r Recorde
 	if err != nil {
 		return Report{}, err
 	}
-	v := &verifier{each: each, wantedHead: head, foundHead: head == ""}
+	v := &verifier{onEntry: each, wantedHead: head, foundHead: head == ""}
 	for _, file := range files {
 		if err := v.verifyFile(file); err != nil {
 			return v.report, err
@@ -64,7 +64,7 @@ type RecordedEntry struct {
 
 // verifier verifies the files of a chain one after another and builds the report.
 type verifier struct {
-	each       func(string, int, RecordedEntry)
+	onEntry    func(string, int, RecordedEntry)
 	report     Report
 	wantedHead string // a hash
 	foundHead  bool   // whether the wanted hash was found
@@ -75,8 +75,8 @@ type verifier struct {
 	tornLine   int
 }
 
-// maxTorn is the largest number of torn bytes accepted at one place.
-const maxTorn = 8 << 20
+// maxTornBytes is the largest number of torn bytes accepted at one place.
+const maxTornBytes = 8 << 20
 
 // verifyFile opens a file and verifies its content.
 func (v *verifier) verifyFile(path string) error {
@@ -123,14 +123,14 @@ func (v *verifier) verifyContent(path string, file io.Reader) error {
 	}
 }
 
-// readLine reads one line, but not much more than maxTorn bytes.
+// readLine reads one line, but not much more than maxTornBytes.
 func readLine(in *bufio.Reader) (text []byte, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
 		if text = append(text, part...); !errors.Is(err, bufio.ErrBufferFull) {
 			return text, err
 		}
-		if len(text) > maxTorn {
+		if len(text) > maxTornBytes {
 			return text, nil
 		}
 	}
@@ -144,7 +144,7 @@ func (v *verifier) verifyLine(at int, text []byte, first bool) (ok bool, broken 
 		if v.torn.Len() == 0 {
 			v.tornLine = at
 		}
-		if v.torn.Write(text); v.torn.Len() > maxTorn {
+		if v.torn.Write(text); v.torn.Len() > maxTornBytes {
 			return false, "too many bytes here form no line"
 		}
 		return false, ""
@@ -196,7 +196,7 @@ func (v *verifier) explainsTornBytes(l line) bool {
 // addToReport adds a valid line to the report.
 func (v *verifier) addToReport(at int, l line, hash string) {
 	if v.torn.Len() > 0 {
-		v.report.Torn++
+		v.report.TornPlaces++
 		v.torn.Reset()
 	}
 	if v.report.Lines == 0 {
@@ -207,10 +207,10 @@ func (v *verifier) addToReport(at int, l line, hash string) {
 	v.validLines++
 	if l.Kind == LogItself && l.Action == actionLost {
 		lost, _ := strconv.ParseInt(l.Facts[factEntries], 10, 64) // valid, because the hash of the line is
-		v.report.Lost += lost
+		v.report.LostEntries += lost
 	}
-	if v.each != nil {
-		v.each(v.file, at, RecordedEntry{Entry{l.Kind, l.Actor, l.Action, l.Object, l.Result, l.Facts}, l.Component, l.Time})
+	if v.onEntry != nil {
+		v.onEntry(v.file, at, RecordedEntry{Entry{l.Kind, l.Actor, l.Action, l.Object, l.Result, l.Facts}, l.Component, l.Time})
 	}
 }
 
@@ -255,7 +255,7 @@ func firstLineNumber(path string) (uint64, error) {
 	in, read := bufio.NewReaderSize(file, maxLineBytes), 0
 	for {
 		text, err := readLine(in)
-		if read += len(text); read > 2*maxTorn {
+		if read += len(text); read > 2*maxTornBytes {
 			return 0, nil // verifyFile reports the error
 		}
 		if l, _, ok := decodeLine(bytes.TrimSuffix(text, []byte("\n"))); ok {

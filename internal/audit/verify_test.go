@@ -68,7 +68,7 @@ func TestVerify_DetectsEveryChange(t *testing.T) {
 	texts, dir := newChainTexts(t), t.TempDir()
 	whole, err := verifyTexts(t, dir, "", texts)
 	require.NoError(t, err)
-	require.Equal(t, 1, whole.Torn)
+	require.Equal(t, 1, whole.TornPlaces)
 	require.NoError(t, verifyTextsInMemory(texts))
 
 	for i, text := range texts {
@@ -169,7 +169,7 @@ func TestVerify_StopsAtAnEndlessLine(t *testing.T) {
 	broken, ok := errors.AsType[*BrokenError](err)
 	require.True(t, ok, "%v", err)
 	require.Contains(t, broken.Reason, "too many bytes here form no line")
-	require.Less(t, endless.bytesRead, 2*maxTorn)
+	require.Less(t, endless.bytesRead, 2*maxTornBytes)
 
 	path := filepath.Join(t.TempDir(), "zeros")
 	require.NoError(t, os.WriteFile(path, nil, 0o600))

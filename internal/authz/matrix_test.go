@@ -33,7 +33,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/authz.md anew")
 
-const page = "../../docs/authz.md"
+const pagePath = "../../docs/authz.md"
 
 // Each of ten callers calls each method over real connections. The results match the table and the documentation
 // page. A rejected caller learns only that it may not make the call.
@@ -59,9 +59,9 @@ func TestMatrix_MatchesTableAndDocs(t *testing.T) {
 	}
 	written := pageIntroduction(callers) + table.String()
 	if *update {
-		require.NoError(t, os.WriteFile(page, []byte(written), 0o600))
+		require.NoError(t, os.WriteFile(pagePath, []byte(written), 0o600))
 	}
-	had, err := os.ReadFile(page)
+	had, err := os.ReadFile(pagePath)
 	require.NoError(t, err)
 	require.Equal(t, string(had), written, "make authz writes docs/authz.md anew")
 }

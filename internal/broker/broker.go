@@ -25,9 +25,9 @@ const Lifetime = 15 * time.Minute
 
 // These limits apply to a Broker and to sealed secrets.
 const (
-	MaxSecret = 16 << 10        // bytes of a secret
-	MaxSealed = MaxSecret + 256 // bytes of a sealed secret
-	maxKeys   = 1 << 12         // keys of one Broker at the same time
+	MaxSecretBytes = 16 << 10             // bytes of a secret
+	MaxSealedBytes = MaxSecretBytes + 256 // bytes of a sealed secret
+	maxKeys        = 1 << 12              // keys of one Broker at the same time
 )
 
 // Broker creates keys and opens the secrets sealed to them. Private keys never leave the process. Broker is safe
@@ -109,8 +109,8 @@ func (b *Broker) Open(id, session string, sealed []byte) (name string, _ secret.
 		return "", secret.Value{}, wrong(nil)
 	}
 	text, err := hpke.Open(h.private, hpke.HKDFSHA256(), hpke.AES256GCM(), bindingInfo(id, session), sealed)
-	if err == nil && (len(text) > MaxSecret || !utf8.Valid(text)) {
-		return "", secret.Value{}, failure.Newf(failure.UserInvalidInput, op, "the credential is not UTF-8 of at most %d bytes", MaxSecret)
+	if err == nil && (len(text) > MaxSecretBytes || !utf8.Valid(text)) {
+		return "", secret.Value{}, failure.Newf(failure.UserInvalidInput, op, "the credential is not UTF-8 of at most %d bytes", MaxSecretBytes)
 	}
 	if err != nil {
 		return "", secret.Value{}, wrong(err)
@@ -133,8 +133,8 @@ func (b *Broker) Forget(id string) {
 func Seal(id, session string, public []byte, s secret.Value) ([]byte, error) {
 	const op = "broker.Seal"
 	text := s.Reveal()
-	if text == "" || len(text) > MaxSecret || !utf8.ValidString(text) {
-		return nil, failure.Newf(failure.UserInvalidInput, op, "credential: want 1 to %d bytes of UTF-8; encode bytes, for example as base64", MaxSecret)
+	if text == "" || len(text) > MaxSecretBytes || !utf8.ValidString(text) {
+		return nil, failure.Newf(failure.UserInvalidInput, op, "credential: want 1 to %d bytes of UTF-8; encode bytes, for example as base64", MaxSecretBytes)
 	}
 	key, err := kem().NewPublicKey(public)
 	if err == nil {

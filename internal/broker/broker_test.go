@@ -40,9 +40,9 @@ func TestBroker_OpensASealedSecret(t *testing.T) {
 	b := broker.New("clerk-1")
 	k := createKey(t, b, "s1")
 	require.Equal(t, "clerk-1", broker.InstanceFromKeyID(k.ID))
-	for _, text := range []string{"hunter2", strings.Repeat("é", broker.MaxSecret/2)} {
+	for _, text := range []string{"hunter2", strings.Repeat("é", broker.MaxSecretBytes/2)} {
 		sealed := sealText(t, k, "s1", text)
-		require.LessOrEqual(t, len(sealed), broker.MaxSealed)
+		require.LessOrEqual(t, len(sealed), broker.MaxSealedBytes)
 		for range 2 { // a retried attempt can open it again
 			name, opened, err := b.Open(k.ID, "s1", sealed)
 			require.NoError(t, err)
@@ -113,7 +113,7 @@ func TestBroker_LimitsItsKeys(t *testing.T) {
 
 func TestSeal_RejectsInvalidInput(t *testing.T) {
 	k := createKey(t, broker.New(""), "s1")
-	for _, text := range []string{"", "\xff", strings.Repeat("x", broker.MaxSecret+1)} {
+	for _, text := range []string{"", "\xff", strings.Repeat("x", broker.MaxSecretBytes+1)} {
 		_, err := broker.Seal(k.ID, "s1", k.Public, secret.New(text))
 		require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
 	}

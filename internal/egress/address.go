@@ -8,9 +8,9 @@ import (
 // IPv4-compatible, NAT64, unique local, link-local and multicast addresses.
 var globalUnicast = netip.MustParsePrefix("2000::/3")
 
-// blocks are the special-purpose networks of the IANA registries, ordered by how often they occur, and the
+// specialNetworks are the special-purpose networks of the IANA registries, ordered by how often they occur, and the
 // metadata addresses of clouds outside those networks.
-var blocks = []struct {
+var specialNetworks = []struct {
 	network netip.Prefix
 	name    string
 }{
@@ -49,7 +49,7 @@ var blocks = []struct {
 // address is treated as IPv4.
 func innerAddressKind(a netip.Addr) string {
 	a = a.Unmap()
-	for _, b := range blocks {
+	for _, b := range specialNetworks {
 		if b.network.Contains(a) {
 			return b.name
 		}

@@ -20,9 +20,9 @@ import (
 
 // Limits of a client.
 const (
-	MaxRedirects   = 3
-	DefaultMaxBody = 5 << 20 // bytes, after decompression
-	DefaultTimeout = 30 * time.Second
+	MaxRedirects        = 3
+	DefaultMaxBodyBytes = 5 << 20 // bytes, after decompression
+	DefaultTimeout      = 30 * time.Second
 
 	dialTimeout    = 10 * time.Second
 	idleTimeout    = 30 * time.Second
@@ -43,8 +43,8 @@ type Config struct {
 	// whole address space are rejected.
 	AllowInnerAddresses []netip.Prefix
 
-	MaxBody int64         // bytes of a response (0 means DefaultMaxBody, negative no limit)
-	Timeout time.Duration // limit of a request including redirects and body (0 means DefaultTimeout, negative none)
+	MaxBodyBytes int64         // bytes of a response (0 means DefaultMaxBodyBytes, negative no limit)
+	Timeout      time.Duration // limit of a request including redirects and body (0 means DefaultTimeout, negative none)
 
 	RootCAs  *x509.CertPool // nil means the default of the system
 	Resolver *net.Resolver  // nil means the default of the system

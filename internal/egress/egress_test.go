@@ -33,7 +33,7 @@ func TestClient_ResistsDNSRebinding(t *testing.T) {
 			through++
 			continue
 		}
-		require.ErrorContains(t, err, rule)
+		require.ErrorContains(t, err, ruleInnerAddress)
 	}
 	require.Positive(t, through, "the name never meant the allowed address")
 	require.Less(t, through, 20, "the name never meant the inner address")
@@ -151,7 +151,7 @@ func TestClient_LimitsTheResponse(t *testing.T) {
 	}))
 	page := func(path string, timeout time.Duration) (string, error) {
 		client, err := egress.New(egress.Config{
-			Hosts: []string{"*"}, PlainHTTP: []string{"*"}, Ports: []int{w.port}, MaxBody: 1000, Timeout: timeout,
+			Hosts: []string{"*"}, PlainHTTP: []string{"*"}, Ports: []int{w.port}, MaxBodyBytes: 1000, Timeout: timeout,
 			AllowInnerAddresses: []netip.Prefix{netip.MustParsePrefix(publicAddress + "/32")}, Resolver: w.resolver,
 		})
 		require.NoError(t, err)

@@ -23,23 +23,23 @@ type guard struct {
 	plainHosts   []string
 	ports        []int
 	innerAllowed []netip.Prefix
-	maxBody      int64
+	maxBodyBytes int64
 }
 
-// minPrefixBits4 and minPrefixBits6 are the shortest prefixes that AllowInnerAddresses accepts, so that it cannot
+// minIPv4PrefixBits and minIPv6PrefixBits are the shortest prefixes that AllowInnerAddresses accepts, so that it cannot
 // open a whole address space.
 const (
-	minPrefixBits4 = 8
-	minPrefixBits6 = 7
+	minIPv4PrefixBits = 8
+	minIPv6PrefixBits = 7
 )
 
 func newGuard(c Config) (*guard, error) {
-	g := &guard{ports: c.Ports, maxBody: c.MaxBody}
-	if g.maxBody == 0 {
-		g.maxBody = DefaultMaxBody
+	g := &guard{ports: c.Ports, maxBodyBytes: c.MaxBodyBytes}
+	if g.maxBodyBytes == 0 {
+		g.maxBodyBytes = DefaultMaxBodyBytes
 	}
 	if len(c.Hosts) == 0 {
-		return nil, invalid("hosts is missing: list those that may be asked, such as example.com or *.example.com")
+		return nil, newConfigError("hosts is missing: list those that may be asked, such as example.com or *.example.com")
 	}
 	var err error
 	if g.hosts, err = checkHostPatterns("hosts", c.Hosts); err != nil {
@@ -50,12 +50,12 @@ func newGuard(c Config) (*guard, error) {
 	}
 	for i, port := range c.Ports {
 		if port < 1 || port > 65535 {
-			return nil, invalid("ports[%d] is %d; use 1 to 65535", i, port)
+			return nil, newConfigError("ports[%d] is %d; use 1 to 65535", i, port)
 		}
 	}
 	for i, p := range c.AllowInnerAddresses {
-		if !p.IsValid() || p.Addr().Is4() && p.Bits() < minPrefixBits4 || p.Addr().Is6() && p.Bits() < minPrefixBits6 {
-			return nil, invalid("allowInnerAddresses[%d] is %s; list the networks that are meant, such as 127.0.0.1/32", i, p)
+		if !p.IsValid() || p.Addr().Is4() && p.Bits() < minIPv4PrefixBits || p.Addr().Is6() && p.Bits() < minIPv6PrefixBits {
+			return nil, newConfigError("allowInnerAddresses[%d] is %s; list the networks that are meant, such as 127.0.0.1/32", i, p)
 		}
 		g.innerAllowed = append(g.innerAllowed, p.Masked())
 	}
@@ -69,7 +69,7 @@ func checkHostPatterns(list string, patterns []string) ([]string, error) {
 	for i, pattern := range patterns {
 		p := strings.ToLower(pattern)
 		if p != "*" && hostProblem(strings.TrimPrefix(p, "*.")) != "" {
-			return nil, invalid("%s[%d] is %q; use a name such as example.com, *.example.com for all below it, or *; no scheme, port or path",
+			return nil, newConfigError("%s[%d] is %q; use a name such as example.com, *.example.com for all below it, or *; no scheme, port or path",
 				list, i, pattern)
 		}
 		lower = append(lower, p)
@@ -77,7 +77,7 @@ func checkHostPatterns(list string, patterns []string) ([]string, error) {
 	return lower, nil
 }
 
-func invalid(format string, args ...any) error {
+func newConfigError(format string, args ...any) error {
 	return failure.Newf(failure.UserInvalidInput, "egress.New", format, args...)
 }
 
@@ -90,10 +90,10 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp, err := g.transport.RoundTrip(req)
-	if err != nil || g.maxBody < 0 {
+	if err != nil || g.maxBodyBytes < 0 {
 		return resp, err
 	}
-	resp.Body = &limitedBody{ReadCloser: resp.Body, remaining: g.maxBody, limit: g.maxBody}
+	resp.Body = &limitedBody{ReadCloser: resp.Body, remaining: g.maxBodyBytes, limit: g.maxBodyBytes}
 	return resp, nil
 }
 

@@ -13,12 +13,12 @@ import (
 // failure.proto. The limit for all facts together is lower than the sum of their own limits, because responses
 // contain lists of failures.
 const (
-	maxOp         = 128
-	maxMessage    = 4096
-	maxFacts      = 32
-	maxKey        = 64
-	maxValue      = 1024
-	maxFactsBytes = 8 << 10 // limit for all facts together
+	maxOpBytes        = 128
+	maxMessageBytes   = 4096
+	maxFacts          = 32
+	maxFactKeyBytes   = 64
+	maxFactValueBytes = 1024
+	maxFactsBytes     = 8 << 10 // limit for all facts together
 )
 
 // cutText cuts a text to at most the given number of bytes, and removes invalid UTF-8 from it.
@@ -34,7 +34,7 @@ func cutText(text string, bytes int) string {
 func cutFacts(facts map[string]string) map[string]string {
 	fit, all := len(facts) <= maxFacts, 0
 	for key, value := range facts {
-		fit = fit && cutText(key, maxKey) == key && cutText(value, maxValue) == value
+		fit = fit && cutText(key, maxFactKeyBytes) == key && cutText(value, maxFactValueBytes) == value
 		all += len(key) + len(value)
 	}
 	if fit && all <= maxFactsBytes {
@@ -42,14 +42,14 @@ func cutFacts(facts map[string]string) map[string]string {
 	}
 	keys := []string{failure.FactStage, failure.FactTrace, failure.FactRoot}
 	for _, key := range slices.Sorted(maps.Keys(facts)) {
-		if !slices.Contains(keys, key) && cutText(key, maxKey) == key {
+		if !slices.Contains(keys, key) && cutText(key, maxFactKeyBytes) == key {
 			keys = append(keys, key)
 		}
 	}
 	out, left := map[string]string{}, maxFactsBytes
 	for _, key := range keys {
 		value, ok := facts[key]
-		value = cutText(value, maxValue)
+		value = cutText(value, maxFactValueBytes)
 		if size := len(key) + len(value); ok && size <= left && len(out) < maxFacts {
 			out[key] = value
 			left -= size

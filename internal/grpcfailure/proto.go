@@ -16,7 +16,7 @@ func ToProto(err error) *troupev1.Failure {
 		return nil // an error interface that holds a nil *Error also counts as nil
 	}
 	e := failure.FromError(err)
-	return &troupev1.Failure{Mode: modeToProto(e.Mode), Op: cutText(e.Op, maxOp), Message: cutText(e.Message, maxMessage), Facts: cutFacts(e.Facts)}
+	return &troupev1.Failure{Mode: modeToProto(e.Mode), Op: cutText(e.Op, maxOpBytes), Message: cutText(e.Message, maxMessageBytes), Facts: cutFacts(e.Facts)}
 }
 
 // FromProto converts a message back to a failure.Error without a cause. Nil yields nil.

@@ -21,12 +21,12 @@ import (
 // each of the first commits.
 type sharedCounterStore struct {
 	memory.State
-	n, others, commits int
-	commitErr          error
+	value, conflictsLeft, commits int
+	commitErr                     error
 }
 
 func (s *sharedCounterStore) GetState(context.Context, session.Ref) (memory.Snapshot, error) {
-	return memory.Snapshot{Values: map[string]json.RawMessage{"user:n": fmt.Append(nil, s.n)}, Keys: map[string]int64{"user:n": int64(s.n)}}, nil
+	return memory.Snapshot{Values: map[string]json.RawMessage{"user:n": fmt.Append(nil, s.value)}, Keys: map[string]int64{"user:n": int64(s.value)}}, nil
 }
 
 func (s *sharedCounterStore) CommitStep(_ context.Context, c memory.Commit) (int64, error) {
@@ -34,14 +34,14 @@ func (s *sharedCounterStore) CommitStep(_ context.Context, c memory.Commit) (int
 	if s.commitErr != nil {
 		return 0, s.commitErr
 	}
-	if s.others > 0 {
-		s.others--
-		s.n++
+	if s.conflictsLeft > 0 {
+		s.conflictsLeft--
+		s.value++
 	}
-	if want, ok := c.Expected["user:n"]; ok && int(want) != s.n {
+	if want, ok := c.Expected["user:n"]; ok && int(want) != s.value {
 		return 0, failure.New(failure.RevisionMismatch, "test", "changed")
 	}
-	s.n, _ = strconv.Atoi(string(c.State["user:n"]))
+	s.value, _ = strconv.Atoi(string(c.State["user:n"]))
 	return 7, nil
 }
 
@@ -74,7 +74,7 @@ func TestCommitStep_RepeatsUpdates(t *testing.T) {
 		"set without a read":           {nil, nil, 5, 1, "6", 1, 0},
 		"more conflicts than attempts": {map[string]int64{"user:n": 5}, increment, 5, 1000, "", 201, 0},
 	} {
-		s, warnings := &sharedCounterStore{n: c.now, others: c.others}, 0
+		s, warnings := &sharedCounterStore{value: c.now, conflictsLeft: c.others}, 0
 		state := map[string]json.RawMessage{"user:n": json.RawMessage("6"), "own": json.RawMessage("1")}
 		last, stored, err := hookstore.CommitStep(t.Context(), s, memory.Commit{State: state, Expected: c.expected}, c.rebase, func(w event.Warning) {
 			require.Equal(t, "STATE_OVERWRITTEN", w.Reason)
@@ -102,6 +102,6 @@ func TestCommitStep_ReturnsErrors(t *testing.T) {
 	wrong := func(map[string]json.RawMessage, map[string]int64) (map[string]json.RawMessage, []string, error) {
 		return nil, nil, failure.New(failure.AgentLogic, "test", "oh")
 	}
-	_, _, err = hookstore.CommitStep(t.Context(), &sharedCounterStore{n: 5, others: 1}, commit, wrong, nil)
+	_, _, err = hookstore.CommitStep(t.Context(), &sharedCounterStore{value: 5, conflictsLeft: 1}, commit, wrong, nil)
 	require.True(t, failure.Is(err, failure.AgentLogic), "%v", err)
 }

@@ -9,7 +9,7 @@ import (
 
 // reloader rereads keys when their files change. While new files are invalid, the last valid keys stay in use.
 // Reloads and failures are logged. It is safe for concurrent use.
-type reloader[K hasLeaf] struct {
+type reloader[K leafHolder] struct {
 	log             *zap.Logger
 	read            func(last K) (K, error) // returns last if the files did not change
 	failedMessage   string                  // logged for invalid files
@@ -22,8 +22,8 @@ type reloader[K hasLeaf] struct {
 	expiry    expiryLog
 }
 
-// hasLeaf is implemented by sets of keys that contain a certificate.
-type hasLeaf interface {
+// leafHolder is implemented by sets of keys that contain a certificate.
+type leafHolder interface {
 	comparable
 	leaf() *x509.Certificate
 }

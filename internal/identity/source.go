@@ -95,7 +95,7 @@ func (f keyFiles) readKeys(last *keys) (*keys, error) {
 		return nil, fmt.Errorf("--tls-cert: %s: %w", f.cert, err)
 	}
 	if k.cas, err = x509bundle.Parse(id.TrustDomain(), []byte(from.ca)); err != nil || k.cas.Empty() {
-		return nil, fmt.Errorf("--tls-ca: %s contains no PEM certificates: %w", f.ca, orErrorText(err, "it is empty"))
+		return nil, fmt.Errorf("--tls-ca: %s contains no PEM certificates: %w", f.ca, errorOr(err, "it is empty"))
 	}
 	if _, err := k.verify(k.pair.Certificate); err != nil {
 		return nil, fmt.Errorf("--tls-cert: with --tls-ca %s peers would reject %s: %w", f.ca, f.cert, err)
@@ -124,7 +124,7 @@ func readKeyFiles(flag, cert, key, ca string) (t keyContents, err error) {
 	return t, nil
 }
 
-func orErrorText(err error, text string) error {
+func errorOr(err error, text string) error {
 	if err == nil {
 		err = errors.New(text)
 	}

@@ -21,14 +21,14 @@ import (
 	"github.com/troupe-dev/troupe/pkg/tool"
 )
 
-// camera is a tool that returns files and counts its calls. It also changes the state of the session.
-type camera struct {
+// cameraTool is a tool that returns files and counts its calls. It also changes the state of the session.
+type cameraTool struct {
 	files []conversation.Attachment
 	calls int
 }
 
 // tools returns the camera as the tool shoot, which may run only once.
-func (c *camera) tools(t *testing.T) *tool.Set {
+func (c *cameraTool) tools(t *testing.T) *tool.Set {
 	t.Helper()
 	shoot, err := tool.Func("shoot", "Takes pictures.", func(ctx context.Context, _ struct{}) (tool.Result, error) {
 		c.calls++
@@ -70,7 +70,7 @@ func png(size int) []byte {
 // Req: CO-74
 func TestRun_FilesOfAResultAreArtifacts(t *testing.T) {
 	store, lease := openTurn(t)
-	journal, shooter := &fakeJournal{}, &camera{files: []conversation.Attachment{
+	journal, shooter := &fakeJournal{}, &cameraTool{files: []conversation.Attachment{
 		{Data: png(1)}, {MediaType: "image/png", Data: png(2)}, {Name: "notes.txt", MediaType: "text/plain", Data: []byte("fog")},
 	}}
 	first := scripted.New(scripted.Call(conversation.ToolCall{ID: "a", Name: "shoot"}), scripted.Say("Fog."))
@@ -118,7 +118,7 @@ func TestRun_FilesOfAResultAreArtifacts(t *testing.T) {
 
 // Without a store the files exist only in the run.
 func TestRun_FilesOfAResultNeedNoStore(t *testing.T) {
-	shooter := &camera{files: []conversation.Attachment{{Data: png(1)}}}
+	shooter := &cameraTool{files: []conversation.Attachment{{Data: png(1)}}}
 	model := scripted.New(scripted.Call(conversation.ToolCall{ID: "a", Name: "shoot"}), scripted.Say("Fog."))
 	_, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: shooter.tools(t)}, newInput("Look."), ignoreEvents)
 	require.NoError(t, err)
@@ -152,7 +152,7 @@ func TestRun_FilesBeyondALimitFailTheCall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store, lease := openTurn(t)
-			shooter := &camera{files: c.files}
+			shooter := &cameraTool{files: c.files}
 			model := scripted.New(scripted.Call(conversation.ToolCall{ID: "a", Name: "shoot"}), scripted.Say("No."))
 			in := newStoredInput(store, lease, &fakeJournal{})
 			out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: shooter.tools(t)}, in, ignoreEvents)
@@ -173,7 +173,7 @@ func TestRun_FilesBeyondALimitFailTheCall(t *testing.T) {
 func TestRun_FileOfALostTurnEndsTheRun(t *testing.T) {
 	store, lease := openTurn(t)
 	lease.Epoch--
-	shooter := &camera{files: []conversation.Attachment{{Data: png(1)}}}
+	shooter := &cameraTool{files: []conversation.Attachment{{Data: png(1)}}}
 	model := scripted.New(scripted.Call(conversation.ToolCall{ID: "a", Name: "shoot"}))
 	_, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: shooter.tools(t)}, newStoredInput(store, lease, &fakeJournal{}), ignoreEvents)
 	require.True(t, failure.Is(err, failure.Fenced), "%v", err)

@@ -59,15 +59,15 @@ func toolStatuses(out runOutcome) map[string]string {
 	return all
 }
 
-// mail allows only the tools that belong to no server. Otherwise the model would also read the descriptions of the
+// mailToolOnly allows only the tools that belong to no server. Otherwise the model would also read the descriptions of the
 // server's tools.
-var mail = &execution.Tools{Names: []string{"inbox", "send"}}
+var mailToolOnly = &execution.Tools{Names: []string{"inbox", "send"}}
 
 func TestGuard_GuardsCallsAfterUntrustedText(t *testing.T) {
 	ran := map[string]int{}
 	l := loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(toolCalls("send", "inbox", "send"), toolCalls("send"), scripted.Say("done"))}
 	in := newInput("Send, and read.")
-	in.AllowedTools = mail
+	in.AllowedTools = mailToolOnly
 	out, err := runToEnd(t.Context(), l, in, ignoreEvents)
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"inbox": 1, "send": 2}, ran, "it asked for these before it had read anything")
@@ -103,7 +103,7 @@ func TestGuard_DecidesTheSameAfterALostAttempt(t *testing.T) {
 	asked := func(replies ...scripted.Reply) (runOutcome, *eventRecorder) {
 		emitted := &eventRecorder{}
 		in := newInput("Read and send.")
-		in.AllowedTools, in.Journal = mail, j
+		in.AllowedTools, in.Journal = mailToolOnly, j
 		out, err := runToEnd(t.Context(), loop.Loop{Tools: mailTools(t, ran), Model: scripted.New(replies...)}, in, emitted.emit)
 		require.NoError(t, err)
 		return out, emitted
@@ -123,7 +123,7 @@ func TestGuard_DecidesTheSameAfterALostAttempt(t *testing.T) {
 	require.Equal(t, map[string]int{"inbox": 1}, ran)
 
 	in := newInput("Read and send.")
-	in.AllowedTools, in.Journal = mail, j
+	in.AllowedTools, in.Journal = mailToolOnly, j
 	in.Answers = []execution.Answer{{
 		ID: first.Pending[0].ID, Verdict: execution.Approve, Digest: stepjournal.CallDigest("send", "{}"),
 	}}
@@ -142,7 +142,7 @@ func TestGuard_AcceptsTheApprovalOfAHandler(t *testing.T) {
 		return nil
 	})
 	in := newInput("Read and send.", allow)
-	in.AllowedTools = mail
+	in.AllowedTools = mailToolOnly
 	_, err := runToEnd(t.Context(), loop.Loop{
 		Tools: mailTools(t, ran), Guard: tool.GuardStrict, Model: scripted.New(toolCalls("inbox"), toolCalls("send"), scripted.Say("sent")),
 	}, in, ignoreEvents)

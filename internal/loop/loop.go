@@ -63,10 +63,10 @@ type Input struct {
 	// all). A call of any other tool does not run, and its result is an error of mode policy_allowlist.
 	AllowedTools *execution.Tools
 
-	Journal          execution.Journal       // journal of the step (nil records nothing)
-	IdempotencyKey   func(number int) string // idempotency key for the tool call with this number (nil for none)
-	RecordFinalReply bool                    // record the final reply too, because the step continues after the run
-	AllSideCalls     bool                    // record all model calls of the run as side calls
+	Journal            execution.Journal       // journal of the step (nil records nothing)
+	IdempotencyKey     func(number int) string // idempotency key for the tool call with this number (nil for none)
+	RecordFinalReply   bool                    // record the final reply too, because the step continues after the run
+	RecordAllSideCalls bool                    // record all model calls of the run as side calls
 	// RecordForReplay makes the journal also record what only a replay needs: the final reply, the arguments of
 	// tools, and digests of model requests. A run whose Journal is a stepjournal.SealedJournal is a replay. It calls no
 	// model and no tool, except agents used as tools, whose inner calls are in the journal.

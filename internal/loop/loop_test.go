@@ -264,7 +264,7 @@ func TestLoop_EndsWhenItsConsumerStops(t *testing.T) {
 // Req: CO-47
 func TestLoop_LimitsTheResultOfATool(t *testing.T) {
 	loud, err := tool.Func("loud", "Says much.", func(context.Context, wordArgs) (string, error) {
-		return strings.Repeat("ä", toolcall.MaxText), nil
+		return strings.Repeat("ä", toolcall.MaxTextBytes), nil
 	})
 	require.NoError(t, err)
 	set, err := tool.NewSet(loud)
@@ -274,10 +274,10 @@ func TestLoop_LimitsTheResultOfATool(t *testing.T) {
 	model := scripted.New(scripted.Call(toolCall("1", "loud", "a")), scripted.Say("done"))
 	out, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, newInput("hi"), got.emit)
 	require.NoError(t, err)
-	require.LessOrEqual(t, len(out.Messages[1].Text), toolcall.MaxText)
+	require.LessOrEqual(t, len(out.Messages[1].Text), toolcall.MaxTextBytes)
 	for _, e := range got.events {
 		if finished, ok := e.(event.ToolFinished); ok {
-			require.Len(t, []rune(finished.Summary), event.MaxSummary)
+			require.Len(t, []rune(finished.Summary), event.MaxSummaryChars)
 		}
 	}
 }

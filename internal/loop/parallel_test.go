@@ -109,12 +109,12 @@ func TestLoop_RunsToolsConcurrently(t *testing.T) {
 
 // deterministicModel is a model whose reply depends only on the request. It makes two rounds of tool calls and
 // then answers. It also answers each question of a handler.
-type deterministicModel struct{ asked int }
+type deterministicModel struct{ callCount int }
 
 func (dm *deterministicModel) Name() string { return "oracle/model" }
 
 func (dm *deterministicModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
-	dm.asked++
+	dm.callCount++
 	return func(yield func(llm.Delta, error) bool) {
 		results := 0
 		for _, m := range req.Messages {
@@ -200,8 +200,8 @@ func TestRun_ResultDoesNotDependOnLostAttempts(t *testing.T) {
 						require.NoError(t, err)
 						require.Empty(t, gocmp.Diff(whole.Messages, out.Messages, cmpopts.EquateEmpty()), "lost after event %d", after)
 						require.Empty(t, gocmp.Diff(whole.state, out.state), "lost after event %d", after)
-						require.Equal(t, all.asked, second.asked+replies, "what was kept is not asked again")
-						require.LessOrEqual(t, first.asked, all.asked)
+						require.Equal(t, all.callCount, second.callCount+replies, "what was kept is not asked again")
+						require.LessOrEqual(t, first.callCount, all.callCount)
 
 						keys := map[string]int{}
 						for _, did := range w.recorded {

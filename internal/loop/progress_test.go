@@ -46,7 +46,7 @@ func TestLoop_EmitsTheProgressOfTools(t *testing.T) {
 				case event.ToolProgress:
 					require.Equal(t, "spy", p.Tool)
 					require.InDelta(t, 0.5, *p.Fraction, 0)
-					require.Equal(t, event.MaxSummary, utf8.RuneCountInString(p.Message))
+					require.Equal(t, event.MaxSummaryChars, utf8.RuneCountInString(p.Message))
 					emitted = append(emitted, "half "+p.CallID)
 					close(heard[p.CallID])
 				case event.ToolFinished:

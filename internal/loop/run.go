@@ -37,7 +37,7 @@ type run struct {
 // newRun connects the phases of a run. With canWait, its calls may wait for external input.
 func (l Loop) newRun(in Input, canWait bool) *run {
 	control, turn, allowed := in.Control, in.Control.Turn(), l.Tools.Only(in.AllowedTools)
-	log, signal := journal.New(in.Journal, in.AllSideCalls), stop.New(in.Stop, control.Progress)
+	log, signal := journal.New(in.Journal, in.RecordAllSideCalls), stop.New(in.Stop, control.Progress)
 	if in.CallID == nil {
 		in.CallID = func(number int) string { return pendingcall.ID(turn.Info().Turn, turn.Info().Step, number) }
 	}

@@ -258,12 +258,12 @@ func TestTurn_InterruptsASideCall(t *testing.T) {
 // modelStoppedAtLastReply is a model that requests a stop when it is asked for its last reply.
 type modelStoppedAtLastReply struct {
 	*scripted.Model
-	left int
-	stop func()
+	repliesLeft int
+	stop        func()
 }
 
 func (m *modelStoppedAtLastReply) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
-	if m.left--; m.left == 0 {
+	if m.repliesLeft--; m.repliesLeft == 0 {
 		m.stop()
 	}
 	return m.Model.Generate(ctx, req)

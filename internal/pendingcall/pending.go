@@ -51,16 +51,16 @@ func CheckAnswers(waiting []execution.Pending, answers []execution.Answer, now t
 			return nil, failure.Newf(failure.UserInvalidInput, op, "answers[%d].verdict: %q does not answer a call of %s that waits for its %s; say one of %v",
 				i, a.Verdict, p.Tool, p.Needs, allowed)
 		}
-		if len(a.Text) > execution.MaxAnswer {
+		if len(a.Text) > execution.MaxAnswerBytes {
 			return nil, failure.Newf(failure.UserInvalidInput, op, "answers[%d].text: %d bytes, at most %d; store more as an artifact", i,
-				len(a.Text), execution.MaxAnswer)
+				len(a.Text), execution.MaxAnswerBytes)
 		}
 		if a.Sealed != "" && (p.Auth == nil || a.Verdict != execution.Approve) {
 			return nil, failure.Newf(failure.UserInvalidInput, op,
 				"answers[%d].sealed: only an approval of a call that waits for a credential has one; leave it out", i)
 		}
-		if len(a.Sealed) > broker.MaxSealed {
-			return nil, failure.Newf(failure.UserInvalidInput, op, "answers[%d].sealed: %d bytes, at most %d", i, len(a.Sealed), broker.MaxSealed)
+		if len(a.Sealed) > broker.MaxSealedBytes {
+			return nil, failure.Newf(failure.UserInvalidInput, op, "answers[%d].sealed: %d bytes, at most %d", i, len(a.Sealed), broker.MaxSealedBytes)
 		}
 		checked[i].AuthID = ""
 		if p.Auth != nil {

@@ -75,7 +75,7 @@ func TestCheckAnswers_ErrorNamesTheInvalidAnswer(t *testing.T) {
 		},
 		"too long": {
 			waitingCalls,
-			[]execution.Answer{{ID: "1-1-3", Verdict: execution.Succeed, Text: strings.Repeat("x", execution.MaxAnswer+1)}},
+			[]execution.Answer{{ID: "1-1-3", Verdict: execution.Succeed, Text: strings.Repeat("x", execution.MaxAnswerBytes+1)}},
 			"answers[0].text: 262145 bytes, at most 262144",
 		},
 	} {

@@ -16,8 +16,8 @@ import (
 
 // These constants limit one write to a journal, besides memory.MaxWindowBytes.
 const (
-	maxEntries    = 256
-	entryOverhead = 256 // estimated size of an entry without its texts
+	maxBatchEntries    = 256
+	entryOverheadBytes = 256 // estimated size of an entry without its texts
 )
 
 // Recorder is the execution.Journal of one running step. It writes the entries to a memory.Journal in the
@@ -136,7 +136,7 @@ func (r *Recorder) nextBatch() []execution.Entry {
 	size := 0
 	for i, e := range r.pending[:r.dueCount] {
 		size += sizeOf(e)
-		if i == maxEntries || i > 0 && size > memory.MaxWindowBytes {
+		if i == maxBatchEntries || i > 0 && size > memory.MaxWindowBytes {
 			return r.pending[:i:i]
 		}
 	}
@@ -144,7 +144,7 @@ func (r *Recorder) nextBatch() []execution.Entry {
 }
 
 func sizeOf(e execution.Entry) int {
-	return len(e.Text) + conversation.Size(e.Reply) + len(e.Arguments) + len(e.StepInput) + entryOverhead
+	return len(e.Text) + conversation.Size(e.Reply) + len(e.Arguments) + len(e.StepInput) + entryOverheadBytes
 }
 
 // Unwritten returns the entries that may not be stored yet, so that the commit of the step can carry them. If they
@@ -157,7 +157,7 @@ func (r *Recorder) Unwritten(ctx context.Context) ([]execution.Entry, error) {
 		for _, e := range left {
 			size += sizeOf(e)
 		}
-		if size <= memory.MaxCommitJournal && len(left) <= maxEntries {
+		if size <= memory.MaxCommitJournal && len(left) <= maxBatchEntries {
 			return left, nil
 		}
 		if err := r.Sync(ctx); err != nil {

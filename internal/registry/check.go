@@ -11,9 +11,9 @@ import (
 // These are the limits of a registration. A worker writes its own registration, and etcd does not validate it. So
 // each reader checks the limits and ignores a registration that exceeds one (guarantee S9).
 const (
-	MaxCapacity = 10_000 // concurrent steps
-	MaxText     = 1024   // bytes of an address, a version or a description
-	MaxTools    = 512
+	MaxCapacity  = 10_000 // concurrent steps
+	MaxTextBytes = 1024   // bytes of an address, a version or a description
+	MaxTools     = 512
 )
 
 var (
@@ -50,16 +50,16 @@ func (in Instance) Check() error {
 		return fmt.Errorf("%.40q is no address; want host:port", in.Address)
 	}
 	for field, text := range map[string]string{"address": in.Address, "version": in.Version, "description": in.Description} {
-		if len(text) > MaxText || !utf8.ValidString(text) {
-			return fmt.Errorf("the %s has %d bytes; it must be UTF-8 of at most %d", field, len(text), MaxText)
+		if len(text) > MaxTextBytes || !utf8.ValidString(text) {
+			return fmt.Errorf("the %s has %d bytes; it must be UTF-8 of at most %d", field, len(text), MaxTextBytes)
 		}
 	}
 	if _, err := MergeCapabilities(in.Capabilities); err != nil {
 		return err
 	}
 	for _, t := range in.Tools {
-		if t.Name == "" || len(t.Name) > MaxText {
-			return fmt.Errorf("a tool has a name of %d bytes; want 1 to %d", len(t.Name), MaxText)
+		if t.Name == "" || len(t.Name) > MaxTextBytes {
+			return fmt.Errorf("a tool has a name of %d bytes; want 1 to %d", len(t.Name), MaxTextBytes)
 		}
 		if _, err := MergeCapabilities(t.Capabilities); err != nil {
 			return fmt.Errorf("tool %q: %w", t.Name, err)

@@ -38,7 +38,7 @@ type Instance struct {
 	ConfigProtocol ownership.Protocol
 }
 
-// SingleLine converts a text from a worker's registration to one line of at most MaxText bytes. It drops invisible
+// SingleLine converts a text from a worker's registration to one line of at most MaxTextBytes. It drops invisible
 // and control characters.
 func SingleLine(text string) string {
 	shown := strings.Map(func(r rune) rune {
@@ -51,7 +51,7 @@ func SingleLine(text string) string {
 			return -1
 		}
 	}, text)
-	return conversation.Truncate(strings.Join(strings.Fields(shown), " "), MaxText)
+	return conversation.Truncate(strings.Join(strings.Fields(shown), " "), MaxTextBytes)
 }
 
 // Tool is a tool of an agent, as a worker registers it.

@@ -20,6 +20,6 @@ func TestSingleLine_DropsInvisibleCharacters(t *testing.T) {
 		require.Equal(t, want, registry.SingleLine(text))
 	}
 	long := registry.SingleLine(strings.Repeat("ä", 1<<20))
-	require.LessOrEqual(t, len(long), registry.MaxText)
+	require.LessOrEqual(t, len(long), registry.MaxTextBytes)
 	require.True(t, utf8.ValidString(long))
 }

@@ -101,7 +101,7 @@ func (l Log) Recorded() Recorded { return record(l.All()) }
 // Restore adds changes that the journal has. containsUnjournaled says that they contain the unjournaled changes of their
 // keys: handlers that run again have made those a second time.
 func (l *Log) Restore(r Recorded, containsUnjournaled bool) {
-	for key, value := range r.Set {
+	for key, value := range r.SetValues {
 		l.restore(key, r.change(key, value), containsUnjournaled)
 	}
 	for _, key := range r.Removed {

@@ -8,14 +8,14 @@ import (
 
 // Recorded are changes of state as a journal records them.
 type Recorded struct {
-	Set     map[string]json.RawMessage `json:"set,omitempty"`     // new values, by key
-	Removed []string                   `json:"removed,omitempty"` // removed keys
-	Bases   map[string]json.RawMessage `json:"bases,omitempty"`   // values before the change, of keys that were updated (null if the key did not exist)
+	SetValues map[string]json.RawMessage `json:"set,omitempty"`     // new values, by key
+	Removed   []string                   `json:"removed,omitempty"` // removed keys
+	Bases     map[string]json.RawMessage `json:"bases,omitempty"`   // values before the change, of keys that were updated (null if the key did not exist)
 }
 
 // Values returns the values of the changed keys. An empty value removes its key.
 func (r Recorded) Values() map[string]json.RawMessage {
-	values := maps.Clone(r.Set)
+	values := maps.Clone(r.SetValues)
 	if values == nil {
 		values = map[string]json.RawMessage{}
 	}
@@ -27,7 +27,7 @@ func (r Recorded) Values() map[string]json.RawMessage {
 
 // record returns the changes as a journal records them.
 func record(changes map[string]Change) Recorded {
-	r := Recorded{Set: map[string]json.RawMessage{}, Bases: map[string]json.RawMessage{}}
+	r := Recorded{SetValues: map[string]json.RawMessage{}, Bases: map[string]json.RawMessage{}}
 	for _, key := range slices.Sorted(maps.Keys(changes)) {
 		c := changes[key]
 		if c.Updates != nil {
@@ -37,7 +37,7 @@ func record(changes map[string]Change) Recorded {
 			r.Removed = append(r.Removed, key)
 			continue
 		}
-		r.Set[key] = c.Value
+		r.SetValues[key] = c.Value
 	}
 	return r
 }

@@ -97,7 +97,9 @@ func TestLog_ExpectsWhatTheTurnHasRead(t *testing.T) {
 	l.Add("user:unread", newIncrement("5", "6", statechange.Unread))
 	l.Add("user:set", statechange.Change{Value: raw("6"), Revision: 4})
 	l.Add("app:set", statechange.Change{Value: raw("6"), Revision: statechange.Unread})
-	l.Restore(statechange.Recorded{Set: map[string]json.RawMessage{"app:restored": raw("6")}, Bases: map[string]json.RawMessage{"app:restored": raw("5")}}, true)
+	l.Restore(statechange.Recorded{
+		SetValues: map[string]json.RawMessage{"app:restored": raw("6")}, Bases: map[string]json.RawMessage{"app:restored": raw("5")},
+	}, true)
 	expected := l.Expected()
 	require.Equal(t, map[string]int64{"user:updated": 5, "user:unread": statechange.Unread, "user:set": 4, "app:restored": statechange.Unread}, expected)
 

@@ -30,7 +30,7 @@ var finishReasons = convert.Enum[event.Finish, troupev1.FinishReason]{
 	event.FinishOther:  troupev1.FinishReason_FINISH_REASON_OTHER,
 }
 
-var topics = convert.Enum[event.Topic, troupev1.Topic]{
+var thinkingTopics = convert.Enum[event.Topic, troupev1.Topic]{
 	event.Plan:       troupev1.Topic_TOPIC_PLAN,
 	event.Reflection: troupev1.Topic_TOPIC_REFLECTION,
 	event.Reasoning:  troupev1.Topic_TOPIC_REASONING,
@@ -38,70 +38,72 @@ var topics = convert.Enum[event.Topic, troupev1.Topic]{
 
 // These are the limits of event.proto. Longer texts of models and errors are cut to them.
 const (
-	maxName      = 256
-	maxDelta     = 256 << 10
-	maxArguments = 64 << 10
-	maxReason    = 64
-	maxWarning   = 1024
-	maxThought   = 16 << 10
-	maxBranch    = 1024
-	maxChanges   = 256 // limit of keys and of artifacts
-	maxKey       = 128
-	maxOwner     = 32
-	maxOperation = 128
+	maxNameBytes      = 256
+	maxDeltaBytes     = 256 << 10
+	maxArgumentsBytes = 64 << 10
+	maxReasonBytes    = 64
+	maxWarningBytes   = 1024
+	maxThoughtBytes   = 16 << 10
+	maxBranchBytes    = 1024
+	maxChanges        = 256 // limit of keys and of artifacts
+	maxKeyBytes       = 128
+	maxOwnerBytes     = 32
+	maxOperationBytes = 128
 )
 
 // EventToProto converts an event of a step and cuts its texts to the limits of the wire. The orchestrator later
 // adds the position on the trace. EventToProto returns nil for replayed events and for events that clients do not
 // get.
 func EventToProto(happened event.Event) *troupev1.Event {
-	out := &troupev1.Event{Time: timestamppb.New(happened.Time), Branch: conversation.Truncate(happened.Branch, maxBranch)}
+	out := &troupev1.Event{Time: timestamppb.New(happened.Time), Branch: conversation.Truncate(happened.Branch, maxBranchBytes)}
 	switch e := happened.Payload.(type) {
 	case event.TextDelta:
-		out.Payload = &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: conversation.Truncate(e.Text, maxDelta)}}
+		out.Payload = &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: conversation.Truncate(e.Text, maxDeltaBytes)}}
 	case event.ModelCall:
 		if e.Replayed {
 			return nil
 		}
 		out.Payload = &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{
-			Model: conversation.Truncate(e.Model, maxName), Iteration: int32(e.Iteration), ToolCalls: int32(e.ToolCalls),
+			Model: conversation.Truncate(e.Model, maxNameBytes), Iteration: int32(e.Iteration), ToolCalls: int32(e.ToolCalls),
 			Usage: UsageToProto(e.Usage), Duration: durationpb.New(e.Duration), Finish: finishReasons.ToProto(e.Finish),
 		}}
 	case event.ToolStarted:
 		out.Payload = &troupev1.Event_ToolCallStarted{ToolCallStarted: &troupev1.ToolCallStarted{
-			CallId: conversation.Truncate(e.CallID, maxName), Tool: conversation.Truncate(e.Tool, maxName), Arguments: conversation.Truncate(e.Arguments,
-				maxArguments),
+			CallId: conversation.Truncate(e.CallID, maxNameBytes), Tool: conversation.Truncate(e.Tool, maxNameBytes), Arguments: conversation.Truncate(e.Arguments,
+				maxArgumentsBytes),
 		}}
 	case event.ToolFinished:
 		if e.Replayed {
 			return nil
 		}
 		out.Payload = &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
-			CallId: conversation.Truncate(e.CallID, maxName), Tool: conversation.Truncate(e.Tool, maxName), Status: toolStatuses.ToProto(e.Status),
-			Summary: conversation.Excerpt(e.Summary, event.MaxSummary), Duration: durationpb.New(e.Duration),
+			CallId: conversation.Truncate(e.CallID, maxNameBytes), Tool: conversation.Truncate(e.Tool, maxNameBytes), Status: toolStatuses.ToProto(e.Status),
+			Summary: conversation.Excerpt(e.Summary, event.MaxSummaryChars), Duration: durationpb.New(e.Duration),
 			Attachments: convert.All(e.Attachments, BlobToProto), Structured: string(e.Structured),
 		}}
 	case event.ToolProgress:
 		out.Payload = &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{
-			CallId: conversation.Truncate(e.CallID, maxName), Tool: conversation.Truncate(e.Tool, maxName),
-			Message: conversation.Excerpt(e.Message, event.MaxSummary), Fraction: e.Fraction,
+			CallId: conversation.Truncate(e.CallID, maxNameBytes), Tool: conversation.Truncate(e.Tool, maxNameBytes),
+			Message: conversation.Excerpt(e.Message, event.MaxSummaryChars), Fraction: e.Fraction,
 		}}
 	case event.SubtaskStarted:
 		out.Payload = &troupev1.Event_SubtaskStarted{SubtaskStarted: &troupev1.SubtaskStarted{
-			Target: e.Target, SessionId: e.Session, RequestId: e.Request, TraceId: e.Trace, TurnId: e.Turn, CallId: conversation.Truncate(e.CallID, maxName),
+			Target: e.Target, SessionId: e.Session, RequestId: e.Request, TraceId: e.Trace, TurnId: e.Turn, CallId: conversation.Truncate(e.CallID, maxNameBytes),
 		}}
 	case event.ToolPending:
 		out.Payload = &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: pendingToProto(e.Pending)}}
 	case event.Warning:
 		out.Payload = &troupev1.Event_Warning{Warning: &troupev1.Warning{
-			Reason: conversation.Truncate(e.Reason, maxReason), Message: conversation.Truncate(e.Message, maxWarning),
+			Reason: conversation.Truncate(e.Reason, maxReasonBytes), Message: conversation.Truncate(e.Message, maxWarningBytes),
 		}}
 	case event.OwnershipViolation:
 		out.Payload = &troupev1.Event_OwnershipViolation{OwnershipViolation: ViolationToProto(e)}
 	case event.Message:
 		out.Payload = &troupev1.Event_AgentMessage{AgentMessage: agentMessageToProto(e)}
 	case event.Thinking:
-		out.Payload = &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{Topic: topics.ToProto(e.Topic), Text: conversation.Truncate(e.Text, maxThought)}}
+		out.Payload = &troupev1.Event_Thinking{Thinking: &troupev1.Thinking{
+			Topic: thinkingTopics.ToProto(e.Topic), Text: conversation.Truncate(e.Text, maxThoughtBytes),
+		}}
 	case event.Custom:
 		out.Payload = &troupev1.Event_Custom{Custom: &troupev1.CustomEvent{Name: e.Name, Data: string(e.Data)}}
 	default:
@@ -113,18 +115,18 @@ func EventToProto(happened event.Event) *troupev1.Event {
 // ViolationToProto converts a violation and cuts its texts to the limits of the wire.
 func ViolationToProto(v event.OwnershipViolation) *troupev1.OwnershipViolation {
 	return &troupev1.OwnershipViolation{
-		Key: conversation.Truncate(v.Key, maxKey), Owner: conversation.Truncate(string(v.Owner), maxOwner),
-		Actor: conversation.Truncate(v.Actor, maxName), Operation: conversation.Truncate(v.Operation, maxOperation),
+		Key: conversation.Truncate(v.Key, maxKeyBytes), Owner: conversation.Truncate(string(v.Owner), maxOwnerBytes),
+		Actor: conversation.Truncate(v.Actor, maxNameBytes), Operation: conversation.Truncate(v.Operation, maxOperationBytes),
 	}
 }
 
 // agentMessageToProto converts a message of an agent: its text, the keys of the changed state, and the versions of
 // the written artifacts. The values stay in the session.
 func agentMessageToProto(m event.Message) *troupev1.AgentMessage {
-	out := &troupev1.AgentMessage{Text: conversation.Truncate(m.Text, maxDelta)}
+	out := &troupev1.AgentMessage{Text: conversation.Truncate(m.Text, maxDeltaBytes)}
 	for _, key := range slices.Sorted(maps.Keys(m.State)) {
 		if len(out.StateKeys) < maxChanges {
-			out.StateKeys = append(out.StateKeys, conversation.Truncate(key, maxKey))
+			out.StateKeys = append(out.StateKeys, conversation.Truncate(key, maxKeyBytes))
 		}
 	}
 	for name, version := range m.Artifacts {
@@ -132,7 +134,7 @@ func agentMessageToProto(m event.Message) *troupev1.AgentMessage {
 			out.Artifacts = map[string]int32{}
 		}
 		if len(out.Artifacts) < maxChanges {
-			out.Artifacts[conversation.Truncate(name, maxName)] = int32(version)
+			out.Artifacts[conversation.Truncate(name, maxNameBytes)] = int32(version)
 		}
 	}
 	return out

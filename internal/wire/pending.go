@@ -7,13 +7,13 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-var needs = convert.Enum[execution.Need, troupev1.CallNeed]{
+var pendingNeeds = convert.Enum[execution.Need, troupev1.CallNeed]{
 	execution.NeedApproval: troupev1.CallNeed_CALL_NEED_APPROVAL,
 	execution.NeedResult:   troupev1.CallNeed_CALL_NEED_RESULT,
 	execution.NeedAuth:     troupev1.CallNeed_CALL_NEED_AUTH,
 }
 
-var verdicts = convert.Enum[execution.Verdict, troupev1.CallVerdict]{
+var callVerdicts = convert.Enum[execution.Verdict, troupev1.CallVerdict]{
 	execution.Approve: troupev1.CallVerdict_CALL_VERDICT_APPROVE,
 	execution.Deny:    troupev1.CallVerdict_CALL_VERDICT_DENY,
 	execution.Stop:    troupev1.CallVerdict_CALL_VERDICT_STOP,
@@ -35,16 +35,16 @@ func PendingFromProto(all []*troupev1.PendingCall) []execution.Pending {
 // them.
 func pendingToProto(p execution.Pending) *troupev1.PendingCall {
 	return &troupev1.PendingCall{
-		Id: p.ID, CallId: conversation.Truncate(p.CallID, maxName), Tool: conversation.Truncate(p.Tool, maxName), Arguments: p.Arguments,
-		Needs: needs.ToProto(p.Needs), Risk: string(p.Risk), Reason: conversation.Truncate(p.Reason,
-			maxWarning), Until: convert.TimeToProto(p.Until), Agent: p.Agent, Auth: pendingAuthToProto(p.Auth),
+		Id: p.ID, CallId: conversation.Truncate(p.CallID, maxNameBytes), Tool: conversation.Truncate(p.Tool, maxNameBytes), Arguments: p.Arguments,
+		Needs: pendingNeeds.ToProto(p.Needs), Risk: string(p.Risk), Reason: conversation.Truncate(p.Reason,
+			maxWarningBytes), Until: convert.TimeToProto(p.Until), Agent: p.Agent, Auth: pendingAuthToProto(p.Auth),
 	}
 }
 
 func pendingFromProto(p *troupev1.PendingCall) execution.Pending {
 	return execution.Pending{
 		ID: p.GetId(), CallID: p.GetCallId(), Tool: p.GetTool(), Arguments: p.GetArguments(),
-		Needs: needs.FromProto(p.GetNeeds()), Risk: execution.Effect(p.GetRisk()), Reason: p.GetReason(),
+		Needs: pendingNeeds.FromProto(p.GetNeeds()), Risk: execution.Effect(p.GetRisk()), Reason: p.GetReason(),
 		Until: convert.TimeFromProto(p.GetUntil()), Agent: p.GetAgent(), Auth: pendingAuthFromProto(p.GetAuth()),
 	}
 }
@@ -54,8 +54,8 @@ func pendingAuthToProto(a *execution.PendingAuth) *troupev1.PendingAuth {
 		return nil
 	}
 	return &troupev1.PendingAuth{
-		AuthId: a.ID, Name: conversation.Truncate(a.Name, maxLoginName), Prompt: conversation.Truncate(a.Prompt,
-			maxWarning), Url: conversation.Truncate(a.URL, maxURL),
+		AuthId: a.ID, Name: conversation.Truncate(a.Name, maxLoginNameBytes), Prompt: conversation.Truncate(a.Prompt,
+			maxWarningBytes), Url: conversation.Truncate(a.URL, maxURLBytes),
 		PublicKey: a.Key, Expires: convert.TimeToProto(a.Expires),
 	}
 }
@@ -72,15 +72,15 @@ func pendingAuthFromProto(a *troupev1.PendingAuth) *execution.PendingAuth {
 
 // These are the limits of a PendingAuth, in bytes.
 const (
-	maxLoginName = 64
-	maxURL       = 2048
+	maxLoginNameBytes = 64
+	maxURLBytes       = 2048
 )
 
 // AnswersToProto converts answers to waiting calls. The messages are stored and sent.
 func AnswersToProto(all []execution.Answer) []*troupev1.CallAnswer {
 	return convert.All(all, func(a execution.Answer) *troupev1.CallAnswer {
 		return &troupev1.CallAnswer{
-			Id: a.ID, Verdict: verdicts.ToProto(a.Verdict), Text: a.Text, By: a.By, Late: a.Late, Agent: a.Agent,
+			Id: a.ID, Verdict: callVerdicts.ToProto(a.Verdict), Text: a.Text, By: a.By, Late: a.Late, Agent: a.Agent,
 			Digest: a.Digest, Sealed: []byte(a.Sealed), AuthId: a.AuthID,
 		}
 	})
@@ -90,7 +90,8 @@ func AnswersToProto(all []execution.Answer) []*troupev1.CallAnswer {
 func AnswersFromProto(all []*troupev1.CallAnswer) []execution.Answer {
 	return convert.All(all, func(a *troupev1.CallAnswer) execution.Answer {
 		return execution.Answer{
-			ID: a.GetId(), Verdict: verdicts.FromProto(a.GetVerdict()), Text: a.GetText(), By: a.GetBy(), Late: a.GetLate(), Agent: a.GetAgent(), Digest: a.GetDigest(),
+			ID: a.GetId(), Verdict: callVerdicts.FromProto(a.GetVerdict()), Text: a.GetText(), By: a.GetBy(), Late: a.GetLate(), Agent: a.GetAgent(),
+			Digest: a.GetDigest(),
 			Sealed: string(a.GetSealed()), AuthID: a.GetAuthId(),
 		}
 	})

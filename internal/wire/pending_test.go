@@ -28,10 +28,10 @@ func TestStepFromProto_ContainsTheAnswers(t *testing.T) {
 // PendingToProto keeps all arguments, because a person decides by all of them, but cuts the reason to its limit.
 func TestPendingToProto_KeepsAllArguments(t *testing.T) {
 	p := execution.Pending{
-		ID: "1-1-2", CallID: "call-1", Tool: "send_mail", Arguments: `{"text":"` + strings.Repeat("a", maxArguments) + `"}`,
-		Needs: execution.NeedApproval, Risk: execution.AtMostOnce, Reason: strings.Repeat("b", maxWarning+1),
+		ID: "1-1-2", CallID: "call-1", Tool: "send_mail", Arguments: `{"text":"` + strings.Repeat("a", maxArgumentsBytes) + `"}`,
+		Needs: execution.NeedApproval, Risk: execution.AtMostOnce, Reason: strings.Repeat("b", maxWarningBytes+1),
 	}
 	told := EventToProto(event.Event{Payload: event.ToolPending{Pending: p}}).GetToolCallPending().GetCall()
-	p.Reason = p.Reason[:maxWarning]
+	p.Reason = p.Reason[:maxWarningBytes]
 	require.Empty(t, cmp.Diff(p, pendingFromProto(told)))
 }

@@ -44,8 +44,8 @@ func TestEnums_CoverEveryValue(t *testing.T) {
 		{troupev1.ToolEffect(0), len(toolEffects) + 1},
 		{troupev1.JournalPhase(0), len(journalPhases) + 1},
 		{troupev1.ToolStatus(0), len(toolStatuses) + 1},
-		{troupev1.CallNeed(0), len(needs) + 1},
-		{troupev1.CallVerdict(0), len(verdicts) + 1},
+		{troupev1.CallNeed(0), len(pendingNeeds) + 1},
+		{troupev1.CallVerdict(0), len(callVerdicts) + 1},
 		{troupev1.BudgetPolicy(0), len(budgetPolicies) + 1},
 	} {
 		require.Equal(t, values.enum.Descriptor().Values().Len(), values.known, values.enum.Descriptor().FullName())

@@ -86,7 +86,7 @@ func StepPayloadFromProto(e *troupev1.Event) event.Payload {
 	case *troupev1.Event_AgentMessage:
 		return event.Message{Text: p.AgentMessage.GetText()}
 	case *troupev1.Event_Thinking:
-		return event.Thinking{Topic: topics.FromProto(p.Thinking.GetTopic()), Text: p.Thinking.GetText()}
+		return event.Thinking{Topic: thinkingTopics.FromProto(p.Thinking.GetTopic()), Text: p.Thinking.GetText()}
 	case *troupev1.Event_Custom:
 		return event.Custom{Name: p.Custom.GetName(), Data: json.RawMessage(p.Custom.GetData())}
 	case *troupev1.Event_Warning:

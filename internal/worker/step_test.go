@@ -58,12 +58,12 @@ func awaitHeaders(t *testing.T, stream grpc.ServerStreamingClient[troupev1.Execu
 	require.NotNil(t, header)
 }
 
-// noDrain is a drain time of zero.
-var noDrain = durationpb.New(0)
+// zeroDrainTime is a drain time of zero.
+var zeroDrainTime = durationpb.New(0)
 
 const (
-	ready = troupev1.InstanceState_INSTANCE_STATE_READY
-	busy  = troupev1.InstanceState_INSTANCE_STATE_BUSY
+	stateReady = troupev1.InstanceState_INSTANCE_STATE_READY
+	stateBusy  = troupev1.InstanceState_INSTANCE_STATE_BUSY
 )
 
 // Req: LC-27
@@ -74,7 +74,7 @@ func TestExecuteStep_CommitsBeforeItSendsTheResult(t *testing.T) {
 	stream := r.execute(t.Context(), t, s.beginTurn(t, "a", "s1"))
 	awaitHeaders(t, stream)
 	status := r.status(t)
-	require.Equal(t, busy, status.GetState())
+	require.Equal(t, stateBusy, status.GetState())
 	require.EqualValues(t, 1, status.GetInFlight())
 	require.Equal(t, lifecycle.Ready, s.registeredState(r), "a step does not change the registration")
 
@@ -92,7 +92,7 @@ func TestExecuteStep_CommitsBeforeItSendsTheResult(t *testing.T) {
 	require.Equal(t, session.Ready, stored.State, "its commit closed the turn")
 	require.Equal(t, "Good day.", messages[1].Text)
 	require.Equal(t, "a", messages[1].Author)
-	awaitCondition(t, "the instance is ready again", func() bool { return r.status(t).GetState() == ready })
+	awaitCondition(t, "the instance is ready again", func() bool { return r.status(t).GetState() == stateReady })
 }
 
 // registeredState returns the worker's state in the registry once it is no longer INITIALIZING.
@@ -198,7 +198,7 @@ func TestExecuteStep_PanicFailsOnlyTheStep(t *testing.T) {
 		require.Len(t, messages, 1, "nothing is committed")
 	}
 	require.Contains(t, r.logs.FilterMessage("step failed").All()[0].ContextMap()["error"], "index out of range")
-	awaitCondition(t, "the instance is ready again", func() bool { return r.status(t).GetState() == ready })
+	awaitCondition(t, "the instance is ready again", func() bool { return r.status(t).GetState() == stateReady })
 	metrics, err := r.GetMetrics(t.Context(), &troupev1.GetMetricsRequest{})
 	require.NoError(t, err)
 	require.EqualValues(t, 2, metrics.GetFailedRequests())
@@ -266,7 +266,7 @@ func TestWorker_CancelsStepsThatOutliveTheDrain(t *testing.T) {
 	stopped := make(chan error, 1)
 	go func() { stopped <- r.stop() }()
 	s.Until(func() bool { return s.Known[r.registryKey()].State == "" })
-	resp, err := r.Shutdown(t.Context(), &troupev1.ShutdownRequest{Drain: noDrain})
+	resp, err := r.Shutdown(t.Context(), &troupev1.ShutdownRequest{Drain: zeroDrainTime})
 	require.NoError(t, err)
 	require.Equal(t, troupev1.InstanceState_INSTANCE_STATE_TERMINATED, resp.GetStatus().GetState())
 	require.Contains(t, resp.GetErrors(), "1 steps were cancelled at the deadline") // on a busy machine the deregistration may have timed out, too

@@ -18,7 +18,7 @@ import (
 func TestNew_ListsEveryInvalidField(t *testing.T) {
 	_, err := agent.New(agent.Config{
 		Name: "Research Agent", MaxIterations: -1, Capacity: 1 << 20, Timeout: -1, Lifecycle: agent.Lifecycle{Timeout: -1}, OnFailure: "retry",
-		Tools: []tool.Tool{new(resource)},
+		Tools: []tool.Tool{new(loggedResource)},
 	})
 	require.True(t, failure.Is(err, failure.AgentValidation), "%v", err)
 	for _, field := range []string{"Name", "Model", "MaxIterations", "Capacity", "; Timeout", "Lifecycle.Timeout", "OnFailure"} {
@@ -37,25 +37,25 @@ func TestNew_FillsInDefaults(t *testing.T) {
 	require.Empty(t, a.Tools())
 }
 
-// resource is a tool that records when it is started and closed.
-type resource struct {
+// loggedResource is a tool that records when it is started and closed.
+type loggedResource struct {
 	name     string
 	log      *[]string
 	startErr error
 }
 
-func (r *resource) Spec() llm.ToolSpec { return llm.ToolSpec{Name: r.name} }
+func (r *loggedResource) Spec() llm.ToolSpec { return llm.ToolSpec{Name: r.name} }
 
-func (r *resource) Call(context.Context, json.RawMessage) (tool.Result, error) {
+func (r *loggedResource) Call(context.Context, json.RawMessage) (tool.Result, error) {
 	return tool.Result{}, nil
 }
 
-func (r *resource) Start(context.Context) error {
+func (r *loggedResource) Start(context.Context) error {
 	*r.log = append(*r.log, "start "+r.name)
 	return r.startErr
 }
 
-func (r *resource) Close() error {
+func (r *loggedResource) Close() error {
 	*r.log = append(*r.log, "close "+r.name)
 	return nil
 }
@@ -65,7 +65,7 @@ func TestAgent_StartsToolsInOrderAndClosesInReverse(t *testing.T) {
 	var log []string
 	a, err := agent.New(agent.Config{
 		Name: "a", Model: scripted.New(),
-		Tools: []tool.Tool{&resource{name: "one", log: &log}, &resource{name: "two", log: &log}},
+		Tools: []tool.Tool{&loggedResource{name: "one", log: &log}, &loggedResource{name: "two", log: &log}},
 	})
 	require.NoError(t, err)
 
@@ -82,9 +82,9 @@ func TestAgent_ClosesStartedToolsWhenOneDoesNotStart(t *testing.T) {
 	a, err := agent.New(agent.Config{
 		Name: "a", Model: scripted.New(),
 		Tools: []tool.Tool{
-			&resource{name: "one", log: &log},
-			&resource{name: "two", log: &log, startErr: errors.New("no such folder")},
-			&resource{name: "three", log: &log},
+			&loggedResource{name: "one", log: &log},
+			&loggedResource{name: "two", log: &log, startErr: errors.New("no such folder")},
+			&loggedResource{name: "three", log: &log},
 		},
 	})
 	require.NoError(t, err)

@@ -129,7 +129,7 @@ func (t *turn) loopInput(system string) loop.Input {
 	journal := scope.NewJournal(s, in.Calls, isSilent)
 	input := loop.Input{
 		System: system, Control: t.control, Choices: s.Routes, AllowedTools: t.planner.AllowedTools(s.Tools),
-		IdempotencyKey: journal.Key, RecordFinalReply: in.Branch != "", AllSideCalls: isSilent, Stop: t.inv.Stop,
+		IdempotencyKey: journal.Key, RecordFinalReply: in.Branch != "", RecordAllSideCalls: isSilent, Stop: t.inv.Stop,
 		CallID: journal.ID, Agent: s.Agent, Answers: s.Answers, Broker: s.Broker, Budget: s.Budget,
 	}
 	if s.Journal != nil {

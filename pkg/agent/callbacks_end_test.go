@@ -87,7 +87,7 @@ func agentWithEveryEvent(t *testing.T, note func(string), act func(turn *hook.Tu
 	}
 }
 
-var everything = strings.Fields(`before_agent after_user_input
+var everyEvent = strings.Fields(`before_agent after_user_input
 	before_iteration before_llm after_llm before_tools
 	before_each_tool tool after_each_tool before_each_tool tool on_error after_each_tool after_tools after_iteration
 	before_iteration before_llm on_llm_error after_llm after_iteration
@@ -116,7 +116,7 @@ func actAt(n int, log *[]string, act func(*hook.Turn) error) func(*hook.Turn) er
 
 // Req: AD-8, AD-11
 func TestTurn_EndEndsItAtEveryEvent(t *testing.T) {
-	for n, name := range everything {
+	for n, name := range everyEvent {
 		if name == "tool" {
 			continue
 		}
@@ -126,11 +126,11 @@ func TestTurn_EndEndsItAtEveryEvent(t *testing.T) {
 			return nil
 		}))
 		turn := agenttest.Run(t, build(t, a), "hello")
-		require.Equal(t, everything[:n+1], log, "%d: %s", n, name)
+		require.Equal(t, everyEvent[:n+1], log, "%d: %s", n, name)
 		require.Equal(t, 1, countResults(turn))
 		require.Empty(t, turn.Result.ErrorType)
 		want := event.Stopped
-		if n > len(everything)-4 { // the model has answered
+		if n > len(everyEvent)-4 { // the model has answered
 			want = event.Natural
 		}
 		require.Equal(t, want, turn.Result.Reason, "%d: %s", n, name)
@@ -139,7 +139,7 @@ func TestTurn_EndEndsItAtEveryEvent(t *testing.T) {
 
 // Req: CO-41, CO-49
 func TestTurn_ErrorEndsItAtEveryEvent(t *testing.T) {
-	for n, name := range everything {
+	for n, name := range everyEvent {
 		if name == "tool" {
 			continue
 		}
@@ -155,7 +155,7 @@ func TestTurn_ErrorEndsItAtEveryEvent(t *testing.T) {
 		}
 		require.ErrorIs(t, turn.Err, errDisk)
 		require.Contains(t, turn.Err.Error(), "hook."+name)
-		require.Equal(t, everything[:n+1], log, "%d: %s", n, name)
+		require.Equal(t, everyEvent[:n+1], log, "%d: %s", n, name)
 		require.Equal(t, event.Failed, turn.Result.Reason)
 		require.Equal(t, "system_disk", turn.Result.ErrorType)
 		require.Empty(t, turn.Result.Messages)

@@ -159,8 +159,8 @@ func (c Config) validate() []string {
 	expect(c.OnFailure == Fail || c.OnFailure == Degrade, "OnFailure %q: use %q or %q", c.OnFailure, Fail, Degrade)
 	expect(c.Guard.IsKnown(), "Guard %q: use %q, %q or %q", c.Guard, tool.GuardAsk, tool.GuardStrict, tool.GuardOff)
 	expect(c.Config == "" || c.Config.IsValid(), "Config %q: use %q or %q", c.Config, ownership.Reject, ownership.Merge)
-	expect(len(c.Description) <= registry.MaxText, "Description has %d bytes; use %d at most", len(c.Description), registry.MaxText)
-	expect(len(c.Version) <= registry.MaxText, "Version has %d bytes; use %d at most", len(c.Version), registry.MaxText)
+	expect(len(c.Description) <= registry.MaxTextBytes, "Description has %d bytes; use %d at most", len(c.Description), registry.MaxTextBytes)
+	expect(len(c.Version) <= registry.MaxTextBytes, "Version has %d bytes; use %d at most", len(c.Version), registry.MaxTextBytes)
 	_, err := registry.MergeCapabilities(c.Capabilities)
 	expect(err == nil, "Capabilities: %v", err)
 	return wrong

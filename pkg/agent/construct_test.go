@@ -25,13 +25,13 @@ import (
 
 // specRecordingTool is a tool that records each read of its spec.
 type specRecordingTool struct {
-	*resource
+	*loggedResource
 	buildLog *[]string
 }
 
 func (s specRecordingTool) Spec() llm.ToolSpec {
 	*s.buildLog = append(*s.buildLog, "tools")
-	return s.resource.Spec()
+	return s.loggedResource.Spec()
 }
 
 // New builds its parts in a fixed order. The test starts with only invalid parts and repairs one after the other.
@@ -55,7 +55,7 @@ func TestNew_BuildsItsPartsInOrderUntilOneFails(t *testing.T) {
 		Name: "a", InstructionsFrom: filepath.Join(t.TempDir(), "missing.md"),
 		SessionLog: &agent.SessionLog{Folder: filepath.Join(blocked, "evals")},
 		Handlers:   []hook.Handler{{}},
-		Tools:      []tool.Tool{specRecordingTool{&resource{name: "no name"}, &touched}},
+		Tools:      []tool.Tool{specRecordingTool{&loggedResource{name: "no name"}, &touched}},
 		Models:     models, ModelName: "test/small",
 	}
 	fails := func(mode failure.Mode, text string) error {

@@ -28,7 +28,7 @@ func logHook(log *[]string, what string, err error) func(context.Context, hook.A
 // newHookedConfig returns the configuration of an agent with a tool, two plugins, and hooks of its own.
 func newHookedConfig(name string, log *[]string) agent.Config {
 	return agent.Config{
-		Name: name, Model: scripted.New(), Tools: []tool.Tool{&resource{name: name + "-tool", log: log}},
+		Name: name, Model: scripted.New(), Tools: []tool.Tool{&loggedResource{name: name + "-tool", log: log}},
 		Plugins: []hook.Plugin{
 			{Name: "one", Start: logHook(log, name+" start one", nil), Stop: logHook(log, name+" stop one", nil)},
 			{Name: "two", Start: logHook(log, name+" start two", nil), Stop: logHook(log, name+" stop two", nil)},

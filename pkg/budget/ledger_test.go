@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// calls returns Limits that limit only tool calls.
-func calls(n int64, policy budget.Policy) budget.Limits {
+// toolCallLimit returns Limits that limit only tool calls.
+func toolCallLimit(n int64, policy budget.Policy) budget.Limits {
 	l := budget.Unbounded()
 	l.ToolCalls, l.Policy = n, policy
 	return l
@@ -66,7 +66,7 @@ func TestDefault_LimitsEachKind(t *testing.T) {
 
 func TestLedger_NeverGoesAboveItsLimits(t *testing.T) {
 	const limit = 500
-	l := budget.New(calls(limit, budget.Block), 0)
+	l := budget.New(toolCallLimit(limit, budget.Block), 0)
 	var held, done atomic.Int64
 	var above atomic.Bool
 	var all sync.WaitGroup
@@ -96,7 +96,7 @@ func TestLedger_NeverGoesAboveItsLimits(t *testing.T) {
 }
 
 func TestLedger_GrantsNothingAfterARejection(t *testing.T) {
-	l := budget.New(calls(2, budget.Block), 0)
+	l := budget.New(toolCallLimit(2, budget.Block), 0)
 	_, err := l.Reserve(budget.Amounts{ToolCalls: 3})
 	require.ErrorIs(t, l.Rejection(), err)
 	_, err = l.Reserve(budget.Amounts{ModelCalls: 1})
@@ -105,7 +105,7 @@ func TestLedger_GrantsNothingAfterARejection(t *testing.T) {
 }
 
 func TestLedger_WarnsOnceOfEachKind(t *testing.T) {
-	l := budget.New(calls(1, budget.Warn), 0)
+	l := budget.New(toolCallLimit(1, budget.Warn), 0)
 	for i, want := range [][]budget.Kind{nil, {budget.ToolCalls}, nil} {
 		r, err := l.Reserve(budget.Amounts{ToolCalls: 1})
 		require.NoError(t, err)
@@ -117,7 +117,7 @@ func TestLedger_WarnsOnceOfEachKind(t *testing.T) {
 }
 
 func TestLedger_LeftIsNeitherUsedNorReserved(t *testing.T) {
-	l := budget.New(calls(10, budget.Block), 0)
+	l := budget.New(toolCallLimit(10, budget.Block), 0)
 	r, err := l.Reserve(budget.Amounts{ToolCalls: 2})
 	require.NoError(t, err)
 	require.EqualValues(t, 8, l.Left().ToolCalls)

@@ -67,7 +67,7 @@ func (c *Client) Agent(target string, config agent.Config) (*agent.Agent, error)
 	}
 	config.Run = func(ctx context.Context, inv agent.Invocation) iter.Seq2[event.Event, error] {
 		return func(yield func(event.Event, error) bool) {
-			r := &remoteTurn{target: target, branch: inv.Branch(), yield: yield, spent: new(spending.Tally)}
+			r := &remoteTurn{target: target, branch: inv.Branch(), yield: yield, spending: new(spending.Tally)}
 			if err := r.run(ctx, c, inv); err != nil {
 				yield(event.Event{}, err)
 			}
@@ -82,11 +82,11 @@ type remoteTurn struct {
 	branch string // branch of the local agent
 	yield  func(event.Event, error) bool
 
-	spent          *spending.Tally // budget that the remote turn has used so far
+	spending       *spending.Tally // budget that the remote turn has used so far
 	earlierAmounts budget.Amounts  // budget that earlier remote turns used before they failed
 	earlierUsage   execution.Usage // usage of these failed turns
 	trace          string          // trace of the remote turn while it runs (empty otherwise)
-	readerGone     bool            // the caller stopped reading events
+	readerStopped  bool            // the caller stopped reading events
 	result         execution.Result
 }
 
@@ -137,7 +137,7 @@ func (r *remoteTurn) run(ctx context.Context, c *Client, inv agent.Invocation) e
 func (r *remoteTurn) runRequest(ctx context.Context, c *Client, inv agent.Invocation, req *troupev1.OrchestrateRequest) (*troupev1.TurnResult, error) {
 	for e, err := range c.Turn(ctx, req) {
 		r.trace = cmp.Or(e.GetTraceId(), r.trace)
-		r.spent.AddEvent(e)
+		r.spending.AddEvent(e)
 		if err != nil && inv.Stop != nil && inv.Stop.Err() != nil {
 			r.yield(event.Event{Payload: event.Answer{Text: "The turn was stopped.", Reason: event.Stopped}}, nil)
 			return nil, nil
@@ -149,7 +149,7 @@ func (r *remoteTurn) runRequest(ctx context.Context, c *Client, inv agent.Invoca
 			r.trace = ""
 			return done, nil
 		}
-		if r.readerGone = !r.forward(e); r.readerGone {
+		if r.readerStopped = !r.forward(e); r.readerStopped {
 			return nil, nil
 		}
 	}
@@ -159,7 +159,7 @@ func (r *remoteTurn) runRequest(ctx context.Context, c *Client, inv agent.Invoca
 // budgetUse returns how much of the parent turn's budget the remote turn has used. It counts as one turn, no
 // matter how often it was retried and how many turns it started itself.
 func (r *remoteTurn) budgetUse() budget.Amounts {
-	used := r.earlierAmounts.Add(r.spent.Used())
+	used := r.earlierAmounts.Add(r.spending.Used())
 	used.FanOut = 1
 	return used
 }
@@ -172,7 +172,7 @@ const cancelTimeout = 5 * time.Second
 // Its successor then attaches to the remote turn, so the turn continues. Without a journal there is no successor,
 // so the turn is always cancelled.
 func (r *remoteTurn) cancelUnwanted(ctx context.Context, c *Client, inv agent.Invocation) {
-	unwanted := r.readerGone || inv.Stop != nil && inv.Stop.Err() != nil || inv.Step.Journal == nil ||
+	unwanted := r.readerStopped || inv.Stop != nil && inv.Stop.Err() != nil || inv.Step.Journal == nil ||
 		failure.Is(context.Cause(ctx), failure.UserCancelled, failure.AgentTimeout)
 	if r.trace == "" || !unwanted {
 		return
@@ -192,9 +192,9 @@ const (
 	maxTimeout = 10 * time.Minute
 )
 
-// maxTurnID is the maximum length of Parent.turn_id in bytes. If the agent is called as a tool, the field holds
+// maxTurnIDBytes is the maximum length of Parent.turn_id in bytes. If the agent is called as a tool, the field holds
 // the key of the tool call.
-const maxTurnID = 64
+const maxTurnIDBytes = 64
 
 // newRequest returns the request for the remote turn. All attempts of a step send the same request, except for the
 // timeout, the budget, the credentials and the parent.
@@ -218,7 +218,7 @@ func (r *remoteTurn) newRequest(ctx context.Context, inv agent.Invocation) *trou
 	}
 	if inv.Step.TraceID != "" {
 		req.Parent = &troupev1.Parent{
-			TraceId: inv.Step.TraceID, TurnId: conversation.Truncate(inv.Step.TurnID, maxTurnID), Step: int32(inv.Step.Number), Call: int32(inv.Call()),
+			TraceId: inv.Step.TraceID, TurnId: conversation.Truncate(inv.Step.TurnID, maxTurnIDBytes), Step: int32(inv.Step.Number), Call: int32(inv.Call()),
 			RootTraceId: cmp.Or(inv.Step.RootTraceID, inv.Step.TraceID), Untrusted: inv.Untrusted(), Ancestors: inv.Step.Ancestors,
 		}
 		if inv.Step.Budget != nil {

@@ -46,18 +46,18 @@ func (r *remoteTurn) retry(ctx context.Context, c *Client, inv agent.Invocation,
 		Reason:  ReasonRestarted,
 		Message: "agent " + r.target + " had failed (" + reason + "); it is asked once more, and what it said so far is void",
 	}
-	if r.readerGone = !r.yield(event.Event{Payload: warning}, nil); r.readerGone {
+	if r.readerStopped = !r.yield(event.Event{Payload: warning}, nil); r.readerStopped {
 		return nil, nil
 	}
 	r.earlierUsage = r.earlierUsage.Add(wire.UsageFromProto(was.GetUsage()))
-	used, id := r.earlierAmounts.Add(r.spent.Used()), first.GetRequestId()
+	used, id := r.earlierAmounts.Add(r.spending.Used()), first.GetRequestId()
 	if inv.Step.OriginTurnID != "" {
-		id += "-" + conversation.Truncate(inv.Step.TurnID, maxTurnID)
+		id += "-" + conversation.Truncate(inv.Step.TurnID, maxTurnIDBytes)
 	}
 	id += "-" + strconv.Itoa(n)
 
 	if p := was.GetPartial(); p.GetRecoverable() {
-		r.earlierAmounts, r.spent = budget.Amounts{}, new(spending.Tally) // the resumed turn reports the whole usage again
+		r.earlierAmounts, r.spending = budget.Amounts{}, new(spending.Tally) // the resumed turn reports the whole usage again
 		on := proto.CloneOf(first)
 		on.Input, on.Target, on.RequestId, on.From = nil, "", id, &troupev1.From{TraceId: p.GetTraceId()}
 		done, err := r.runRequest(ctx, c, inv, on)
@@ -65,7 +65,7 @@ func (r *remoteTurn) retry(ctx context.Context, c *Client, inv agent.Invocation,
 			return done, err
 		}
 	}
-	r.earlierAmounts, r.spent = used, new(spending.Tally)
+	r.earlierAmounts, r.spending = used, new(spending.Tally)
 	anew := proto.CloneOf(first)
 	anew.RequestId = id + "-anew" // the id without the suffix may belong to the resumed turn
 	return r.runRequest(ctx, c, inv, anew)

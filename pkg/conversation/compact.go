@@ -24,11 +24,11 @@ type Compaction struct {
 	Summary     string
 }
 
-// groupSize is the number of messages in one line of a Hierarchical summary.
-const groupSize = 10
+// messagesPerGroup is the number of messages in one line of a Hierarchical summary.
+const messagesPerGroup = 10
 
-// excerptLength is the maximum number of characters that the default summary quotes of a message.
-const excerptLength = 160
+// maxExcerptChars is the maximum number of characters that the default summary quotes of a message.
+const maxExcerptChars = 160
 
 // Compact decides which messages to remove so that about keep messages stay. It returns a summary of the removed
 // ones, of at most limit bytes. More messages stay if a tool call would be separated from its result.
@@ -72,13 +72,13 @@ func summarize(before string, gone []Message, strategy Strategy, limit int) stri
 	lines := summaryLines(before)
 	if strategy == Hierarchical {
 		for len(gone) > 0 {
-			n := min(groupSize, len(gone))
+			n := min(messagesPerGroup, len(gone))
 			lines = append(lines, groupLine(gone[:n]))
 			gone = gone[n:]
 		}
 	} else {
 		for _, m := range gone {
-			lines = append(lines, messageLines(m, excerptLength)...)
+			lines = append(lines, messageLines(m, maxExcerptChars)...)
 		}
 	}
 	size := len(head)
@@ -108,7 +108,7 @@ func summaryLines(summary string) []string {
 func groupLine(messages []Message) string {
 	var all []string
 	for _, m := range messages {
-		all = append(all, messageLines(m, excerptLength/2)...)
+		all = append(all, messageLines(m, maxExcerptChars/2)...)
 	}
 	span := fmt.Sprintf("%d to %d: ", messages[0].Sequence, messages[len(messages)-1].Sequence)
 	if len(all) > 2 {

@@ -41,7 +41,7 @@ type Message struct {
 	Attachments []Attachment // files of a user's message or of a tool result
 
 	// Untrusted names the first source of text in the message that neither the user nor the author of the agent
-	// wrote, such as "tool http_fetch". It has at most MaxSource bytes. It is empty if there is no such source, or
+	// wrote, such as "tool http_fetch". It has at most MaxSourceBytes. It is empty if there is no such source, or
 	// if UntrustedSource can derive it from the rest of the message (S14, S15).
 	Untrusted string `json:",omitempty"`
 }

@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// MaxSource is the maximum length of the name of an untrusted source, in bytes. PartyPrefix is the prefix of sources that
+// MaxSourceBytes is the maximum length of the name of an untrusted source, in bytes. PartyPrefix is the prefix of sources that
 // are parties. A party is an MCP server. It wrote the descriptions of its own tools, so its text may cause calls of these
 // tools, but not of others.
 const (
-	MaxSource   = 128
-	PartyPrefix = "MCP server "
+	MaxSourceBytes = 128
+	PartyPrefix    = "MCP server "
 )
 
 // SourceName returns the name of a source of untrusted text, such as "tool http_fetch".
 func SourceName(kind, name string) string {
-	return Truncate(strings.Join(strings.Fields(strings.ToValidUTF8(kind+" "+name, "")), " "), MaxSource)
+	return Truncate(strings.Join(strings.Fields(strings.ToValidUTF8(kind+" "+name, "")), " "), MaxSourceBytes)
 }
 
 // UntrustedSource returns the source of text in the message that neither the user nor the author of the agent
@@ -104,5 +104,5 @@ func sourceFromMark(summary string) string {
 	if at < 0 || !strings.HasSuffix(summary, markSuffix) {
 		return ""
 	}
-	return Truncate(strings.TrimSuffix(summary[at+len(markPrefix):], markSuffix), MaxSource)
+	return Truncate(strings.TrimSuffix(summary[at+len(markPrefix):], markSuffix), MaxSourceBytes)
 }

@@ -17,7 +17,7 @@ func TestUntrustedSource_ReturnsTheSourceOfAMessage(t *testing.T) {
 	file.Attachments = []conversation.Attachment{{Name: "a\n\xff b.pdf"}}
 	require.Equal(t, "file a b.pdf", file.UntrustedSource())
 	require.Equal(t, "file a b.pdf", conversation.UntrustedSource([]conversation.Message{conversation.User("hello"), file}))
-	require.LessOrEqual(t, len(conversation.SourceName("file", strings.Repeat("ä", 500))), conversation.MaxSource)
+	require.LessOrEqual(t, len(conversation.SourceName("file", strings.Repeat("ä", 500))), conversation.MaxSourceBytes)
 }
 
 func TestMostRestrictiveSource_PrefersTheFirstSourceThatIsNotAParty(t *testing.T) {

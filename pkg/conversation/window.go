@@ -11,8 +11,8 @@ const bytesPerToken = 4
 // fileTokens is about what providers charge for a large image. A page of a document costs as much.
 const fileTokens = 1600
 
-// pageBytes is the assumed size of a page of a document.
-const pageBytes = 64 << 10
+// bytesPerPDFPage is the assumed size of a page of a document.
+const bytesPerPDFPage = 64 << 10
 
 // EstimateTokens estimates the tokens of a message as a quarter of its bytes, rounded up. The files that a model reads with
 // it count too: the files of a tool result, and others if their content is present.
@@ -33,13 +33,13 @@ func (a Attachment) estimateTokens() int64 {
 	case "image":
 		return fileTokens
 	case "audio", "video":
-		return fileTokens * (1 + a.Size/pageBytes)
+		return fileTokens * (1 + a.Size/bytesPerPDFPage)
 	case "text":
 		return a.Size / bytesPerToken
 	}
 	switch {
 	case strings.HasPrefix(mediaType, "application/pdf"):
-		return fileTokens * (1 + a.Size/pageBytes)
+		return fileTokens * (1 + a.Size/bytesPerPDFPage)
 	case strings.Contains(mediaType, "json"), strings.Contains(mediaType, "xml"), strings.Contains(mediaType, "yaml"):
 		return a.Size / bytesPerToken
 	default:

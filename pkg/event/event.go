@@ -34,7 +34,7 @@ type Payload interface {
 const (
 	InternalPrefix = "internal:"
 
-	MaxSummary      = 240      // characters of ToolFinished.Summary (CO-47)
+	MaxSummaryChars = 240      // characters of ToolFinished.Summary (CO-47)
 	MaxCustomData   = 64 << 10 // bytes of Custom.Data
 	MaxCustomEvents = 256      // Custom events of an attempt of a step
 	MaxCustomBytes  = 1 << 20  // names and data of these together

@@ -103,7 +103,7 @@ type ToolFinished struct {
 type ToolProgress struct {
 	CallID   string
 	Tool     string
-	Message  string   // at most MaxSummary characters; may be empty
+	Message  string   // at most MaxSummaryChars characters; may be empty
 	Fraction *float64 // the completed part, 0 to 1 (nil when unknown)
 }
 

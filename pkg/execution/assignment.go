@@ -60,5 +60,5 @@ func (p PlanRequest) Names() []string {
 // PlannedTask is a task that a planner assigns to an agent.
 type PlannedTask struct {
 	Agent string
-	Text  string // what the agent must do, at most MaxTaskText bytes
+	Text  string // what the agent must do, at most MaxTaskBytes
 }

@@ -79,8 +79,8 @@ func (o Origin) check() error {
 		return wrong("metadata: %d pairs are too many; use at most %d", len(o.Metadata), MaxTurnMetadata)
 	}
 	for key, value := range o.Metadata {
-		if key == "" || len(key) > MaxTurnMetadataKey || len(value) > MaxTurnMetadataValue {
-			return wrong("metadata %q: a key has 1 to %d bytes, a value at most %d", key, MaxTurnMetadataKey, MaxTurnMetadataValue)
+		if key == "" || len(key) > MaxTurnMetadataKeyBytes || len(value) > MaxTurnMetadataValueBytes {
+			return wrong("metadata %q: a key has 1 to %d bytes, a value at most %d", key, MaxTurnMetadataKeyBytes, MaxTurnMetadataValueBytes)
 		}
 	}
 	return nil

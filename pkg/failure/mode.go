@@ -12,7 +12,7 @@ type Mode string
 
 // The modes of contract OC-23.
 const (
-	Unknown             Mode = "" // not known, or not to be disclosed
+	Unknown             Mode = "" // not known, or not to be disclosed; UNSPECIFIED on the wire and in docs
 	AgentValidation     Mode = "agent_validation"
 	AgentTimeout        Mode = "agent_timeout"
 	AgentLogic          Mode = "agent_logic"

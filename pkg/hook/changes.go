@@ -32,7 +32,7 @@ func (c *Control) TakeUnjournaled() (set map[string]json.RawMessage, removed []s
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.changes.TakeUnjournaled()
-	return r.Set, r.Removed, r.Bases
+	return r.SetValues, r.Removed, r.Bases
 }
 
 // ChangesOf returns the changes of a fork of the turn's memory, as TakeUnjournaled does.
@@ -40,7 +40,7 @@ func (c *Control) ChangesOf(fork *Memory) (set map[string]json.RawMessage, remov
 	fork.mu.Lock()
 	defer fork.mu.Unlock()
 	r := fork.changes.Recorded()
-	return r.Set, r.Removed, r.Bases
+	return r.SetValues, r.Removed, r.Bases
 }
 
 // Reapply repeats changes of state that the journal recorded in an earlier attempt. They are not journaled a second
@@ -53,7 +53,7 @@ func (c *Control) Reapply(set map[string]json.RawMessage, removed []string, base
 	m := c.turn.memory
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := statechange.Recorded{Set: set, Removed: removed, Bases: bases}
+	r := statechange.Recorded{SetValues: set, Removed: removed, Bases: bases}
 	m.changes.Restore(r, containsUnjournaled)
 	statechange.Collect(&m.unemitted, r.Values())
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// page is the documentation page that explains this package to authors.
-const page = "../../docs/hooks.md"
+// pagePath is the documentation page that explains this package to authors.
+const pagePath = "../../docs/hooks.md"
 
 var quotePattern = regexp.MustCompile("(?s)\n### (\\w+)\n.*?\n```go\n(.*?)```\n")
 
 // Every event has a section on the page, and the section quotes the event's example word for word.
 func TestPage_QuotesTheExampleOfEveryEvent(t *testing.T) {
-	text, err := os.ReadFile(page)
+	text, err := os.ReadFile(pagePath)
 	require.NoError(t, err)
 	examples := functionBodies(t, "example*_test.go")
 	quotes := map[string]bool{}

@@ -12,7 +12,7 @@ import (
 // of a user.
 const (
 	MaxArtifactBytes        = 64 << 20
-	MaxArtifactNameBytes    = attachment.MaxName
+	MaxArtifactNameBytes    = attachment.MaxNameBytes
 	MaxArtifacts            = 1000      // versions of a session or of a user, including staged contents
 	MaxSessionArtifactBytes = 256 << 20 // bytes of all these versions and contents
 	// ArtifactChunk is the size in bytes of the pieces in which content is written and read. Only the last piece

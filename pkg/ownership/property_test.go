@@ -10,7 +10,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-var owners = []Owner{Agent, Memory, Orchestrator, Shared}
+var allOwners = []Owner{Agent, Memory, Orchestrator, Shared}
 
 // anyKey generates a key that a rule names, a key with a prefix from a rule, or a key that no rule covers.
 func anyKey(r *rand.Rand) string {
@@ -38,13 +38,13 @@ func TestOwner_EachKeyHasExactlyOne(t *testing.T) {
 	for range 500 {
 		declared := map[string]Owner{}
 		for range r.IntN(6) {
-			declared[anyKey(r)] = owners[r.IntN(len(owners))]
+			declared[anyKey(r)] = allOwners[r.IntN(len(allOwners))]
 		}
 		state := NewAgentState("clerk", declared, nil)
 		for range 20 {
 			key := anyKey(r)
 			owner, known := state.Owner(key)
-			require.Contains(t, owners, owner, "%q", key)
+			require.Contains(t, allOwners, owner, "%q", key)
 			again, _ := state.Owner(key)
 			require.Equal(t, owner, again, "%q", key)
 			if !known {
@@ -64,7 +64,7 @@ func TestOwner_EachKeyHasExactlyOne(t *testing.T) {
 			require.Equal(t, before, state.Keys())
 		}
 	}
-	for _, tier := range owners {
+	for _, tier := range allOwners {
 		require.Positive(t, seen[tier], "no key of %s was tried", tier)
 	}
 }

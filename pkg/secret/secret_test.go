@@ -17,7 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/secret"
 )
 
-const text = "CANARY-7f3a"
+const canaryText = "CANARY-7f3a"
 
 type secretHolder struct {
 	Token     secret.Value
@@ -31,7 +31,7 @@ type secretHolder struct {
 
 // secretsInShapes returns values that contain a secret in different ways, by name.
 func secretsInShapes() map[string]any {
-	v := secret.New(text)
+	v := secret.New(canaryText)
 	all := secretHolder{v, &v, map[string]secret.Value{"k": v}, []secret.Value{v}, v, v, map[string]secret.Value{"k": v}}
 	return map[string]any{
 		"value": v, "pointer": &v, "map": all.Map, "slice": all.Slice, "array": [1]secret.Value{v},
@@ -43,10 +43,10 @@ func secretsInShapes() map[string]any {
 // produce.
 func requireHidden(t *testing.T, made string) {
 	t.Helper()
-	require.NotContains(t, made, text)
-	require.NotContains(t, made, fmt.Sprintf("%x", text))
-	require.NotContains(t, made, fmt.Sprintf("%X", text))
-	require.NotContains(t, made, fmt.Sprintf("% x", text))
+	require.NotContains(t, made, canaryText)
+	require.NotContains(t, made, fmt.Sprintf("%x", canaryText))
+	require.NotContains(t, made, fmt.Sprintf("%X", canaryText))
+	require.NotContains(t, made, fmt.Sprintf("% x", canaryText))
 	require.NotContains(t, made, "67 65 78 65 82 89", "the bytes of CANARY")
 }
 
@@ -60,10 +60,10 @@ func TestValue_CannotBePrinted(t *testing.T) {
 			}
 		}
 		requireHidden(t, fmt.Sprint(shape)+fmt.Sprintf("%p %T", shape, shape))
-		require.NotContains(t, fmt.Errorf("it failed: %v", shape).Error(), text, name)
+		require.NotContains(t, fmt.Errorf("it failed: %v", shape).Error(), canaryText, name)
 	}
-	require.Equal(t, secret.Redacted, secret.New(text).String())
-	require.Equal(t, secret.Redacted, secret.New(text).GoString())
+	require.Equal(t, secret.Redacted, secret.New(canaryText).String())
+	require.Equal(t, secret.Redacted, secret.New(canaryText).GoString())
 	require.Equal(t, secret.Redacted, fmt.Sprint(secret.Value{}), "it does not tell that it is empty")
 }
 
@@ -82,7 +82,7 @@ func TestValue_CannotBeEncoded(t *testing.T) {
 	made, err := xml.Marshal(struct {
 		XMLName xml.Name
 		Token   secret.Value
-	}{Token: secret.New(text), XMLName: xml.Name{Local: "it"}})
+	}{Token: secret.New(canaryText), XMLName: xml.Name{Local: "it"}})
 	require.NoError(t, err)
 	requireHidden(t, string(made))
 }
@@ -108,23 +108,23 @@ func TestValue_CannotBeLogged(t *testing.T) {
 }
 
 func TestValue_RevealReturnsText(t *testing.T) {
-	require.Equal(t, text, secret.New(text).Reveal())
+	require.Equal(t, canaryText, secret.New(canaryText).Reveal())
 	require.Empty(t, secret.Value{}.Reveal())
-	require.True(t, secret.New(text).Equal(secret.New(text)))
+	require.True(t, secret.New(canaryText).Equal(secret.New(canaryText)))
 	require.True(t, secret.New("").Equal(secret.Value{}))
-	require.False(t, secret.New(text).Equal(secret.New(text+"0")))
+	require.False(t, secret.New(canaryText).Equal(secret.New(canaryText+"0")))
 }
 
 // Wipe clears the text in all copies of a Value. A text that Reveal returned earlier stays.
 func TestValue_WipeClearsAllCopies(t *testing.T) {
-	v := secret.New(text)
+	v := secret.New(canaryText)
 	all := []secret.Value{v, v}
 	inside := secret.Bytes(v)
-	require.Equal(t, text, string(inside))
+	require.Equal(t, canaryText, string(inside))
 	shown := v.Reveal()
 	all[1].Wipe()
-	require.Equal(t, text, shown)
-	require.Equal(t, make([]byte, len(text)), inside)
+	require.Equal(t, canaryText, shown)
+	require.Equal(t, make([]byte, len(canaryText)), inside)
 	for _, copied := range all {
 		require.Empty(t, copied.Reveal())
 		require.Equal(t, secret.Redacted, copied.String())
@@ -132,9 +132,9 @@ func TestValue_WipeClearsAllCopies(t *testing.T) {
 	}
 	secret.Value{}.Wipe()
 
-	v = secret.New(text)
+	v = secret.New(canaryText)
 	var both sync.WaitGroup
 	both.Go(v.Wipe)
-	both.Go(func() { require.Contains(t, []string{"", text}, v.Reveal()) })
+	both.Go(func() { require.Contains(t, []string{"", canaryText}, v.Reveal()) })
 	both.Wait()
 }

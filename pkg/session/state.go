@@ -12,6 +12,11 @@ package session
 //
 // Pause and close lead from every state but busy to paused and closed, resume from those two
 // to ready. A closed session takes no turn until it is resumed.
+//
+// Frameworks that keep a session in a process often have the states created, starting, ready, busy, paused and shutdown.
+// Here a stored session has no starting: only a session of package local is starting, while it loads. Closed takes the
+// place of shutdown, but can be resumed. The outcome of the latest turn is a state too: failed, input_required and
+// auth_required.
 type State string
 
 // The states of a session.

@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start")) // started by the Gemini SDK
 }
 
-// patience bounds every wait. It is long enough for a busy machine.
-const patience = 30 * time.Second
+// waitTimeout bounds every wait. It is long enough for a busy machine.
+const waitTimeout = 30 * time.Second
 
 // rawCodec is a gRPC codec that sends and receives arbitrary bytes.
 type rawCodec struct{}
@@ -68,11 +68,11 @@ func sendBytes(ctx context.Context, conn *grpc.ClientConn, method string, body [
 
 // goodClient makes valid calls continuously while the mesh is attacked.
 type goodClient struct {
-	conn        *grpc.ClientConn
-	stop        context.CancelFunc
-	running     sync.WaitGroup
-	calls, fail int
-	lastErr     error
+	conn                *grpc.ClientConn
+	stop                context.CancelFunc
+	running             sync.WaitGroup
+	successes, failures int
+	lastErr             error
 }
 
 // startClient starts a client that lists the agents repeatedly until finish is called.
@@ -93,10 +93,10 @@ func startClient(t testing.TB, m *rig.Mesh) *goodClient {
 			if ctx.Err() != nil {
 				return
 			}
-			if g.calls++; err != nil {
-				g.fail, g.lastErr = g.fail+1, err
+			if g.successes++; err != nil {
+				g.failures, g.lastErr = g.failures+1, err
 			}
-			if g.calls == 1 {
+			if g.successes == 1 {
 				close(began)
 			}
 		}
@@ -111,14 +111,14 @@ func (g *goodClient) finish(t testing.TB) int {
 	g.stop()
 	g.running.Wait()
 	require.NoError(t, g.conn.Close())
-	require.Zero(t, g.fail, "calls of a good client failed, the last one with %v", g.lastErr)
-	return g.calls
+	require.Zero(t, g.failures, "calls of a good client failed, the last one with %v", g.lastErr)
+	return g.successes
 }
 
 // requireTurnSucceeds runs one turn and requires that it succeeds.
 func requireTurnSucceeds(t testing.TB, m *rig.Mesh) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience) //nolint:usetesting // also for what runs behind a test
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout) //nolint:usetesting // also for what runs behind a test
 	defer cancel()
 	conn, err := rpc.Dial(m.Address(rig.Orchestrator), telemetry.Discard())
 	require.NoError(t, err)

@@ -39,7 +39,7 @@ func dial(t testing.TB, addr string) net.Conn {
 func newHTTP2Peer(t testing.TB, conn net.Conn, settings ...http2.Setting) *http2Peer {
 	t.Helper()
 	t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(waitTimeout)))
 	_, err := conn.Write([]byte(http2.ClientPreface))
 	require.NoError(t, err)
 	p := &http2Peer{Conn: conn, Framer: http2.NewFramer(conn, conn)}

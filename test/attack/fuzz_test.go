@@ -154,7 +154,7 @@ func FuzzPorts(f *testing.F) {
 			began := time.Now()
 			_, err := sendBytes(ctx, conn, method, body)
 			cancel()
-			require.Less(t, time.Since(began), patience, "%s does not end with its caller", method)
+			require.Less(t, time.Since(began), waitTimeout, "%s does not end with its caller", method)
 			code := status.Code(err)
 			require.NotContains(t, []codes.Code{codes.Unimplemented, codes.DataLoss}, code, "%s: %v", method, err)
 			require.NotContains(t, err.Error(), "internal error", "%s with %q", method, body)

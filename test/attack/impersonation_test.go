@@ -149,7 +149,7 @@ func receive[T any](t *testing.T, from <-chan T) (got T) {
 	t.Helper()
 	select {
 	case got = <-from:
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		require.FailNow(t, "nothing came")
 	}
 	return got

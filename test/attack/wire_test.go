@@ -155,7 +155,7 @@ func holdIncompleteHandshakes(t *testing.T, m *rig.Mesh) {
 		conns = append(conns, conn)
 	}
 	for n, conn := range conns {
-		require.NoError(t, conn.SetReadDeadline(began.Add(patience)))
+		require.NoError(t, conn.SetReadDeadline(began.Add(waitTimeout)))
 		var err error
 		for err == nil {
 			_, err = conn.Read(make([]byte, 1<<10))
@@ -276,7 +276,7 @@ func openManyConnections(t *testing.T, m *rig.Mesh) {
 	for range 64 {
 		conn := dial(t, m.Address(rig.Orchestrator))
 		defer func() { _ = conn.Close() }()
-		require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(waitTimeout)))
 		if n, _ := conn.Read(make([]byte, 1)); n == 1 {
 			open++
 		}

@@ -101,7 +101,7 @@ end`,
 		}},
 	},
 	{
-		ID: "B7", What: "a tool that the journal knows as done is run again", FoundBy: verify.NotAgain,
+		ID: "B7", What: "a tool that the journal knows as done is run again", FoundBy: verify.EffectNotRepeated,
 		Program: bugbuild.Worker,
 		Changes: []overlay.Change{{
 			File:        "internal/loop/execute/restore.go",
@@ -110,7 +110,7 @@ end`,
 		}},
 	},
 	{
-		ID: "B8", What: "the idempotency key of a tool depends on the attempt", FoundBy: verify.OneKey,
+		ID: "B8", What: "the idempotency key of a tool depends on the attempt", FoundBy: verify.EffectKeepsKey,
 		Program: bugbuild.Worker,
 		Changes: []overlay.Change{{
 			File:        "pkg/agent/internal/scope/journal.go",
@@ -128,7 +128,7 @@ end`,
 		}},
 	},
 	{
-		ID: "B10", What: "the events of a turn begin at 1 again when another worker has it", FoundBy: verify.Contiguous,
+		ID: "B10", What: "the events of a turn begin at 1 again when another worker has it", FoundBy: verify.StreamContiguous,
 		Program: bugbuild.Orchestrator,
 		Changes: []overlay.Change{{
 			File:        "services/orchestrator/internal/trace/history.go",
@@ -137,7 +137,7 @@ end`,
 		}},
 	},
 	{
-		ID: "B15", What: "a tool that may run once is run again when in doubt", FoundBy: verify.OnceAtMost,
+		ID: "B15", What: "a tool that may run once is run again when in doubt", FoundBy: verify.EffectAtMostOnce,
 		Program: bugbuild.Worker,
 		Changes: []overlay.Change{{
 			File:        "internal/loop/toolcall/call.go",

@@ -111,8 +111,8 @@ func faultsFor(b Bug) []PlannedFault {
 		return []PlannedFault{killIn(ledger.AtMostOnce, 0)}
 	default:
 		return []PlannedFault{
-			{Fault: simclients.LoseToRedis, Pause: maxPause, Overlaps: true},
-			{Fault: simclients.LoseToMemory, Pause: maxPause, Overlaps: true},
+			{Fault: simclients.LoseRedisReply, Pause: maxPause, Overlaps: true},
+			{Fault: simclients.LoseMemoryReply, Pause: maxPause, Overlaps: true},
 		}
 	}
 }

@@ -23,7 +23,7 @@ const (
 // TestChaos runs a plan of faults and checks every promise of the mesh.
 func TestChaos(t *testing.T) {
 	t.Logf("seed %d", seed())
-	r := startRun(t, mesh.Config{Programs: buildPrograms(t, nil), Workers: workers, LogFolder: *logs})
+	r := startRun(t, mesh.Config{Programs: buildPrograms(t, nil), Workers: workers, LogFolder: *logsFolder})
 	r.startClients(clients, contenders)
 	began := time.Now()
 	strikes, freezes := Plan(seed(), FaultCounts{
@@ -59,7 +59,7 @@ func (r *run) checkCoverage() {
 	r.t.Helper()
 	want := map[simclients.Fault]int{
 		simclients.KillWorker: *workerKills, simclients.KillMemory: *memoryKills, simclients.KillRedis: *redisKills, simclients.StopWorker: *stops,
-		simclients.LoseToRedis: *cuts / 2, simclients.LoseToMemory: *cuts - *cuts/2,
+		simclients.LoseRedisReply: *cuts / 2, simclients.LoseMemoryReply: *cuts - *cuts/2,
 	}
 	for fault, n := range want {
 		require.GreaterOrEqual(r.t, r.injected[fault], n, "%s fired", fault)
@@ -81,7 +81,7 @@ func (r *run) checkCoverage() {
 	require.Positive(r.t, counts.Bursts, "bursts of one request")
 	require.Positive(r.t, counts.Disconnects, "clients that left and came back")
 	for fault, samples := range r.clients.Recovery.Samples() {
-		if goal, ok := goals[fault]; ok {
+		if goal, ok := recoveryGoals[fault]; ok {
 			require.LessOrEqual(r.t, simclients.Quantile(samples, 0.99), goal, "recovery from %s at p99", fault)
 		}
 	}

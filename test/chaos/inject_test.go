@@ -38,10 +38,10 @@ func (r *run) injectFault(s PlannedFault) {
 		r.recordFault(s.Fault, "")
 		r.Redis.Kill()
 		r.Redis.Start()
-	case simclients.LoseToRedis:
+	case simclients.LoseRedisReply:
 		r.recordFault(s.Fault, "")
 		r.RedisProxy.DropNextReply()
-	case simclients.LoseToMemory:
+	case simclients.LoseMemoryReply:
 		r.recordFault(s.Fault, "")
 		r.MemoryProxy.DropNextReply()
 	case simclients.StopWorker: // stopWorker does it, in a lane of its own

@@ -41,19 +41,19 @@ func (s CallSelector) Matches(c ledger.Call) bool {
 	return c.Kind == s.Kind && (s.Number == 0 || c.Number == s.Number)
 }
 
-// aims lists the calls during which a worker is hit: one of each effect class, and the final answer.
-var aims = []CallSelector{
+// targetedCalls lists the calls during which a worker is hit: one of each effect class, and the final answer.
+var targetedCalls = []CallSelector{
 	{ledger.Read, 0}, {ledger.Idempotent, 0}, {ledger.AtMostOnce, 0}, {ledger.Model, 4}, {ledger.Model, 2},
 }
 
 // Times of a plan.
 const (
-	minPause  = 50 * time.Millisecond
-	maxPause  = 400 * time.Millisecond
-	minFrozen = time.Second
-	maxFrozen = 10 * time.Second
-	replaced  = 8 * time.Second // a worker is unresponsive for this long before another one gets its steps, with some margin
-	overlap   = 4               // one strike in this many overlaps with the next
+	minPause          = 50 * time.Millisecond
+	maxPause          = 400 * time.Millisecond
+	minFreezeTime     = time.Second
+	maxFreezeTime     = 10 * time.Second
+	replacementTime   = 8 * time.Second // a worker is unresponsive for this long before another one gets its steps, with some margin
+	strikesPerOverlap = 4               // one strike in this many overlaps with the next
 )
 
 // Plan returns the faults of a run in two sequences that run concurrently, because freezing a worker takes long.
@@ -65,17 +65,17 @@ func Plan(seed uint64, s FaultCounts) (main, stops []PlannedFault) {
 			strike := PlannedFault{
 				Fault:    fault,
 				Pause:    minPause + time.Duration(rng.Int64N(int64(maxPause-minPause))),
-				Overlaps: rng.IntN(overlap) == 0,
+				Overlaps: rng.IntN(strikesPerOverlap) == 0,
 			}
 			if fault == simclients.KillWorker && i%3 != 0 || fault == simclients.StopWorker {
-				strike.Call = aims[rng.IntN(len(aims))]
+				strike.Call = targetedCalls[rng.IntN(len(targetedCalls))]
 			}
 			if fault == simclients.StopWorker {
-				least := minFrozen
+				least := minFreezeTime
 				if i%2 == 0 {
-					least = replaced
+					least = replacementTime
 				}
-				strike.FreezeTime = least + time.Duration(rng.Int64N(int64(maxFrozen-least)))
+				strike.FreezeTime = least + time.Duration(rng.Int64N(int64(maxFreezeTime-least)))
 				stops = append(stops, strike)
 				continue
 			}
@@ -85,8 +85,8 @@ func Plan(seed uint64, s FaultCounts) (main, stops []PlannedFault) {
 	add(simclients.KillWorker, s.WorkerKills)
 	add(simclients.KillMemory, s.MemoryKills)
 	add(simclients.KillRedis, s.RedisKills)
-	add(simclients.LoseToRedis, s.Cuts/2)
-	add(simclients.LoseToMemory, s.Cuts-s.Cuts/2)
+	add(simclients.LoseRedisReply, s.Cuts/2)
+	add(simclients.LoseMemoryReply, s.Cuts-s.Cuts/2)
 	add(simclients.StopWorker, s.Stops)
 	rng.Shuffle(len(main), func(i, j int) { main[i], main[j] = main[j], main[i] })
 	return main, stops

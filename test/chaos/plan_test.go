@@ -27,7 +27,8 @@ func TestPlan_IsDeterminedByTheSeed(t *testing.T) {
 		require.Equal(t, s.Fault == simclients.StopWorker, s.FreezeTime > 0)
 	}
 	require.Empty(t, cmp.Diff(map[simclients.Fault]int{
-		simclients.KillWorker: 20, simclients.KillMemory: 5, simclients.KillRedis: 4, simclients.StopWorker: 6, simclients.LoseToRedis: 5, simclients.LoseToMemory: 6,
+		simclients.KillWorker: 20, simclients.KillMemory: 5, simclients.KillRedis: 4, simclients.StopWorker: 6, simclients.LoseRedisReply: 5,
+		simclients.LoseMemoryReply: 6,
 	}, count))
 }
 

@@ -40,14 +40,14 @@ var (
 	stops       = flag.Int("chaos.stops", 8, "workers to stop for 1 to 10 s")
 	cuts        = flag.Int("chaos.cuts", 40, "replies to lose")
 	seedFlag    = flag.Uint64("chaos.seed", 0, "of the plan (0 means a random one)")
-	logs        = flag.String("chaos.logs", "", "folder for the programs' logs (empty means that they are removed)")
+	logsFolder  = flag.String("chaos.logs", "", "folder for the programs' logs (empty means that they are removed)")
 	bugsFlag    = flag.String("chaos.bugs", "all", "planted bugs to run, such as B1,B7; all or none")
 )
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if built != "" {
-			_ = os.RemoveAll(built)
+		if unchangedFolder != "" {
+			_ = os.RemoveAll(unchangedFolder)
 		}
 		os.Exit(code)
 	}))
@@ -65,7 +65,7 @@ var seed = sync.OnceValue(func() uint64 {
 // programs only once.
 func buildPrograms(t *testing.T, changes []overlay.Change, changed ...string) map[string]string {
 	t.Helper()
-	folder, err := clean()
+	folder, err := buildUnchanged()
 	require.NoError(t, err)
 	programs := map[string]string{}
 	for _, p := range []string{bugbuild.Memory, bugbuild.Orchestrator, bugbuild.Worker} {
@@ -81,15 +81,15 @@ func buildPrograms(t *testing.T, changes []overlay.Change, changed ...string) ma
 	return programs
 }
 
-var clean = sync.OnceValues(func() (string, error) {
+var buildUnchanged = sync.OnceValues(func() (string, error) {
 	var err error
-	if built, err = os.MkdirTemp("", "troupe-chaos"); err != nil {
+	if unchangedFolder, err = os.MkdirTemp("", "troupe-chaos"); err != nil {
 		return "", err
 	}
-	return built, bugbuild.Build(built, nil, bugbuild.Memory, bugbuild.Orchestrator, bugbuild.Worker)
+	return unchangedFolder, bugbuild.Build(unchangedFolder, nil, bugbuild.Memory, bugbuild.Orchestrator, bugbuild.Worker)
 })
 
-var built string // a folder (empty until the programs are built)
+var unchangedFolder string // a folder (empty until the programs are built)
 
 // run is one mesh with its clients.
 type run struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/verify"
 )
 
-// goals holds the required recovery times at the 99th percentile (guarantees, section 3.4), for the faults that have one.
-var goals = map[simclients.Fault]time.Duration{
+// recoveryGoals holds the required recovery times at the 99th percentile (guarantees, section 3.4), for the faults that have one.
+var recoveryGoals = map[simclients.Fault]time.Duration{
 	simclients.KillWorker: 3 * time.Second, simclients.StopWorker: 10 * time.Second, simclients.KillMemory: 2 * time.Second,
 }
 
@@ -27,10 +27,10 @@ func (r *run) summaryTable(took time.Duration) string {
 	line("fault\tfired\tturns hit\trecovered p50\tp99\tgoal")
 	for _, fault := range []simclients.Fault{
 		simclients.KillWorker, simclients.StopWorker, simclients.KillMemory, simclients.KillRedis,
-		simclients.LoseToRedis, simclients.LoseToMemory,
+		simclients.LoseRedisReply, simclients.LoseMemoryReply,
 	} {
 		goal := "-"
-		if g, ok := goals[fault]; ok {
+		if g, ok := recoveryGoals[fault]; ok {
 			goal = g.String()
 		}
 		line("%s\t%d\t%d\t%s\t%s\t%s", fault, r.injected[fault], len(samples[fault]),

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// reasons lists why a code block of a page cannot run here. The info string of such a block names the reason, as
+// skipReasons lists why a code block of a page cannot run here. The info string of such a block names the reason, as
 // in ```sh needs=cluster. Stand-ins run the block instead and check files, flags, methods and manifests.
-var reasons = map[string]string{
+var skipReasons = map[string]string{
 	"cluster":      "it changes a Kubernetes cluster",
 	"installation": "it names hosts and files of the reader's own installation",
 	"internet":     "it loads something from the internet",
@@ -26,7 +26,7 @@ type block struct {
 	page, kind string
 	line       int // of its first line of content
 	lines      []string
-	skipReason string // one of the reasons, or empty
+	skipReason string // one of the skipReasons, or empty
 	exit       string // the expected exit code (empty means 0)
 	background bool   // it runs in another terminal until the end of the page
 }
@@ -39,10 +39,10 @@ func (b block) text() string { return strings.Join(b.lines, "\n") + "\n" }
 func (b block) isShell() bool { return b.kind == "sh" || b.kind == "console" || b.kind == "run" }
 
 var (
-	fence = regexp.MustCompile("^( *)```(.*)$")
-	// kinds lists the languages of code blocks: blocks that run, blocks of output, and blocks that other tests
+	fencePattern = regexp.MustCompile("^( *)```(.*)$")
+	// blockKinds lists the languages of code blocks: blocks that run, blocks of output, and blocks that other tests
 	// check. A block of kind log quotes the output of the program in the other terminal.
-	kinds = []string{"sh", "console", "run", "output", "log", "text", "go", "yaml", "json", "proto", "ts"}
+	blockKinds = []string{"sh", "console", "run", "output", "log", "text", "go", "yaml", "json", "proto", "ts"}
 )
 
 // parseBlocks returns the blocks of a page, in order.
@@ -50,7 +50,7 @@ func parseBlocks(page, text string) (blocks []block, err error) {
 	var b *block
 	var indent string
 	for i, line := range strings.Split(text, "\n") {
-		found := fence.FindStringSubmatch(line)
+		found := fencePattern.FindStringSubmatch(line)
 		switch {
 		case b == nil && line == "<!-- run":
 			b = &block{page: page, kind: "run", line: i + 2}
@@ -77,8 +77,8 @@ func parseBlocks(page, text string) (blocks []block, err error) {
 func parseInfoString(page string, line int, info string) (*block, error) {
 	b := &block{page: page, line: line}
 	words := strings.Fields(info)
-	if len(words) == 0 || !slices.Contains(kinds, words[0]) {
-		return nil, fmt.Errorf("%v: the block has the kind %q, want one of %v", b, info, kinds)
+	if len(words) == 0 || !slices.Contains(blockKinds, words[0]) {
+		return nil, fmt.Errorf("%v: the block has the kind %q, want one of %v", b, info, blockKinds)
 	}
 	b.kind = words[0]
 	for _, word := range words[1:] {
@@ -90,10 +90,10 @@ func parseInfoString(page string, line int, info string) (*block, error) {
 			b.background = true
 		case name == "exit":
 			b.exit = value
-		case name == "needs" && reasons[value] != "":
+		case name == "needs" && skipReasons[value] != "":
 			b.skipReason = value
 		default:
-			return nil, fmt.Errorf("%v: %q is unknown; want stays, exit=N or needs= one of %v", b, word, slices.Sorted(maps.Keys(reasons)))
+			return nil, fmt.Errorf("%v: %q is unknown; want stays, exit=N or needs= one of %v", b, word, slices.Sorted(maps.Keys(skipReasons)))
 		}
 	}
 	return b, nil

@@ -11,21 +11,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var identifier = regexp.MustCompile("`([A-Za-z][A-Za-z.]*)`")
+var identifierPattern = regexp.MustCompile("`([A-Za-z][A-Za-z.]*)`")
 
 // Every identifier in a row of docs/code.md occurs, as a whole word, in the files that the row links to.
 func TestCodePage_NamesExistingCode(t *testing.T) {
 	for row := range strings.SplitSeq(readPage(t, "docs/code.md"), "\n") {
-		paths := link.FindAllStringSubmatch(row, -1)
+		paths := linkPattern.FindAllStringSubmatch(row, -1)
 		if !strings.HasPrefix(row, "| ") || len(paths) == 0 {
 			continue
 		}
 		cells := strings.Split(row, " | ")
 		var files strings.Builder
 		for _, path := range paths {
-			files.WriteString(readTree(t, filepath.Join(root, "docs", path[1])))
+			files.WriteString(readTree(t, filepath.Join(repositoryRoot, "docs", path[1])))
 		}
-		for _, name := range identifier.FindAllStringSubmatch(strings.Join(cells[2:], " "), -1) {
+		for _, name := range identifierPattern.FindAllStringSubmatch(strings.Join(cells[2:], " "), -1) {
 			last := name[1]
 			if !strings.HasSuffix(last, ".go") {
 				last = last[strings.LastIndex(last, ".")+1:]

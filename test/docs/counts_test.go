@@ -36,7 +36,7 @@ func TestPages_StateTheNumberOfConformanceChecks(t *testing.T) {
 // The track record has a row for every bug that the chaos suite plants, and no other row.
 func TestTrackRecord_ListsEveryPlantedBug(t *testing.T) {
 	listed := regexp.MustCompile(`(?m)^\| (B\d+) \|`).FindAllStringSubmatch(section(t, "docs/robustness-track-record.md", "Planted bugs"), -1)
-	source, err := os.ReadFile(filepath.Join(root, "test/chaos/bugs.go"))
+	source, err := os.ReadFile(filepath.Join(repositoryRoot, "test/chaos/bugs.go"))
 	require.NoError(t, err)
 	planted := regexp.MustCompile(`"(B\d+)"`).FindAllStringSubmatch(string(source), -1)
 	require.NotEmpty(t, planted)

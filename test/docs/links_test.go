@@ -11,18 +11,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const root = "../.."
+const repositoryRoot = "../.."
 
 var (
-	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
-	noWord  = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
+	linkPattern    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	headingPattern = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	nonWordChar    = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
 )
 
 // Every link within the repository leads to an existing file and to an existing heading of it.
 func TestLinks_HaveExistingTargets(t *testing.T) {
 	for _, page := range pagePaths(t) {
-		for _, found := range link.FindAllStringSubmatch(readPage(t, page), -1) {
+		for _, found := range linkPattern.FindAllStringSubmatch(readPage(t, page), -1) {
 			if strings.Contains(found[1], "://") {
 				continue
 			}
@@ -31,7 +31,7 @@ func TestLinks_HaveExistingTargets(t *testing.T) {
 			if path != "" {
 				target = filepath.Join(filepath.Dir(page), path)
 			}
-			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
+			if _, err := os.Stat(filepath.Join(repositoryRoot, target)); err != nil {
 				t.Errorf("%s: the link %s leads nowhere", page, found[1])
 				continue
 			}
@@ -45,7 +45,7 @@ func TestLinks_HaveExistingTargets(t *testing.T) {
 // The index names every page of docs/.
 func TestIndex_NamesEveryPage(t *testing.T) {
 	index := readPage(t, "docs/README.md")
-	entries, err := os.ReadDir(filepath.Join(root, "docs"))
+	entries, err := os.ReadDir(filepath.Join(repositoryRoot, "docs"))
 	require.NoError(t, err)
 	for _, e := range entries {
 		if name := e.Name(); strings.HasSuffix(name, ".md") && name != "README.md" {
@@ -57,16 +57,16 @@ func TestIndex_NamesEveryPage(t *testing.T) {
 // pagePaths returns the paths of the repository's Markdown files.
 func pagePaths(t *testing.T) (pages []string) {
 	t.Helper()
-	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir(repositoryRoot, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		name := d.Name()
-		if d.IsDir() && (strings.HasPrefix(name, ".") && path != root || name == "node_modules" || name == "testdata" || name == "templates") {
+		if d.IsDir() && (strings.HasPrefix(name, ".") && path != repositoryRoot || name == "node_modules" || name == "testdata" || name == "templates") {
 			return fs.SkipDir
 		}
 		if strings.HasSuffix(name, ".md") {
-			in, err := filepath.Rel(root, path)
+			in, err := filepath.Rel(repositoryRoot, path)
 			pages = append(pages, filepath.ToSlash(in))
 			return err
 		}
@@ -78,7 +78,7 @@ func pagePaths(t *testing.T) (pages []string) {
 
 func readPage(t *testing.T, page string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, page))
+	text, err := os.ReadFile(filepath.Join(repositoryRoot, page))
 	require.NoError(t, err)
 	return string(text)
 }
@@ -87,8 +87,8 @@ func readPage(t *testing.T, page string) string {
 func anchors(t *testing.T, page string) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
-	for _, found := range heading.FindAllStringSubmatch(readPage(t, page), -1) {
-		all[strings.ReplaceAll(noWord.ReplaceAllString(strings.ToLower(found[1]), ""), " ", "-")] = true
+	for _, found := range headingPattern.FindAllStringSubmatch(readPage(t, page), -1) {
+		all[strings.ReplaceAll(nonWordChar.ReplaceAllString(strings.ToLower(found[1]), ""), " ", "-")] = true
 	}
 	return all
 }
@@ -110,11 +110,11 @@ func firstCells(text string) map[string]bool {
 		if !strings.HasPrefix(line, "| ") || len(cells) < 2 {
 			continue
 		}
-		for _, found := range quoted.FindAllStringSubmatch(cells[0], -1) {
+		for _, found := range backquoted.FindAllStringSubmatch(cells[0], -1) {
 			words[found[1]] = true
 		}
 	}
 	return words
 }
 
-var quoted = regexp.MustCompile("`([^`]+)`")
+var backquoted = regexp.MustCompile("`([^`]+)`")

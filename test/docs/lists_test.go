@@ -62,7 +62,7 @@ func TestAPI_ListsEveryMethod(t *testing.T) {
 	rows := map[string]string{}
 	for line := range strings.Lines(section(t, "docs/api.md", "Services and methods")) {
 		if cells := strings.Split(line, " | "); strings.HasPrefix(line, "| `") && len(cells) == 4 {
-			rows[quoted.FindStringSubmatch(cells[0])[1]] = cells[3]
+			rows[backquoted.FindStringSubmatch(cells[0])[1]] = cells[3]
 		}
 	}
 	word := regexp.MustCompile(`\b[A-Z][A-Za-z]+\b`)
@@ -150,7 +150,7 @@ func metricNames(t *testing.T) map[string]bool {
 	makes := regexp.MustCompile(`^((Int|Float)64(Observable)?(Counter|Histogram|Gauge|UpDownCounter)|counter)$`)
 	names := map[string]bool{}
 	for _, folder := range []string{"internal", "pkg", "services"} {
-		require.NoError(t, filepath.WalkDir(filepath.Join(root, folder), func(path string, d fs.DirEntry, err error) error {
+		require.NoError(t, filepath.WalkDir(filepath.Join(repositoryRoot, folder), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err
 			}

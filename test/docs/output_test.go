@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// varying lists the patterns of output that differs between runs, and the placeholder for each.
-var varying = []struct {
+// varyingOutput lists the patterns of output that differs between runs, and the placeholder for each.
+var varyingOutput = []struct {
 	pattern *regexp.Regexp
 	name    string
 }{
@@ -28,7 +28,7 @@ var varying = []struct {
 
 func normalize(text string) string {
 	text = "\n" + text
-	for _, v := range varying {
+	for _, v := range varyingOutput {
 		text = v.pattern.ReplaceAllString(text, v.name)
 	}
 	return strings.Trim(text, " \n")

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const patience = 2 * time.Minute // for a page
+const pageTimeout = 2 * time.Minute // for a page
 
 // Every shell block of every page does what the page says. The blocks of a page run in order in one bash. Each
 // page has its own copy of the repository and its own network.
@@ -58,7 +58,7 @@ func newSharedEnvironment(t *testing.T) *sharedEnvironment {
 		t.Log("this machine permits no namespaces, so pages run one after the other")
 	}
 	var err error
-	w.root, err = filepath.Abs(root)
+	w.root, err = filepath.Abs(repositoryRoot)
 	require.NoError(t, err)
 	flags := strings.TrimSpace(os.Getenv("GOFLAGS") + " -buildvcs=false")
 	build := exec.Command("go", "build", "-o", w.binFolder+"/", "./cmd/troupe")
@@ -133,14 +133,14 @@ func (e *sharedEnvironment) run(t *testing.T, s *script) {
 	require.NoError(t, os.Mkdir(home, 0o755))
 	s.write(t, dir)
 
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), pageTimeout)
 	defer cancel()
 	cmd := e.scriptCommand(ctx, repository, filepath.Join(dir, "script.sh"))
 	cmd.Env = append(cmd.Env, "HOME="+home, "GOPATH="+filepath.Join(home, "go"), "SCRIPT="+dir)
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
-		err = fmt.Errorf("the page takes longer than %s: %w", patience, err)
+		err = fmt.Errorf("the page takes longer than %s: %w", pageTimeout, err)
 	}
 	if err != nil {
 		t.Fatalf("%s: %v\n%s%s", s.lastPosition(dir), err, out, s.outputTail(dir))

@@ -106,7 +106,7 @@ func checkCall(args []string) error {
 	return protojson.Unmarshal([]byte(args[i+1]), request)
 }
 
-var manifest = regexp.MustCompile(`(?m)^kind: (\w+)\n(?:.*\n)*?metadata:\n(?:  .*\n)*?  name: (\S+)`)
+var manifestPattern = regexp.MustCompile(`(?m)^kind: (\w+)\n(?:.*\n)*?metadata:\n(?:  .*\n)*?  name: (\S+)`)
 
 // checkKubectl renders the folders that kubectl applies, and checks that an overlay contains each object that a
 // command names.
@@ -160,7 +160,7 @@ func checkRendered(kind, name string) error {
 		_, err := io.WriteString(os.Stdout, "c2VjcmV0")
 		return err
 	}
-	for _, found := range manifest.FindAllStringSubmatch(text, -1) {
+	for _, found := range manifestPattern.FindAllStringSubmatch(text, -1) {
 		if strings.EqualFold(found[1], kind) && found[2] == name {
 			return nil
 		}

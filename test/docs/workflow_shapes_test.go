@@ -16,8 +16,8 @@ import (
 )
 
 var (
-	shape      = regexp.MustCompile("(?s)\n### ([A-Z][a-z ]+)\n\nTo .*?\n```yaml\n(.*?)```\n")
-	shapeAgent = regexp.MustCompile(`agent: ([a-z]+)|agents: \[([a-z, ]+)\]`)
+	shapePattern      = regexp.MustCompile("(?s)\n### ([A-Z][a-z ]+)\n\nTo .*?\n```yaml\n(.*?)```\n")
+	shapeAgentPattern = regexp.MustCompile(`agent: ([a-z]+)|agents: \[([a-z, ]+)\]`)
 )
 
 const document = "---\napiVersion: troupe.dev/v1\nkind: %s\nmetadata: {name: %s}\nspec:\n%s\n"
@@ -26,7 +26,7 @@ const document = "---\napiVersion: troupe.dev/v1\nkind: %s\nmetadata: {name: %s}
 // quote documents.
 func (e *sharedEnvironment) runWorkflowShapes(t *testing.T) {
 	t.Helper()
-	shapes := shape.FindAllStringSubmatch(readPage(t, "docs/workflows.md"), -1)
+	shapes := shapePattern.FindAllStringSubmatch(readPage(t, "docs/workflows.md"), -1)
 	require.Len(t, shapes, 8)
 	for _, found := range shapes {
 		t.Run(found[1], func(t *testing.T) {
@@ -37,7 +37,7 @@ func (e *sharedEnvironment) runWorkflowShapes(t *testing.T) {
 			fmt.Fprintf(&all, document, "Workflow", "shape", "  entry: "+entry+"\n  steps:\n"+steps)
 			fmt.Fprintf(&all, document, "Workflow", "search", "  entry: find\n  steps:\n    find: {agent: research, end: true}")
 			declared := map[string]bool{}
-			for _, match := range shapeAgent.FindAllStringSubmatch(found[2]+" agent: research", -1) {
+			for _, match := range shapeAgentPattern.FindAllStringSubmatch(found[2]+" agent: research", -1) {
 				for name := range strings.SplitSeq(match[1]+match[2], ", ") {
 					if !declared[name] {
 						fmt.Fprintf(&all, document, "Agent", name, shapeSpec)
@@ -48,7 +48,7 @@ func (e *sharedEnvironment) runWorkflowShapes(t *testing.T) {
 			dir := t.TempDir()
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(all.String()), 0o600))
 
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), pageTimeout)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, filepath.Join(e.binFolder, "troupe"), "dev", "--agents", dir, "--data-dir", filepath.Join(dir, "data"),
 				"--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0", "--target", "shape", "--ask", "What may an agent write?")

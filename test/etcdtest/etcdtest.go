@@ -20,7 +20,7 @@ import (
 	"github.com/troupe-dev/troupe/test/loopback"
 )
 
-const patience = 30 * time.Second
+const waitTimeout = 30 * time.Second
 
 // Etcd is a real etcd with one member. Its methods must be called from the goroutine of the test, and fail the
 // test on errors.
@@ -141,7 +141,7 @@ func (e *Etcd) RenewCertificate(devCA string) {
 // Compact removes all history before the current revision.
 func (e *Etcd) Compact() {
 	e.t.Helper()
-	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(e.t.Context(), waitTimeout)
 	defer cancel()
 	client := e.Client()
 	now, err := client.Get(ctx, "any", clientv3.WithCountOnly())

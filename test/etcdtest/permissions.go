@@ -17,7 +17,7 @@ import (
 // MayRead reports whether etcd allows the client to read a key.
 func MayRead(t testing.TB, client *clientv3.Client, key string) bool {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	_, err := client.Get(ctx, key)
 	return isPermitted(t, err)
@@ -27,7 +27,7 @@ func MayRead(t testing.TB, client *clientv3.Client, key string) bool {
 // whose condition does not hold. Afterwards the key does not exist.
 func MayWrite(t testing.TB, client *clientv3.Client, key string) bool {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	_, put := client.Put(ctx, key, "x")
 	_, del := client.Delete(ctx, key)

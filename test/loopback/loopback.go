@@ -18,18 +18,18 @@ import (
 // process uses them while a server is down.
 const (
 	firstPort = 10_000
-	ports     = 10_000
+	portCount = 10_000
 )
 
 var (
-	begin        = rand.Uint32N(ports) // differs between processes, because other packages are tested at the same time
+	startOffset  = rand.Uint32N(portCount) // differs between processes, because other packages are tested at the same time
 	addressCount atomic.Uint32
 )
 
 // locks are the locked files that reserve the ports for this process. They stay open until the process ends.
 var (
-	mu    sync.Mutex
-	locks []*os.File
+	locksMu sync.Mutex
+	locks   []*os.File
 )
 
 // Address returns a loopback address, host:port, at which nothing listens. No other call returns the same address,
@@ -38,8 +38,8 @@ var (
 // would inherit the listener, and keep the port until it executes its program.
 func Address(t testing.TB) string {
 	t.Helper()
-	for range ports {
-		port := firstPort + (begin+addressCount.Add(1))%ports
+	for range portCount {
+		port := firstPort + (startOffset+addressCount.Add(1))%portCount
 		if !reservePort(t, port) {
 			continue
 		}
@@ -69,8 +69,8 @@ func reservePort(t testing.TB, port uint32) bool {
 		_ = file.Close()
 		return false
 	}
-	mu.Lock()
-	defer mu.Unlock()
+	locksMu.Lock()
+	defer locksMu.Unlock()
 	locks = append(locks, file)
 	return true
 }

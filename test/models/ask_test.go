@@ -73,7 +73,7 @@ type program struct {
 
 func startProgram(t *testing.T, name string, args ...string) *program {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	p := &program{t: t, cmd: exec.CommandContext(ctx, name, args...), cancel: cancel}
 	out, err := p.cmd.StdoutPipe()
 	require.NoError(t, err)

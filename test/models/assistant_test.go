@@ -105,7 +105,7 @@ type turnOutcome struct {
 
 func askAssistant(t *testing.T, c *client.Client, session, text string) (s turnOutcome) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	req := &troupev1.OrchestrateRequest{Input: &troupev1.OrchestrateRequest_Text{Text: text}, SessionId: session}
 	for e, err := range c.Turn(ctx, req) {

@@ -38,7 +38,7 @@ func TestMesh_ResultSaysThatAnAnswerMayBeIncomplete(t *testing.T) {
 			startProvider(t, llmtest.RepliesInOrder(c.reply))
 			mesh := startMesh(t, agentFolder(t, "  model: openai/test-large\n  limits: {maxIterations: 1}\n"+
 				"  tools:\n    - builtin: search_documents\n      with: {path: "+docs+"}\n"))
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 			defer cancel()
 			var warnings []string
 			var step *troupev1.StepResult

@@ -76,7 +76,7 @@ func TestNode_MCPServersFromYAMLProvideTools(t *testing.T) {
 
 // killAfterRequest kills the process whose id is in a file once the other file contains the word.
 func killAfterRequest(ctx context.Context, heard, word, pid string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

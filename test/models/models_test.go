@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
-// patience bounds every wait. It is far longer than any passing test waits.
-const patience = time.Minute
+// waitTimeout bounds every wait. It is far longer than any passing test waits.
+const waitTimeout = time.Minute
 
 // startProvider starts a server that speaks the OpenAI protocol. Until the test ends, the models of this process
 // and its children connect to it.
@@ -104,7 +104,7 @@ func startMesh(t *testing.T, agents string) *client.Client {
 // and the answer.
 func runTurn(t *testing.T, c *client.Client, text string) (tools []string, answer string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	for e, err := range c.Turn(ctx, &troupev1.OrchestrateRequest{Input: &troupev1.OrchestrateRequest_Text{Text: text}, Target: "helper"}) {
 		require.NoError(t, err)

@@ -26,7 +26,7 @@ func TestMesh_SendsTheThoughtsBeforeAToolCallBack(t *testing.T) {
 	docs := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(docs, "state.md"), []byte("# State\n\nAn agent may write its own state.\n"), 0o600))
 	c := startMesh(t, agentFolder(t, "  model: openai/deepseek-v4-pro\n  tools:\n    - builtin: search_documents\n      with: {path: "+docs+"}\n"))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	session := ""
 	var thoughts []string

@@ -18,7 +18,7 @@ import (
 	"github.com/troupe-dev/troupe/test/overlay"
 )
 
-const root = "../.."
+const repositoryRoot = "../.."
 
 // The lists are in step with the code: each snippet is in its file once, and each test is there and names the requirement
 // that it proves.
@@ -29,7 +29,7 @@ func TestLists_FollowTheCode(t *testing.T) {
 	require.NoError(t, err)
 	named := map[string]map[string]bool{} // by package: the tests with the ids that they name
 	for _, m := range mutations {
-		if _, err := overlay.ApplyAll(root, []overlay.Change{m.Change()}); err != nil {
+		if _, err := overlay.ApplyAll(repositoryRoot, []overlay.Change{m.Change()}); err != nil {
 			t.Errorf("%s: %v", m.Name(), err)
 		}
 		if named[m.Package()] == nil {
@@ -42,15 +42,15 @@ func TestLists_FollowTheCode(t *testing.T) {
 	}
 }
 
-// requirement matches an id, or a range of ids, in a comment that names requirements.
-var requirement = regexp.MustCompile(`([A-Z]{1,2})-(\d+)([a-z]?)(?:\s*\.\.\s*[A-Z]{1,2}-(\d+))?`)
+// requirementPattern matches an id, or a range of ids, in a comment that names requirements.
+var requirementPattern = regexp.MustCompile(`([A-Z]{1,2})-(\d+)([a-z]?)(?:\s*\.\.\s*[A-Z]{1,2}-(\d+))?`)
 
 // findNamedRequirements returns the tests of a package with each id that a comment before or inside of them names, as
 // "TestName ID".
 func findNamedRequirements(t *testing.T, pkg string) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
-	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pkg), "*_test.go"))
+	files, err := filepath.Glob(filepath.Join(repositoryRoot, filepath.FromSlash(pkg), "*_test.go"))
 	require.NoError(t, err)
 	for _, name := range files {
 		text, err := os.ReadFile(name)
@@ -78,7 +78,7 @@ func findNamedRequirements(t *testing.T, pkg string) map[string]bool {
 }
 
 func addRequirements(found map[string]bool, test, ids string) {
-	for _, m := range requirement.FindAllStringSubmatch(ids, -1) {
+	for _, m := range requirementPattern.FindAllStringSubmatch(ids, -1) {
 		first, _ := strconv.Atoi(m[2])
 		last, err := strconv.Atoi(m[4])
 		if err != nil {

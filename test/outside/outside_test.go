@@ -14,13 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// heavy lists the modules that no program outside the repository should have to compile.
-var heavy = []string{
+// heavyModules lists the modules that no program outside the repository should have to compile.
+var heavyModules = []string{
 	"go.etcd.io/etcd/server", "github.com/blevesearch/bleve", "sigs.k8s.io/kustomize", "k8s.io", "github.com/alicebob/miniredis",
 }
 
-// parts lists the packages of the program, and for each the further modules that it must not compile.
-var parts = map[string][]string{
+// programPackages lists the packages of the program, and for each the further modules that it must not compile.
+var programPackages = map[string][]string{
 	"lookup": {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/troupe-dev/troupe/pkg/gen"},
 	"audit":  {"google.golang.org/grpc", "google.golang.org/protobuf", "github.com/troupe-dev/troupe/pkg/gen"},
 	"greeter": {
@@ -33,11 +33,11 @@ var parts = map[string][]string{
 
 func TestProgram_CompilesOnlyTheModulesItNeeds(t *testing.T) {
 	modfile := goMod(t)
-	for part, forbidden := range parts {
+	for part, forbidden := range programPackages {
 		deps := strings.Fields(goCommand(t, "list", "-deps", modfile, "./"+part))
 		require.Contains(t, deps, "example.org/outside/"+part)
 		for _, dep := range deps {
-			for _, path := range append(heavy, forbidden...) {
+			for _, path := range append(heavyModules, forbidden...) {
 				require.False(t, dep == path || strings.HasPrefix(dep, path+"/"), "%s compiles %s", part, dep)
 			}
 		}

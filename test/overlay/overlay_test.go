@@ -9,7 +9,7 @@ import (
 	"github.com/troupe-dev/troupe/test/overlay"
 )
 
-const root = "../.."
+const repositoryRoot = "../.."
 
 func TestChange_RejectsAMissingOrRepeatedSnippet(t *testing.T) {
 	c := overlay.Change{File: "f.go", Find: "a", Replacement: "b"}
@@ -26,7 +26,7 @@ func TestChange_RejectsAMissingOrRepeatedSnippet(t *testing.T) {
 // Several changes to one file are applied together.
 func TestApplyAll_AppliesAllChangesOfAFile(t *testing.T) {
 	const file = "test/overlay/overlay_test.go"
-	texts, err := overlay.ApplyAll(root, []overlay.Change{
+	texts, err := overlay.ApplyAll(repositoryRoot, []overlay.Change{
 		{File: file, Find: "package overlay" + "_test", Replacement: "package other"},
 		{File: file, Find: "func TestChange_" + "Rejects", Replacement: "func TestOther"},
 	})
@@ -35,6 +35,6 @@ func TestApplyAll_AppliesAllChangesOfAFile(t *testing.T) {
 	require.Contains(t, texts[file], "package other\n")
 	require.Contains(t, texts[file], "func TestOtherAMissingOrRepeatedSnippet")
 
-	_, err = overlay.ApplyAll(root, []overlay.Change{{File: "absent.go", Find: "a"}})
+	_, err = overlay.ApplyAll(repositoryRoot, []overlay.Change{{File: "absent.go", Find: "a"}})
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/troupe-dev/troupe/test/ownership"
 )
 
-// allowed maps each allowed cell of a whole process to accesses that must succeed.
-var allowed = map[ownership.Cell][]access{
+// allowedAccesses maps each allowed cell of a whole process to accesses that must succeed.
+var allowedAccesses = map[ownership.Cell][]access{
 	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Read}:       {readOwnSession},
 	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Update}:     {changeOwnState},
 	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Read}: {readParentTrace},
@@ -52,16 +52,16 @@ func readSessionAsOrchestrator(t *testing.T, m *mesh) error {
 	t.Helper()
 	memory := m.memory(ownership.Orchestrator)
 	return firstError(
-		errorOnly(memory.GetSession(t.Context(), &troupev1.MemoryServiceGetSessionRequest{SessionId: session})),
-		errorOnly(memory.LoadHistory(t.Context(), &troupev1.LoadHistoryRequest{SessionId: session, Limit: 5})),
-		errorOnly(memory.GetState(t.Context(), &troupev1.MemoryServiceGetStateRequest{SessionId: session})))
+		errorOnly(memory.GetSession(t.Context(), &troupev1.MemoryServiceGetSessionRequest{SessionId: sessionID})),
+		errorOnly(memory.LoadHistory(t.Context(), &troupev1.LoadHistoryRequest{SessionId: sessionID, Limit: 5})),
+		errorOnly(memory.GetState(t.Context(), &troupev1.MemoryServiceGetStateRequest{SessionId: sessionID})))
 }
 
 // checkStoredState checks that Redis holds the requested state changes and does not hold the agent's own
 // state.
 func checkStoredState(t *testing.T, m *mesh) error {
 	t.Helper()
-	stored, err := m.redis.HGetAll(t.Context(), "m:{default/"+session+"}:state").Result()
+	stored, err := m.redis.HGetAll(t.Context(), "m:{default/"+sessionID+"}:state").Result()
 	require.Equal(t, `"good"`, stored["v:mood"])
 	require.NotContains(t, stored, "v:_kept")
 	return err

@@ -48,12 +48,12 @@ func etcdTrial(as ownership.Actor, key string, may func(testing.TB, *clientv3.Cl
 	return trial{
 		tryForbidden: func(t *testing.T, m *mesh) error {
 			t.Helper()
-			require.False(t, may(t, m.Stores.Etcd.ClientAs(ids[as].EtcdUser()), key), "%s: %s", as, key)
+			require.False(t, may(t, m.Stores.Etcd.ClientAs(identities[as].EtcdUser()), key), "%s: %s", as, key)
 			return failure.New(failure.PolicySecurity, "test", "etcd does not let it")
 		},
 		tryUnguarded: func(t *testing.T, m *mesh) error {
 			t.Helper()
-			if !may(t, m.unguardedEtcd.ClientAs(ids[as].EtcdUser()), key) {
+			if !may(t, m.unguardedEtcd.ClientAs(identities[as].EtcdUser()), key) {
 				return fmt.Errorf("etcd rejects %s", key)
 			}
 			return nil

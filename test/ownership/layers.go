@@ -14,33 +14,33 @@ const (
 
 // The reasons why a cell cannot be tested at a layer.
 const (
-	noAgent  = "who hosts no agent does not use the SDK"
-	noName   = "the SDK has no name for what is another's: State, Memory and Trace of a turn are its own"
-	inRAM    = "AGENT state is in the RAM of a worker; Redis has nothing of it"
-	allRead  = "all read what is wanted of instances: it tells the memory service and workers which agents are shut out"
-	ownWords = "etcd does not look at what a worker writes into its own registration; where others look, it can write nothing"
+	reasonNoAgent         = "who hosts no agent does not use the SDK"
+	reasonNoName          = "the SDK has no name for what is another's: State, Memory and Trace of a turn are its own"
+	reasonInRAM           = "AGENT state is in the RAM of a worker; Redis has nothing of it"
+	reasonAllRead         = "all read what is wanted of instances: it tells the memory service and workers which agents are shut out"
+	reasonOwnRegistration = "etcd does not look at what a worker writes into its own registration; where others look, it can write nothing"
 )
 
-// Untried maps a layer and a forbidden cell to the reason why the cell cannot be tested there. Every other
+// UntriedReasons maps a layer and a forbidden cell to the reason why the cell cannot be tested there. Every other
 // forbidden cell is tried at the layer and must be rejected.
 //
 // Redis holds MEMORY and SHARED state under m:, and ORCHESTRATOR state under o:. etcd holds the registrations of
 // AGENT (which also name the protocol of SHARED), the desired state of ORCHESTRATOR, and the data generation of
 // MEMORY.
-var Untried = map[Layer]map[Cell]string{
+var UntriedReasons = map[Layer]map[Cell]string{
 	SDK: {
-		{Other, AgentTier, Read}: noName, {Other, AgentTier, Write}: noName,
-		{Other, MemoryTier, ReadBeyondScope}: noName, {Other, OrchestratorTier, ReadBeyondScope}: noName,
-		{Memory, AgentTier, Read}: noAgent, {Memory, AgentTier, Write}: noAgent, {Memory, OrchestratorTier, Write}: noAgent,
-		{Orchestrator, AgentTier, Write}: noAgent, {Orchestrator, MemoryTier, Write}: noAgent, {Orchestrator, SharedTier, Write}: noAgent,
+		{Other, AgentTier, Read}: reasonNoName, {Other, AgentTier, Write}: reasonNoName,
+		{Other, MemoryTier, ReadBeyondScope}: reasonNoName, {Other, OrchestratorTier, ReadBeyondScope}: reasonNoName,
+		{Memory, AgentTier, Read}: reasonNoAgent, {Memory, AgentTier, Write}: reasonNoAgent, {Memory, OrchestratorTier, Write}: reasonNoAgent,
+		{Orchestrator, AgentTier, Write}: reasonNoAgent, {Orchestrator, MemoryTier, Write}: reasonNoAgent, {Orchestrator, SharedTier, Write}: reasonNoAgent,
 	},
 	Services: {},
 	Redis: {
-		{Other, AgentTier, Read}: inRAM, {Other, AgentTier, Write}: inRAM,
-		{Memory, AgentTier, Read}: inRAM, {Memory, AgentTier, Write}: inRAM, {Orchestrator, AgentTier, Write}: inRAM,
+		{Other, AgentTier, Read}: reasonInRAM, {Other, AgentTier, Write}: reasonInRAM,
+		{Memory, AgentTier, Read}: reasonInRAM, {Memory, AgentTier, Write}: reasonInRAM, {Orchestrator, AgentTier, Write}: reasonInRAM,
 	},
 	Etcd: {
-		{Other, OrchestratorTier, ReadBeyondScope}: allRead,
-		{Owner, AgentTier, Persist}:                ownWords,
+		{Other, OrchestratorTier, ReadBeyondScope}: reasonAllRead,
+		{Owner, AgentTier, Persist}:                reasonOwnRegistration,
 	},
 }

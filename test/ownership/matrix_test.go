@@ -42,7 +42,7 @@ var rejectionModes = []failure.Mode{
 func TestMatrix_IsEnforcedByTheMesh(t *testing.T) {
 	m := newMesh(t, rig.Config{})
 	tried := map[ownership.Cell]bool{}
-	for _, cells := range []map[ownership.Cell][]access{turnAccesses, allowed} {
+	for _, cells := range []map[ownership.Cell][]access{turnAccesses, allowedAccesses} {
 		for cell, tries := range cells {
 			may, known := ownership.Matrix[cell]
 			require.True(t, known, "%v is not in the matrix", cell)
@@ -99,7 +99,7 @@ func TestMatrix_IsEnforcedByEachLayerAlone(t *testing.T) {
 	for cell, may := range ownership.Matrix {
 		besides := 0
 		for name, layer := range layers {
-			_, untried := ownership.Untried[name][cell]
+			_, untried := ownership.UntriedReasons[name][cell]
 			require.Equal(t, !may && !untried, len(layer.trials[cell]) > 0, "%v at %s: try it, or say why not", cell, name)
 			if name != ownership.SDK && len(layer.trials[cell]) > 0 {
 				besides++
@@ -113,7 +113,7 @@ func TestMatrix_IsEnforcedByEachLayerAlone(t *testing.T) {
 // rejection is recorded on the trace.
 func runAction(t *testing.T, m *mesh, deed string) error {
 	t.Helper()
-	return runActionIn(t, m, session, deed)
+	return runActionIn(t, m, sessionID, deed)
 }
 
 func runActionIn(t *testing.T, m *mesh, where, deed string) error {

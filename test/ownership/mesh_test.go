@@ -43,7 +43,7 @@ type mesh struct {
 	unguardedEtcd  *etcdtest.Etcd
 }
 
-const session = "ownership"
+const sessionID = "ownership"
 
 // newMesh returns a mesh with stored state. The owner agent and another agent each have an open turn in their own
 // session.
@@ -74,7 +74,7 @@ func newMesh(t *testing.T, cfg rig.Config) *mesh {
 func (m *mesh) beginTurn(t *testing.T, who ownership.Actor, user string) {
 	t.Helper()
 	turn := turncred.Turn{
-		Agent: ids[who].Name, Tenant: identity.DefaultTenant, Session: "of-" + user, ID: "turn-of-" + user,
+		Agent: identities[who].Name, Tenant: identity.DefaultTenant, Session: "of-" + user, ID: "turn-of-" + user,
 		User: user, Trace: strings.Repeat("a", 32), Step: 1,
 	}
 	if who == ownership.Other {
@@ -89,15 +89,15 @@ func (m *mesh) beginTurn(t *testing.T, who ownership.Actor, user string) {
 	m.turns[who] = turn
 }
 
-// ids maps each actor to the identity in its certificate.
-var ids = map[ownership.Actor]identity.ID{
+// identities maps each actor to the identity in its certificate.
+var identities = map[ownership.Actor]identity.ID{
 	ownership.Owner: {Role: identity.Worker, Name: ownerAgent}, ownership.Other: {Role: identity.Worker, Name: "research"},
 	ownership.Memory: {Role: identity.Memory}, ownership.Orchestrator: {Role: identity.Orchestrator},
 }
 
 // dial connects to a part with the certificate of an actor.
 func (m *mesh) dial(as ownership.Actor, p rig.Part) *grpc.ClientConn {
-	return m.DialAs(ids[as], p)
+	return m.DialAs(identities[as], p)
 }
 
 func (m *mesh) memory(as ownership.Actor) troupev1.MemoryServiceClient {
@@ -147,7 +147,7 @@ func withoutTurnRecords(state map[string]string) map[string]string {
 	kept := maps.Clone(state)
 	maps.DeleteFunc(kept, func(key, _ string) bool {
 		return strings.HasPrefix(key, "o:") || strings.HasPrefix(key, "m:idx") ||
-			strings.HasPrefix(key, "m:{default/"+session+"}") && !strings.HasSuffix(key, ":state")
+			strings.HasPrefix(key, "m:{default/"+sessionID+"}") && !strings.HasSuffix(key, ":state")
 	})
 	return kept
 }

@@ -14,7 +14,7 @@ import (
 // redisTrials are forbidden accesses to Redis with the user of each actor. Each service has one user; workers
 // have none.
 var redisTrials = map[ownership.Cell][]trial{
-	{Actor: ownership.Owner, Tier: ownership.AgentTier, Verb: ownership.Persist}: {redisTrial(ownership.Owner, "m:{default/"+session+"}:state",
+	{Actor: ownership.Owner, Tier: ownership.AgentTier, Verb: ownership.Persist}: {redisTrial(ownership.Owner, "m:{default/"+sessionID+"}:state",
 		hashWrites("v:_kept"))},
 	{Actor: ownership.Owner, Tier: ownership.MemoryTier, Verb: ownership.Write}:       sessionWriteTrials(ownership.Owner),
 	{Actor: ownership.Owner, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: traceWriteTrials(ownership.Owner),
@@ -22,7 +22,7 @@ var redisTrials = map[ownership.Cell][]trial{
 	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.Write}: sessionWriteTrials(ownership.Other),
 	{Actor: ownership.Other, Tier: ownership.MemoryTier, Verb: ownership.ReadBeyondScope}: {
 		redisTrial(ownership.Other, "m:{default/of-ann}:log", readCommand("XRANGE", "-", "+")),
-		redisTrial(ownership.Other, "m:{default/"+session+"}:state", readCommand("HGETALL")),
+		redisTrial(ownership.Other, "m:{default/"+sessionID+"}:state", readCommand("HGETALL")),
 	},
 	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.Write}: traceWriteTrials(ownership.Other),
 	{Actor: ownership.Other, Tier: ownership.OrchestratorTier, Verb: ownership.ReadBeyondScope}: {
@@ -37,12 +37,12 @@ var redisTrials = map[ownership.Cell][]trial{
 	{Actor: ownership.Orchestrator, Tier: ownership.SharedTier, Verb: ownership.Write}: {configWriteTrial(ownership.Orchestrator)},
 }
 
-// commands returns the Redis commands to try on a key.
-type commands func(key string) [][]any
+// commandsForKey returns the Redis commands to try on a key.
+type commandsForKey func(key string) [][]any
 
 // hashWrites returns commands that write a field of a hash, directly and in a script, and that remove the
 // field or the key.
-func hashWrites(field string) commands {
+func hashWrites(field string) commandsForKey {
 	return func(key string) [][]any {
 		return [][]any{
 			{"HSET", key, field, `"theirs"`},
@@ -57,13 +57,13 @@ func streamWrites(key string) [][]any {
 	return [][]any{{"XADD", key, "*", "m", "theirs"}, {"UNLINK", key}}
 }
 
-func readCommand(name string, args ...any) commands {
+func readCommand(name string, args ...any) commandsForKey {
 	return func(key string) [][]any { return [][]any{append([]any{name, key}, args...)} }
 }
 
 func sessionWriteTrials(as ownership.Actor) []trial {
 	return []trial{
-		redisTrial(as, "m:{default/"+session+"}:state", hashWrites("v:mood")), redisTrial(as, "m:{default/of-ann}:meta", hashWrites("epoch")),
+		redisTrial(as, "m:{default/"+sessionID+"}:state", hashWrites("v:mood")), redisTrial(as, "m:{default/of-ann}:meta", hashWrites("epoch")),
 		redisTrial(as, "m:{default/of-ann}:log", streamWrites),
 	}
 }
@@ -78,7 +78,7 @@ func configWriteTrial(as ownership.Actor) trial {
 
 // redisTrial returns a trial that runs commands on the first key that matches the pattern. The guarded Redis must deny
 // them. The unguarded one, which has no ACL, must run them.
-func redisTrial(as ownership.Actor, pattern string, on commands) trial {
+func redisTrial(as ownership.Actor, pattern string, on commandsForKey) trial {
 	return trial{
 		tryForbidden: func(t *testing.T, m *mesh) error {
 			t.Helper()
@@ -105,10 +105,10 @@ func redisTrial(as ownership.Actor, pattern string, on commands) trial {
 // redisURLs returns the Redis URLs that an actor knows or could guess.
 func redisURLs(addr string, as ownership.Actor) []string {
 	if as == ownership.Memory || as == ownership.Orchestrator {
-		return []string{redistest.UserURL(ids[as].EtcdUser(), addr)}
+		return []string{redistest.UserURL(identities[as].EtcdUser(), addr)}
 	}
 	return []string{
-		"redis://" + addr, redistest.UserURL("default", addr), redistest.UserURL(ids[as].EtcdUser(), addr), "redis://memory@" + addr,
+		"redis://" + addr, redistest.UserURL("default", addr), redistest.UserURL(identities[as].EtcdUser(), addr), "redis://memory@" + addr,
 		"redis://orchestrator@" + addr,
 	}
 }

@@ -72,7 +72,7 @@ func runLocally(t *testing.T, who string, owns map[string]keys.Owner, deed strin
 	made, err := newAgent(who, owns)
 	require.NoError(t, err)
 	heap := newAcceptingStore()
-	s, err := local.Open(t.Context(), made, local.Config{Store: heap, ID: session})
+	s, err := local.Open(t.Context(), made, local.Config{Store: heap, ID: sessionID})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close(t.Context())) }()
 	said, trespasses := "", 0

@@ -64,7 +64,7 @@ func (m *mesh) withCredential(t *testing.T, whose ownership.Actor) context.Conte
 
 func (m *mesh) withCredentialFor(t *testing.T, turn turncred.Turn) context.Context {
 	t.Helper()
-	credential, err := turncred.New(m.Credentials.Identity(ids[ownership.Orchestrator])).Issue(turn, time.Time{})
+	credential, err := turncred.New(m.Credentials.Identity(identities[ownership.Orchestrator])).Issue(turn, time.Time{})
 	require.NoError(t, err)
 	return metadata.AppendToOutgoingContext(t.Context(), turnctx.CredentialKey, credential)
 }
@@ -188,7 +188,7 @@ func writeTrial(as ownership.Actor) trial {
 			}
 			if as == ownership.Other {
 				beside := m.turns[ownership.Owner]
-				beside.Agent, beside.Step = ids[as].Name, beside.Step+1
+				beside.Agent, beside.Step = identities[as].Name, beside.Step+1
 				ctx := m.withCredentialFor(t, beside)
 				errs = append(errs, writeJournal(ctx, m.memory(as), m.turns[ownership.Owner]), commitStep(ctx, m.memory(as), m.turns[ownership.Owner]))
 			}

@@ -8,10 +8,10 @@ import (
 	"github.com/troupe-dev/troupe/test/parallel"
 )
 
-const tests = 5 // more than the CPUs of most machines that run this
+const testCount = 5 // more than the CPUs of most machines that run this
 
 func TestMain(m *testing.M) {
-	parallel.SetMinimum(tests)
+	parallel.SetMinimum(testCount)
 	parallel.SetMinimum(1) // does not lower the limit
 	os.Exit(m.Run())
 }
@@ -19,8 +19,8 @@ func TestMain(m *testing.M) {
 // Each test waits for the others, so the tests end only if all of them run at once.
 func TestSetMinimum_RunsTestsAtTheSameTime(t *testing.T) {
 	var together sync.WaitGroup
-	together.Add(tests)
-	for range tests {
+	together.Add(testCount)
+	for range testCount {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()
 			together.Done()

@@ -38,7 +38,7 @@ func StartClusterServers(t testing.TB) (url string, servers []*Server) {
 		nodes[i] = redis.NewClient(&redis.Options{Addr: server.Addr, DisableIdentity: true})
 		defer func() { _ = nodes[i].Close() }()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	for i, node := range nodes {
 		first, last := i*slotCount/masters, (i+1)*slotCount/masters-1
@@ -60,7 +60,7 @@ func StartClusterServers(t testing.TB) (url string, servers []*Server) {
 	for !isFormed(ctx, nodes) {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("redistest: the cluster did not come up within %s", patience)
+			t.Fatalf("redistest: the cluster did not come up within %s", waitTimeout)
 		case <-tick.C:
 		}
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/troupe-dev/troupe/test/loopback"
 )
 
-// patience is how long a server may take to start, even on a busy machine.
-const patience = 20 * time.Second
+// waitTimeout is how long a server may take to start, even on a busy machine.
+const waitTimeout = 20 * time.Second
 
 // Server is a redis-server that a test may kill and restart.
 type Server struct {
@@ -80,7 +80,7 @@ func (s *Server) Start() {
 	}
 	if err := s.awaitPong(); err != nil {
 		log, _ := os.ReadFile(logfile)
-		s.t.Fatalf("redistest: redis-server did not come up within %s: %v\n%s", patience, err, log)
+		s.t.Fatalf("redistest: redis-server did not come up within %s: %v\n%s", waitTimeout, err, log)
 	}
 }
 
@@ -99,7 +99,7 @@ func (s *Server) Kill() {
 
 // awaitPong pings the server until it responds, which it does once its data is loaded.
 func (s *Server) awaitPong() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

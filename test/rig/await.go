@@ -16,7 +16,7 @@ import (
 // Await waits until the condition holds. The test fails if that takes too long.
 func (m *Mesh) Await(what string, holds func() bool) {
 	m.t.Helper()
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(waitTimeout)
 	defer deadline.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -24,7 +24,7 @@ func (m *Mesh) Await(what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			require.FailNow(m.t, "a condition did not come true", "in %s: %s", patience, what)
+			require.FailNow(m.t, "a condition did not come true", "in %s: %s", waitTimeout, what)
 		}
 	}
 }

@@ -22,13 +22,13 @@ import (
 // StartBinaries starts a mesh whose services run as processes of the shipped binary.
 func StartBinaries(t testing.TB, cfg Config) *Mesh {
 	t.Helper()
-	dir, err := build()
+	dir, err := buildPrograms()
 	require.NoError(t, err)
 	return start(t, cfg, func(m *Mesh, p Part) service { return launchProcess(m, dir, p) })
 }
 
-// build builds the binaries of the services and of Programs, once for all tests of a process.
-var build = sync.OnceValues(func() (folder string, err error) {
+// buildPrograms builds the binaries of the services and of Programs, once for all tests of a process.
+var buildPrograms = sync.OnceValues(func() (folder string, err error) {
 	return gobuild.Build(repositoryRoot(), "./services/memory", "./services/orchestrator", "./services/worker", "./test/rig/...")
 })
 
@@ -48,7 +48,7 @@ func launchProcess(m *Mesh, dir string, p Part) service {
 	}
 	output, err := os.Create(filepath.Join(m.t.TempDir(), program+".log"))
 	require.NoError(m.t, err)
-	m.outputs = append(m.outputs, output.Name())
+	m.outputPaths = append(m.outputPaths, output.Name())
 	c := &process{cmd: exec.Command(filepath.Join(dir, program)), output: output.Name(), done: make(chan struct{})}
 	c.cmd.Env = append(append(os.Environ(), "GOTRACEBACK=crash"), environment(m, p)...) // a crash prints all goroutines
 	c.cmd.Stdout, c.cmd.Stderr = output, output
@@ -122,14 +122,14 @@ func (p *process) stop() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(waitTimeout)
 	defer timer.Stop()
 	select {
 	case <-p.done:
 		return p.err
 	case <-timer.C:
 		p.kill()
-		return errors.New("the process still ran " + patience.String() + " after SIGTERM")
+		return errors.New("the process still ran " + waitTimeout.String() + " after SIGTERM")
 	}
 }
 

@@ -26,8 +26,8 @@ import (
 	"github.com/troupe-dev/troupe/test/rig/stores"
 )
 
-// patience bounds every wait, with room for a busy machine.
-const patience = 60 * time.Second
+// waitTimeout bounds every wait, with room for a busy machine.
+const waitTimeout = 60 * time.Second
 
 // defaultDrain is how long parts may take to finish their work when they stop.
 const defaultDrain = 10 * time.Second
@@ -71,9 +71,9 @@ type Mesh struct {
 	running   map[Part]service
 	programs  programs
 
-	outputs []string               // files with the output of all processes that ran
-	core    zapcore.Core           // records the log of services in process, from info
-	log     *observer.ObservedLogs // what core recorded
+	outputPaths []string               // files with the output of all processes that ran
+	core        zapcore.Core           // records the log of services in process, from info
+	log         *observer.ObservedLogs // what core recorded
 }
 
 // start starts a whole mesh, which stops when the test ends.

@@ -19,7 +19,7 @@ func (m *Mesh) WrittenData() map[string]string {
 	if m.cfg.AuditLogFolder != "" {
 		require.NoError(m.t, stores.ReadFolder(found, "audit", m.cfg.AuditLogFolder))
 	}
-	for _, path := range m.outputs {
+	for _, path := range m.outputPaths {
 		content, err := os.ReadFile(path)
 		require.NoError(m.t, err)
 		found["log "+path] = string(content)

@@ -18,7 +18,7 @@ import (
 )
 
 // These tests cover calls that wait in parallel branches. They are part of runPending, and use a workflow in which two
-// clerks and a lookup run at once.
+// clerkCount and a lookup run at once.
 
 // startBranches sends a request whose two clerks end with a pending call each. The lookup beside them has ended.
 func (g *gatedMesh) startBranches(t *testing.T, verb string, ends troupev1.TurnOutcome) (session, key string, events []*troupev1.Event) {
@@ -39,7 +39,7 @@ func (g *gatedMesh) startBranches(t *testing.T, verb string, ends troupev1.TurnO
 func (g *gatedMesh) restartAll(t *testing.T) {
 	t.Helper()
 	parts := []rig.Part{rig.Redis, rig.Memory, rig.Orchestrator}
-	for n := range clerks {
+	for n := range clerkCount {
 		part, _ := rig.InputWorker(g.gate, inputagent.Name, n+1)
 		parts = append(parts, part)
 	}
@@ -77,14 +77,14 @@ func branchesWaitForAnswers(t *testing.T, s *gatedMesh) {
 
 	s.restartAll(t)
 	s.gate.Open(key)
-	one := runTurn(t, s.Mesh, verdictRequest(session, pending[1].GetId(), approved, ""))
+	one := runTurn(t, s.Mesh, verdictRequest(session, pending[1].GetId(), verdictApproved, ""))
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, turnResult(one).GetOutcome(), "%v", turnResult(one))
 	require.Len(t, turnResult(one).GetPending(), 1)
 	require.NotContains(t, agentsThatRan(one), "research")
 	s.requireBranchCalls(t, key, 1)
 
 	s.restartAll(t)
-	req := verdictRequest(session, pendingID(one), denied, "once is enough")
+	req := verdictRequest(session, pendingID(one), verdictDenied, "once is enough")
 	both := runTurn(t, s.Mesh, req)
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(both).GetOutcome(), "%v", turnResult(both))
 	require.Equal(t, []string{inputagent.Name, "synthesis"}, agentsThatRan(both))
@@ -109,9 +109,9 @@ func stepTexts(events []*troupev1.Event, agent string) (texts []string) {
 // The orchestrator is lost while the branches continue with their answers. Its successor has the answers.
 func branchesContinueAfterALostOrchestrator(t *testing.T, s *gatedMesh) {
 	session, key, before := s.startBranches(t, "look", troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED)
-	req := verdictRequest(session, pendingID(before), succeeded, "a cat")
+	req := verdictRequest(session, pendingID(before), verdictSucceeded, "a cat")
 	req.GetAnswers().Answers = append(req.GetAnswers().Answers, &troupev1.CallAnswer{
-		Id: turnResult(before).GetPending()[1].GetId(), Verdict: succeeded, Text: "a dog",
+		Id: turnResult(before).GetPending()[1].GetId(), Verdict: verdictSucceeded, Text: "a dog",
 	})
 	stream, err := s.Orchestrate(t.Context(), req)
 	require.NoError(t, err)
@@ -151,7 +151,7 @@ func branchesWaitForCredentials(t *testing.T, s *gatedMesh) {
 // A STOP verdict in a branch cancels the turn. A text abandons the calls of all branches.
 func branchesStopAndAreAbandoned(t *testing.T, s *gatedMesh) {
 	session, key, before := s.startBranches(t, "send", troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED)
-	events := runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), stop, "enough"))
+	events := runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), verdictStop, "enough"))
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED, turnResult(events).GetOutcome(), "%v", turnResult(events))
 	s.requireBranchCalls(t, key, 0)
 
@@ -159,7 +159,7 @@ func branchesStopAndAreAbandoned(t *testing.T, s *gatedMesh) {
 	other := textRequest("Never mind.")
 	other.SessionId = session
 	runTurn(t, s.Mesh, other)
-	err := requireRejected(t, s.Mesh, verdictRequest(session, pendingID(before), approved, ""))
+	err := requireRejected(t, s.Mesh, verdictRequest(session, pendingID(before), verdictApproved, ""))
 	require.True(t, failure.Is(err, failure.TurnNotOpen), "%v", err)
 	s.requireBranchCalls(t, key, 0)
 }

@@ -150,7 +150,7 @@ func sealedCredentialIsBoundToItsSession(t *testing.T, s *gatedMesh) {
 	mine := credentialRequest(t, session, call, "hunter2")
 	other, otherKey, otherCall := s.startWithoutCredential(t)
 	stolen := &troupev1.CallAnswer{
-		Id: otherCall.GetId(), Verdict: approved, Sealed: mine.GetAnswers().GetAnswers()[0].GetSealed(),
+		Id: otherCall.GetId(), Verdict: verdictApproved, Sealed: mine.GetAnswers().GetAnswers()[0].GetSealed(),
 		AuthId: call.GetAuth().GetAuthId(),
 	}
 	again := pendingCredentialCall(t, runTurn(t, s.Mesh, callAnswerRequest(other, stolen)))
@@ -185,7 +185,7 @@ func TestSealedCredentialCanary_Binaries(t *testing.T) {
 	t.Parallel()
 	spans := collectSpans(t)
 	s := &gatedMesh{rig.StartBinaries(t, rig.Config{TestWorkflows: true, LogLevel: "debug", CollectorURL: spans.url}), gate.New(t)}
-	for n := range clerks {
+	for n := range clerkCount {
 		s.HostWorker(rig.InputWorker(s.gate, inputagent.Name, n+1))
 	}
 	s.HostWorker(rig.InputWorker(s.gate, inputagent.ShortTimeoutName, 1))

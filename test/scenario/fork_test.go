@@ -24,11 +24,11 @@ func TestFork_Binaries(t *testing.T) {
 	runForks(t, rig.StartBinaries(t, rig.Config{TestWorkflows: true}))
 }
 
-const waiters = 2
+const waitingWorkers = 2
 
 func runForks(t *testing.T, m *rig.Mesh) {
 	s := &gatedMesh{m, gate.New(t)}
-	for n := range waiters {
+	for n := range waitingWorkers {
 		s.HostWorker(rig.SlowWorker(s.gate, n+1))
 	}
 	for name, lose := range map[string]func(*testing.T, string){
@@ -42,13 +42,13 @@ func runForks(t *testing.T, m *rig.Mesh) {
 		},
 	} {
 		s.AwaitReady()
-		s.Await("everybody who waits is ready", func() bool { return len(idleInstances(t, s.Mesh, "slow")) == waiters })
+		s.Await("everybody who waits is ready", func() bool { return len(idleInstances(t, s.Mesh, "slow")) == waitingWorkers })
 		if !t.Run(name, func(t *testing.T) { s.checkSiblingsRunOnce(t, lose) }) {
 			return
 		}
 	}
 	s.AwaitReady()
-	s.Await("everybody who waits is ready", func() bool { return len(idleInstances(t, s.Mesh, "slow")) == waiters })
+	s.Await("everybody who waits is ready", func() bool { return len(idleInstances(t, s.Mesh, "slow")) == waitingWorkers })
 	t.Run("FailedTurnIsResumed", s.checkFailedTurnIsResumed)
 }
 

@@ -128,21 +128,21 @@ func etcdOutageBeyondLeasesFailsNoTurn(t *testing.T, m *rig.Mesh) {
 	turns := runUnderLoad(t, m, func() {
 		m.Stop(rig.Etcd)
 		stopped := time.Now()
-		m.Await("no worker knows its lease", func() bool { return countLeases(t, m, unknown) == 2 })
+		m.Await("no worker knows its lease", func() bool { return countLeases(t, m, leaseUnknown) == 2 })
 		m.Await("every lease would have run out", func() bool { return time.Since(stopped) > leaseTime+maxLeaseDelay })
-		require.Equal(t, 2, countLeases(t, m, unknown))
+		require.Equal(t, 2, countLeases(t, m, leaseUnknown))
 		require.Len(t, readyInstances(t, m), 2, "and they take steps")
 		m.Start(rig.Etcd)
 		out = time.Since(stopped)
-		m.Await("all leases are kept", func() bool { return countLeases(t, m, kept) == 2 })
+		m.Await("all leases are kept", func() bool { return countLeases(t, m, leaseKept) == 2 })
 		require.Len(t, readyInstances(t, m), 2)
 	})
 	t.Logf("etcd was away for %s; %d turns meanwhile, none failed", out.Round(time.Millisecond), turns)
 }
 
 const (
-	kept    = troupev1.LeaseState_LEASE_STATE_OK
-	unknown = troupev1.LeaseState_LEASE_STATE_UNKNOWN
+	leaseKept    = troupev1.LeaseState_LEASE_STATE_OK
+	leaseUnknown = troupev1.LeaseState_LEASE_STATE_UNKNOWN
 )
 
 // countLeases counts the workers of the agent research that accept steps and report the given lease state.

@@ -24,18 +24,18 @@ import (
 	"github.com/troupe-dev/troupe/test/rig"
 )
 
-// searcher is a model that searches for what the user wants to find, and opens a hit of an earlier search. It records the
+// searchingModel is a model that searches for what the user wants to find, and opens a hit of an earlier search. It records the
 // messages that it gets.
-type searcher struct {
+type searchingModel struct {
 	mu       sync.Mutex
 	requests [][]conversation.Message
 }
 
-const hits = "1: https://a.example\n2: https://b.example\n3: https://c.example"
+const searchHits = "1: https://a.example\n2: https://b.example\n3: https://c.example"
 
-func (*searcher) Name() string { return "test/searcher" }
+func (*searchingModel) Name() string { return "test/searcher" }
 
-func (s *searcher) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+func (s *searchingModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	s.mu.Lock()
 	s.requests = append(s.requests, req.Messages)
 	s.mu.Unlock()
@@ -62,7 +62,7 @@ func newSearchAgent(model llm.Model, calls *int) (*agent.Agent, error) {
 	},
 	) (string, error) {
 		*calls++
-		return hits, nil
+		return searchHits, nil
 	})
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func newSearchAgent(model llm.Model, calls *int) (*agent.Agent, error) {
 func TestMemory_AgentRemembersItsToolRounds(t *testing.T) {
 	t.Parallel()
 	m := rig.StartInProcess(t, rig.Config{})
-	model, calls := &searcher{}, 0
+	model, calls := &searchingModel{}, 0
 	host := func(id string) rig.Part {
 		part := rig.Part(id)
 		m.HostWorker(part, rig.Program{
@@ -115,12 +115,12 @@ func TestMemory_AgentRemembersItsToolRounds(t *testing.T) {
 	}
 }
 
-// reader is a model that reads the given number of pages in each turn, ten in a round, and then answers.
-type reader struct{ calls int }
+// readingModel is a model that reads the given number of pages in each turn, ten in a round, and then answers.
+type readingModel struct{ calls int }
 
-func (reader) Name() string { return "test/reader" }
+func (readingModel) Name() string { return "test/reader" }
 
-func (r reader) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+func (r readingModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	done := 0
 	for _, m := range req.Messages {
 		switch m.Role {
@@ -142,8 +142,8 @@ func (r reader) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta
 }
 
 const (
-	pageBytes   = 2 << 10 // length of a page that the agent reads
-	callsOfTurn = 50      // as many as a turn may make by default
+	pageBytes    = 2 << 10 // length of a page that the agent reads
+	callsPerTurn = 50      // as many as a turn may make by default
 )
 
 // newReadingAgent returns an agent that reads pages with a tool.
@@ -157,7 +157,7 @@ func newReadingAgent(calls int) (*agent.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	return agent.New(agent.Config{Name: "reader", Description: "Reads.", Model: reader{calls}, Tools: []tool.Tool{tool.WithEffect(execution.Read, read)}})
+	return agent.New(agent.Config{Name: "reader", Description: "Reads.", Model: readingModel{calls}, Tools: []tool.Tool{tool.WithEffect(execution.Read, read)}})
 }
 
 // The journal of a step becomes the history of its agent and is not written twice. After the commit the two have little
@@ -172,11 +172,11 @@ func TestMemory_StoresToolRoundsOnce(t *testing.T) {
 			m := rig.StartInProcess(t, rig.Config{})
 			m.HostWorker("reader-1", rig.Program{
 				Instance: "reader-1", Agent: "reader", DrainTimeout: time.Second,
-				NewAgent: func() (*agent.Agent, error) { return newReadingAgent(min(calls, callsOfTurn)) },
+				NewAgent: func() (*agent.Agent, error) { return newReadingAgent(min(calls, callsPerTurn)) },
 			})
 			m.Await("the reader is ready", func() bool { return m.IsReady("reader-1") })
 			session := uuid.NewString()
-			for range max(1, calls/callsOfTurn) {
+			for range max(1, calls/callsPerTurn) {
 				req := textRequest("read")
 				req.SessionId, req.Target = session, "reader"
 				result := turnResult(runTurn(t, m, req))

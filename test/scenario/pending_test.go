@@ -57,11 +57,11 @@ func TestPending_Binaries(t *testing.T) {
 	runPending(t, rig.StartBinaries(t, rig.Config{TestWorkflows: true}))
 }
 
-const clerks = 2
+const clerkCount = 2
 
 func runPending(t *testing.T, m *rig.Mesh) {
 	s := &gatedMesh{m, gate.New(t)}
-	for n := range clerks {
+	for n := range clerkCount {
 		s.HostWorker(rig.InputWorker(s.gate, inputagent.Name, n+1))
 	}
 	s.HostWorker(rig.InputWorker(s.gate, inputagent.ShortTimeoutName, 1))
@@ -77,7 +77,7 @@ func (g *gatedMesh) awaitInputAgents(t *testing.T) {
 	t.Helper()
 	g.AwaitReady()
 	g.Await("every clerk is ready", func() bool {
-		return len(idleInstances(t, g.Mesh, inputagent.Name)) == clerks && len(idleInstances(t, g.Mesh, inputagent.ShortTimeoutName)) == 1
+		return len(idleInstances(t, g.Mesh, inputagent.Name)) == clerkCount && len(idleInstances(t, g.Mesh, inputagent.ShortTimeoutName)) == 1
 	})
 }
 
@@ -123,11 +123,11 @@ func (g *gatedMesh) requireAnswer(t *testing.T, events []*troupev1.Event, says s
 }
 
 const (
-	approved  = troupev1.CallVerdict_CALL_VERDICT_APPROVE
-	denied    = troupev1.CallVerdict_CALL_VERDICT_DENY
-	stop      = troupev1.CallVerdict_CALL_VERDICT_STOP
-	succeeded = troupev1.CallVerdict_CALL_VERDICT_SUCCEED
-	failed    = troupev1.CallVerdict_CALL_VERDICT_FAIL
+	verdictApproved  = troupev1.CallVerdict_CALL_VERDICT_APPROVE
+	verdictDenied    = troupev1.CallVerdict_CALL_VERDICT_DENY
+	verdictStop      = troupev1.CallVerdict_CALL_VERDICT_STOP
+	verdictSucceeded = troupev1.CallVerdict_CALL_VERDICT_SUCCEED
+	verdictFailed    = troupev1.CallVerdict_CALL_VERDICT_FAIL
 )
 
 // The turn with the approval continues at the agent that asked and repeats no model call.
@@ -149,7 +149,7 @@ func approvedToolRunsOnce(t *testing.T, s *gatedMesh) {
 	s.requireToolRuns(t, key, 0)
 
 	s.gate.Open(key)
-	req := verdictRequest(session, call.GetId(), approved, "")
+	req := verdictRequest(session, call.GetId(), verdictApproved, "")
 	events := runTurn(t, s.Mesh, req)
 	s.requireAnswer(t, events, "sent")
 	s.requireToolRuns(t, key, 1)
@@ -169,13 +169,14 @@ func approvedToolRunsOnce(t *testing.T, s *gatedMesh) {
 
 func deniedToolDoesNotRun(t *testing.T, s *gatedMesh) {
 	session, key, before := s.startPending(t, "", "send")
-	s.requireAnswer(t, runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), denied, "not today")), "Not run: the user does not allow send: not today")
+	denial := verdictRequest(session, pendingID(before), verdictDenied, "not today")
+	s.requireAnswer(t, runTurn(t, s.Mesh, denial), "Not run: the user does not allow send: not today")
 	s.requireToolRuns(t, key, 0)
 }
 
 func stopVerdictEndsTheTurn(t *testing.T, s *gatedMesh) {
 	session, key, before := s.startPending(t, "", "both")
-	events := runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), stop, "enough"))
+	events := runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), verdictStop, "enough"))
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED, turnResult(events).GetOutcome(), "%v", turnResult(events))
 	require.Contains(t, turnResult(events).GetText(), "enough")
 	require.Empty(t, turnResult(events).GetPending(), "nor does the rest of the round run")
@@ -187,7 +188,7 @@ func lateApprovalIsADenial(t *testing.T, s *gatedMesh) {
 	session, key, before := s.startPending(t, inputagent.ShortTimeoutName, "send")
 	until := turnResult(before).GetPending()[0].GetUntil().AsTime()
 	s.Await("the deadline has passed", func() bool { return time.Now().After(until) })
-	events := runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), approved, ""))
+	events := runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), verdictApproved, ""))
 	require.Contains(t, turnResult(events).GetText(), "nobody approved it")
 	require.True(t, events[0].GetTurnStarted().GetAnswers()[0].GetLate())
 	require.True(t, slices.ContainsFunc(events, func(e *troupev1.Event) bool { return e.GetWarning().GetReason() == "APPROVAL_TIMEOUT" }))
@@ -200,26 +201,26 @@ func textInputAbandonsThePendingCall(t *testing.T, s *gatedMesh) {
 	other := textRequest("Never mind.")
 	other.SessionId = session
 	require.Equal(t, "I do nothing.", turnResult(runTurn(t, s.Mesh, other)).GetText())
-	err := requireRejected(t, s.Mesh, verdictRequest(session, pendingID(before), approved, ""))
+	err := requireRejected(t, s.Mesh, verdictRequest(session, pendingID(before), verdictApproved, ""))
 	require.True(t, failure.Is(err, failure.TurnNotOpen), "%v", err)
 	s.requireToolRuns(t, key, 0)
 }
 
 func answerToUnknownCallIsRejected(t *testing.T, s *gatedMesh) {
-	err := requireRejected(t, s.Mesh, verdictRequest(uuid.NewString(), "1-1-2", approved, ""))
+	err := requireRejected(t, s.Mesh, verdictRequest(uuid.NewString(), "1-1-2", verdictApproved, ""))
 	require.True(t, failure.Is(err, failure.NotFound), "%v", err)
 	session, key, before := s.startPending(t, "", "send")
-	aimed := verdictRequest(session, pendingID(before), approved, "")
+	aimed := verdictRequest(session, pendingID(before), verdictApproved, "")
 	aimed.Target = inputagent.Name
 	for _, req := range []*troupev1.OrchestrateRequest{
-		verdictRequest(session, "9-9", approved, ""), verdictRequest(session, pendingID(before), succeeded, "sent"), aimed,
+		verdictRequest(session, "9-9", verdictApproved, ""), verdictRequest(session, pendingID(before), verdictSucceeded, "sent"), aimed,
 	} {
 		err := requireRejected(t, s.Mesh, req)
 		require.True(t, failure.Is(err, failure.UserInvalidInput), "%v", err)
 	}
 	s.requireToolRuns(t, key, 0)
 	s.gate.Open(key)
-	s.requireAnswer(t, runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), approved, "")), "sent")
+	s.requireAnswer(t, runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), verdictApproved, "")), "sent")
 	s.requireToolRuns(t, key, 1)
 }
 
@@ -231,7 +232,7 @@ func onlyOneOfTwoAnswersCounts(t *testing.T, s *gatedMesh) {
 		errs := make([]error, 2)
 		for i := range errs {
 			group.Go(func() error {
-				_, errs[i] = collectEvents(t.Context(), s.Mesh, verdictRequest(session, pendingID(before), approved, ""))
+				_, errs[i] = collectEvents(t.Context(), s.Mesh, verdictRequest(session, pendingID(before), verdictApproved, ""))
 				return nil
 			})
 		}
@@ -249,9 +250,9 @@ func onlyOneOfTwoAnswersCounts(t *testing.T, s *gatedMesh) {
 func clientRunsItsOwnTool(t *testing.T, s *gatedMesh) {
 	session, _, before := s.startPending(t, "", "look")
 	require.Equal(t, troupev1.CallNeed_CALL_NEED_RESULT, turnResult(before).GetPending()[0].GetNeeds())
-	s.requireAnswer(t, runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), succeeded, "a cat")), "a cat")
+	s.requireAnswer(t, runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), verdictSucceeded, "a cat")), "a cat")
 	session, _, before = s.startPending(t, "", "look")
-	events := runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), failed, "the screen is dark"))
+	events := runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), verdictFailed, "the screen is dark"))
 	require.Contains(t, turnResult(events).GetText(), "the screen is dark")
 }
 
@@ -259,11 +260,11 @@ func clientRunsItsOwnTool(t *testing.T, s *gatedMesh) {
 func pendingCallsAreAnsweredInTurn(t *testing.T, s *gatedMesh) {
 	session, key, before := s.startPending(t, "", "both")
 	s.gate.Open(key)
-	events := runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), approved, ""))
+	events := runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), verdictApproved, ""))
 	require.Equal(t, troupev1.TurnOutcome_TURN_OUTCOME_INPUT_REQUIRED, turnResult(events).GetOutcome(), "%v", turnResult(events))
 	require.Equal(t, "screen", turnResult(events).GetPending()[0].GetTool())
 	s.requireToolRuns(t, key, 1)
-	s.requireAnswer(t, runTurn(t, s.Mesh, verdictRequest(session, pendingID(events), succeeded, "a cat")), "sent; a cat")
+	s.requireAnswer(t, runTurn(t, s.Mesh, verdictRequest(session, pendingID(events), verdictSucceeded, "a cat")), "sent; a cat")
 	s.requireToolRuns(t, key, 1)
 }
 
@@ -272,7 +273,7 @@ func pendingCallsAreAnsweredInTurn(t *testing.T, s *gatedMesh) {
 func pendingApprovalSurvivesAllRestarts(t *testing.T, s *gatedMesh) {
 	session, key, before := s.startPending(t, "", "send")
 	parts := []rig.Part{rig.Orchestrator, rig.Memory, rig.Redis}
-	for n := range clerks {
+	for n := range clerkCount {
 		part, _ := rig.InputWorker(s.gate, inputagent.Name, n+1)
 		parts = append(parts, part)
 	}
@@ -284,7 +285,7 @@ func pendingApprovalSurvivesAllRestarts(t *testing.T, s *gatedMesh) {
 	}
 	s.awaitInputAgents(t)
 	s.gate.Open(key)
-	s.requireAnswer(t, runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), approved, "")), "sent")
+	s.requireAnswer(t, runTurn(t, s.Mesh, verdictRequest(session, pendingID(before), verdictApproved, "")), "sent")
 	s.requireToolRuns(t, key, 1)
 }
 
@@ -292,7 +293,7 @@ func pendingApprovalSurvivesAllRestarts(t *testing.T, s *gatedMesh) {
 // approved, so the user is not asked again.
 func lostApprovedToolIsNotRepeated(t *testing.T, s *gatedMesh) {
 	session, key, before := s.startPending(t, "", "send")
-	wait := s.startTurn(t, verdictRequest(session, pendingID(before), approved, ""))
+	wait := s.startTurn(t, verdictRequest(session, pendingID(before), verdictApproved, ""))
 	lost := rig.Part(s.gate.AwaitCall(t, key))
 	s.Kill(lost)
 	events := wait()

@@ -24,14 +24,14 @@ import (
 // (guarantee F4).
 
 var (
-	replicaKills = flag.Int("replicas.kills", 4, "orchestrators to kill")
-	replicaEvery = flag.Duration("replicas.every", 5*time.Second, "from one kill to the next")
-	replicaRound = flag.Int("replicas.rounds", 1, "orchestrators to freeze, to cut off, and to stop in order")
+	replicaKills        = flag.Int("replicas.kills", 4, "orchestrators to kill")
+	replicaKillInterval = flag.Duration("replicas.every", 5*time.Second, "from one kill to the next")
+	replicaRound        = flag.Int("replicas.rounds", 1, "orchestrators to freeze, to cut off, and to stop in order")
 )
 
 const (
-	replicas        = 3
-	customers       = 8
+	replicaCount    = 3
+	clientCount     = 8
 	replicaDowntime = 2 * time.Second // how long a killed replica stays down
 )
 
@@ -54,7 +54,7 @@ func startReplicated(t *testing.T) *replicatedMesh {
 	l, err := ledger.New()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	m := mesh.Start(t, mesh.Config{Programs: programs, Workers: 3, Replicas: replicas, LedgerURL: l.URL(), LogFolder: *replicaLogs})
+	m := mesh.Start(t, mesh.Config{Programs: programs, Workers: 3, Replicas: replicaCount, LedgerURL: l.URL(), LogFolder: *replicaLogs})
 	conn := m.DialOrchestrators()
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
 	seed := uint64(time.Now().UnixNano())
@@ -62,8 +62,8 @@ func startReplicated(t *testing.T) *replicatedMesh {
 	r := &replicatedMesh{m, l, simclients.New(conn, history.NewClock(), "replicas", seed), conn}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	t.Cleanup(func() { cancel(); r.clients.Finish() })
-	r.clients.Start(ctx, customers)
-	r.await(t, time.Minute, "the first turns", func() bool { return r.clients.Counts().Turns >= customers })
+	r.clients.Start(ctx, clientCount)
+	r.await(t, time.Minute, "the first turns", func() bool { return r.clients.Counts().Turns >= clientCount })
 	r.waitUnderLoad(8 * time.Second) // an orchestrator searches for orphaned turns only some time after its start
 	return r
 }
@@ -130,7 +130,7 @@ func (r *replicatedMesh) killOwners(t *testing.T, n int) {
 	var owned sync.WaitGroup
 	took := make([]time.Duration, n)
 	for i := range n {
-		next := time.NewTimer(*replicaEvery)
+		next := time.NewTimer(*replicaKillInterval)
 		held, release := r.holdModelCall(t)
 		victim := r.ownerOf(t, held)
 		r.KillReplica(victim)

@@ -22,7 +22,7 @@ import (
 
 const (
 	firstLifetime = 40 * time.Second // lifetime of certificates; connections are renewed after a quarter of it
-	connLife      = firstLifetime / 4 * 11 / 10
+	connLifetime  = firstLifetime / 4 * 11 / 10
 )
 
 // While clients run turns continuously, every certificate of the mesh is replaced, and then the CA. This includes
@@ -76,7 +76,7 @@ func TestRotation_Binaries(t *testing.T) {
 		}
 		return true
 	})
-	for time.Since(began) < connLife { // no connection is older than this
+	for time.Since(began) < connLifetime { // no connection is older than this
 		load.awaitNewConnections(t)
 	}
 	for _, p := range parts {
@@ -105,8 +105,8 @@ type backgroundLoad struct {
 }
 
 const (
-	loadClients = 3
-	perConn     = 5 // turns per connection
+	loadClients  = 3
+	turnsPerConn = 5 // turns per connection
 )
 
 // startLoad starts the clients. The test fails if a turn fails or its stream has a gap.
@@ -126,7 +126,7 @@ func (g *gatedMesh) startLoad(t *testing.T) *backgroundLoad {
 					return
 				}
 				l.conns.Add(1)
-				for range perConn {
+				for range turnsPerConn {
 					<-pause.C
 					if err := checkTurn(t.Context(), c, n); err != nil {
 						t.Errorf("turn %d: %v", l.turns.Load(), err)
@@ -147,7 +147,7 @@ func (l *backgroundLoad) awaitNewConnections(t *testing.T) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for want := l.turns.Load() + 2*loadClients*perConn; l.turns.Load() < want; {
+	for want := l.turns.Load() + 2*loadClients*turnsPerConn; l.turns.Load() < want; {
 		select {
 		case <-tick.C:
 		case <-t.Context().Done():

@@ -31,12 +31,12 @@ const (
 	countingTurns    = 100 // of each session
 )
 
-// counter is a model that calls the tool count once in each turn.
-type counter struct{}
+// countingModel is a model that calls the tool count once in each turn.
+type countingModel struct{}
 
-func (counter) Name() string { return "test/counter" }
+func (countingModel) Name() string { return "test/counter" }
 
-func (counter) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+func (countingModel) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	said := llm.Delta{Text: "Counted."}
 	if req.Messages[len(req.Messages)-1].Role == conversation.RoleUser {
 		said = llm.Delta{ToolCalls: []conversation.ToolCall{{ID: "1", Name: "count", Arguments: "{}"}}}
@@ -46,7 +46,7 @@ func (counter) Generate(_ context.Context, req llm.Request) iter.Seq2[llm.Delta,
 
 // newCountingAgent returns an agent that counts the turns of its user.
 func newCountingAgent() (*agent.Agent, error) {
-	return newAgentThatCounts("counter", counter{}, new(atomic.Int64))
+	return newAgentThatCounts("counter", countingModel{}, new(atomic.Int64))
 }
 
 // newAgentThatCounts returns an agent with a tool that counts in a key of its user. calls counts its calls.
@@ -62,21 +62,21 @@ func newAgentThatCounts(name string, model llm.Model, calls *atomic.Int64) (*age
 	return agent.New(agent.Config{Name: name, Description: "Counts.", Model: model, Tools: []tool.Tool{count}})
 }
 
-// interruptedCounter is a counter that never answers its first question about the result of the tool.
-type interruptedCounter struct {
-	counter
+// interruptedCountingModel is a countingModel that never answers its first question about the result of the tool.
+type interruptedCountingModel struct {
+	countingModel
 	once  sync.Once
 	asked chan struct{} // closed when it does not answer
 }
 
-func (c *interruptedCounter) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+func (c *interruptedCountingModel) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	if req.Messages[len(req.Messages)-1].Role == conversation.RoleTool {
 		c.once.Do(func() {
 			close(c.asked)
 			<-ctx.Done()
 		})
 	}
-	return c.counter.Generate(ctx, req)
+	return c.countingModel.Generate(ctx, req)
 }
 
 // A worker is lost after its tool has counted, and another session counts before a successor takes the step over. The
@@ -86,7 +86,7 @@ func (c *interruptedCounter) Generate(ctx context.Context, req llm.Request) iter
 func TestSharedState_SuccessorAddsTheCountOfALostWorker(t *testing.T) {
 	t.Parallel()
 	m := rig.StartInProcess(t, rig.Config{})
-	model, calls := &interruptedCounter{asked: make(chan struct{})}, new(atomic.Int64)
+	model, calls := &interruptedCountingModel{asked: make(chan struct{})}, new(atomic.Int64)
 	host := func(id, name string, newAgent func() (*agent.Agent, error)) {
 		m.HostWorker(rig.Part(id), rig.Program{Instance: id, Agent: name, DrainTimeout: time.Second, NewAgent: newAgent})
 		m.Await(id+" is ready", func() bool { return m.IsReady(rig.Part(id)) })
@@ -199,7 +199,7 @@ func newOverwritingAgent(change func(ctx context.Context) error) (*agent.Agent, 
 	if err != nil {
 		return nil, err
 	}
-	return agent.New(agent.Config{Name: "overwriter", Description: "Counts.", Model: counter{}, Tools: []tool.Tool{count}})
+	return agent.New(agent.Config{Name: "overwriter", Description: "Counts.", Model: countingModel{}, Tools: []tool.Tool{count}})
 }
 
 // An agent that overwrites a key after another session changed it receives a warning.

@@ -546,9 +546,9 @@ func (s *meshTwin) sayWithin(iterations int, text string) string {
 }
 
 func (s *meshTwin) answer(yes bool) string {
-	verdict := denied
+	verdict := verdictDenied
 	if yes {
-		verdict = approved
+		verdict = verdictApproved
 	}
 	return s.run(verdictRequest(s.id, s.pending[0].GetId(), verdict, ""))
 }

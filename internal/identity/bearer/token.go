@@ -73,15 +73,15 @@ func (t *tokenCredentials) GetRequestMetadata(context.Context, ...string) (map[s
 // RequireTransportSecurity implements credentials.PerRPCCredentials.
 func (t *tokenCredentials) RequireTransportSecurity() bool { return t.tls }
 
-// maxTokenFile is the size limit of a token file in bytes. It is far larger than any token.
-const maxTokenFile = 16 << 10
+// maxTokenFileBytes is the size limit of a token file in bytes. It is far larger than any token.
+const maxTokenFileBytes = 16 << 10
 
 func (t *tokenCredentials) readToken() (secret.Value, error) {
 	if t.file == "" {
 		return t.text, nil
 	}
 	info, err := os.Stat(t.file)
-	if err == nil && info.Size() > maxTokenFile {
+	if err == nil && info.Size() > maxTokenFileBytes {
 		err = fmt.Errorf("%s is too large for a file with one token", t.file)
 	}
 	if err != nil {

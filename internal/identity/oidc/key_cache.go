@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	maxKeyAge       = time.Hour        // older keys are fetched again, so that withdrawn keys are removed
-	fetchInterval   = 10 * time.Second // minimum between fetches, so that tokens with invented key ids cause only a few
-	refreshInterval = time.Minute      // minimum between fetches of keys that are merely old
-	fetchTimeout    = 5 * time.Second
-	maxResponse     = 1 << 20
+	maxKeyAge        = time.Hour        // older keys are fetched again, so that withdrawn keys are removed
+	fetchInterval    = 10 * time.Second // minimum between fetches, so that tokens with invented key ids cause only a few
+	refreshInterval  = time.Minute      // minimum between fetches of keys that are merely old
+	fetchTimeout     = 5 * time.Second
+	maxResponseBytes = 1 << 20
 )
 
 // keyCache caches the signing keys of an issuer. While the issuer is unreachable, the last known keys remain in
@@ -154,7 +154,7 @@ func (k *keyCache) get(ctx context.Context, at string, into any) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answers %s", at, resp.Status)
 	}
-	return json.NewDecoder(io.LimitReader(resp.Body, maxResponse)).Decode(into)
+	return json.NewDecoder(io.LimitReader(resp.Body, maxResponseBytes)).Decode(into)
 }
 
 // newHTTPClient returns a client that trusts the CA in the file, or the CAs of the machine if file is empty. It

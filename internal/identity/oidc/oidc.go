@@ -54,9 +54,9 @@ func (c Config) Check() error {
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA}
 
 const (
-	leeway   = time.Minute // tolerated clock difference
-	maxToken = 8 << 10     // bytes; the headers of a call are limited to 16 KiB
-	maxName  = 128         // limit of a subject in bytes
+	leeway        = time.Minute // tolerated clock difference
+	maxTokenBytes = 8 << 10     // bytes; the headers of a call are limited to 16 KiB
+	maxNameBytes  = 128         // limit of a subject in bytes
 )
 
 // Verifier verifies the tokens of an issuer. It is safe for concurrent use.
@@ -101,7 +101,7 @@ func (v *Verifier) Principal(ctx context.Context, token string) (identity.Princi
 		return identity.Principal{}, err
 	}
 	p := identity.Principal{Role: identity.Client, Name: c.Subject}
-	if c.Subject == "" || len(c.Subject) > maxName {
+	if c.Subject == "" || len(c.Subject) > maxNameBytes {
 		return identity.Principal{}, newUnauthenticatedError("the token must name its subject, in at most 128 bytes")
 	}
 	if json.Unmarshal(c.byName[v.cfg.Tenant], &p.Tenant) != nil || identity.CheckTenant(p.Tenant) != nil {
@@ -117,7 +117,7 @@ func (v *Verifier) Principal(ctx context.Context, token string) (identity.Princi
 // alone, and it must be valid now.
 func (v *Verifier) verifiedClaims(ctx context.Context, token string) (claims, error) {
 	var c claims
-	if len(token) > maxToken {
+	if len(token) > maxTokenBytes {
 		return c, newUnauthenticatedError("the token is too long")
 	}
 	signed, err := jwt.ParseSigned(token, algorithms)

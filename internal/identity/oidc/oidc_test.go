@@ -91,7 +91,7 @@ func TestVerifier_RejectsInvalidTokens(t *testing.T) {
 		"two tenants":      {sign(map[string]any{"tenant": []string{"acme", "default"}}), "must name the tenant"},
 		"odd tenant":       {sign(map[string]any{"tenant": "acme/s1}"}), "must name the tenant"},
 		"no subject":       {sign(map[string]any{"sub": nil}), "must name its subject"},
-		"long":             {sign(map[string]any{"more": strings.Repeat("x", maxToken)}), "too long"},
+		"long":             {sign(map[string]any{"more": strings.Repeat("x", maxTokenBytes)}), "too long"},
 	} {
 		got, err := v.Principal(t.Context(), c.token)
 		require.True(t, failure.Is(err, failure.UserUnauthenticated), "%s: %v", name, err)

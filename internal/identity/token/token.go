@@ -64,8 +64,8 @@ func FormatFile(entries ...Entry) ([]byte, error) {
 // value may be a token.
 func (e Entry) Check() error {
 	switch digest, err := hex.DecodeString(e.SHA256); {
-	case e.Name == "" || len(e.Name) > maxName || strings.ContainsFunc(e.Name, isUnprintable):
-		return fmt.Errorf("name: it must be 1 to %d bytes without control characters", maxName)
+	case e.Name == "" || len(e.Name) > maxNameBytes || strings.ContainsFunc(e.Name, isUnprintable):
+		return fmt.Errorf("name: it must be 1 to %d bytes without control characters", maxNameBytes)
 	case identity.CheckTenant(e.Tenant) != nil:
 		return errors.New("tenant: it must be " + identity.TenantForm)
 	case strings.HasPrefix(e.Name, Prefix) || strings.HasPrefix(e.Tenant, Prefix): // logs contain both
@@ -78,7 +78,7 @@ func (e Entry) Check() error {
 	return nil
 }
 
-const maxName = 128
+const maxNameBytes = 128
 
 func isUnprintable(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }
 

@@ -51,7 +51,7 @@ func TestAuthority_RejectsEveryChangedBit(t *testing.T) {
 	}
 	for _, other := range []string{
 		"", ".", "..", "...", credential[:len(credential)-1], credential + "A", credential + ".", "." + credential, " " + credential,
-		parts[0] + "." + parts[1] + ".", parts[0] + ".." + parts[2], strings.Repeat("A", maxBytes+1), credential + strings.Repeat(".", 100),
+		parts[0] + "." + parts[1] + ".", parts[0] + ".." + parts[2], strings.Repeat("A", maxCredentialBytes+1), credential + strings.Repeat(".", 100),
 	} {
 		requireRejected(t, memory, other)
 	}

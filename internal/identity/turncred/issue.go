@@ -79,8 +79,8 @@ func (a *Authority) sign(c claims) (string, error) {
 		return "", err
 	}
 	text, err := jwt.Signed(signer).Claims(c).Serialize()
-	if err == nil && len(text) > maxBytes {
-		err = fmt.Errorf("a credential of %d bytes is too long, the limit is %d: the certificate has too many intermediates", len(text), maxBytes)
+	if err == nil && len(text) > maxCredentialBytes {
+		err = fmt.Errorf("a credential of %d bytes is too long, the limit is %d: the certificate has too many intermediates", len(text), maxCredentialBytes)
 	}
 	return text, err
 }

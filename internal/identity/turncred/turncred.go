@@ -23,9 +23,9 @@ const (
 	// Grace is how long a credential remains valid after the deadline of its turn. It allows for late commits and
 	// for clock differences.
 	Grace = time.Minute
-	// maxBytes is the size limit of a credential. A credential with an ECDSA certificate and no intermediate has
+	// maxCredentialBytes is the size limit of a credential. A credential with an ECDSA certificate and no intermediate has
 	// 1.5 KiB.
-	maxBytes = 8 << 10
+	maxCredentialBytes = 8 << 10
 	// leeway is how far the signer's clock may be ahead.
 	leeway = time.Minute
 )

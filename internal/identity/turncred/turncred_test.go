@@ -126,13 +126,13 @@ func TestTurn_MayAccessItsSessionAndChildSessions(t *testing.T) {
 func TestVerifiedCache_IsBounded(t *testing.T) {
 	v := verifiedCache{turns: map[[32]byte]cachedTurn{}}
 	now := time.Now()
-	for i := range maxVerified + 100 {
+	for i := range maxVerifiedTurns + 100 {
 		v.addTurn(fmt.Sprint(i), cachedTurn{expires: now.Add(time.Duration(i%2) * time.Hour)}, now)
-		require.LessOrEqual(t, len(v.turns), maxVerified)
+		require.LessOrEqual(t, len(v.turns), maxVerifiedTurns)
 	}
-	_, ok := v.findTurn(fmt.Sprint(maxVerified+99), now)
+	_, ok := v.findTurn(fmt.Sprint(maxVerifiedTurns+99), now)
 	require.True(t, ok)
-	_, ok = v.findTurn(fmt.Sprint(maxVerified+98), now)
+	_, ok = v.findTurn(fmt.Sprint(maxVerifiedTurns+98), now)
 	require.False(t, ok, "it has expired")
 }
 

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// maxVerified limits the number of credentials in the cache. Each evicted credential costs one more verification.
-const maxVerified = 4096
+// maxVerifiedTurns limits the number of credentials in the cache. Each evicted credential costs one more verification.
+const maxVerifiedTurns = 4096
 
 // verifiedCache maps hashes of verified credentials to their turns, so that a credential is verified only once. It
 // holds only valid credentials, so unauthenticated callers cannot fill it. It is safe for concurrent use.
@@ -32,7 +32,7 @@ func (v *verifiedCache) findTurn(credential string, now time.Time) (Turn, bool) 
 func (v *verifiedCache) addTurn(credential string, e cachedTurn, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if len(v.turns) >= maxVerified {
+	if len(v.turns) >= maxVerifiedTurns {
 		for key, old := range v.turns {
 			if !now.Before(old.expires) {
 				delete(v.turns, key)
@@ -40,7 +40,7 @@ func (v *verifiedCache) addTurn(credential string, e cachedTurn, now time.Time) 
 		}
 	}
 	for key := range v.turns { // evict arbitrary entries if none has expired
-		if len(v.turns) < maxVerified {
+		if len(v.turns) < maxVerifiedTurns {
 			break
 		}
 		delete(v.turns, key)

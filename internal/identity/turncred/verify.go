@@ -46,7 +46,7 @@ func (a *Authority) Verify(credential string) (Turn, error) {
 
 // verifyCredential verifies the signer, algorithm, audience and validity period of a credential.
 func (a *Authority) verifyCredential(credential string, now time.Time) (c claims, err error) {
-	if len(credential) > maxBytes {
+	if len(credential) > maxCredentialBytes {
 		return c, fmt.Errorf("it has %d bytes", len(credential))
 	}
 	token, err := jwt.ParseSigned(credential, algorithms)

@@ -50,7 +50,10 @@ func (f *Finisher) Finish(ctx context.Context, c *toolcall.Call) error {
 	if err := f.applyEffects(ctx, c); err != nil {
 		return err
 	}
-	if err := f.recordEnd(c, func() (r statechange.Recorded) { r.Set, r.Removed, r.Bases = f.Control.TakeUnjournaled(); return r }); err != nil {
+	if err := f.recordEnd(c, func() (r statechange.Recorded) {
+		r.SetValues, r.Removed, r.Bases = f.Control.TakeUnjournaled()
+		return r
+	}); err != nil {
 		return err
 	}
 	if err := f.emitEnd(c); err != nil {
@@ -61,7 +64,7 @@ func (f *Finisher) Finish(ctx context.Context, c *toolcall.Call) error {
 		Attachments: c.Output.Attachments,
 	})
 	err := stop.IgnoreErrStopped(f.runAfterHandlers(ctx, c))
-	f.Control.Conversation.SetLastText(toolcall.CutText(c.HookCall.Text, toolcall.MaxText))
+	f.Control.Conversation.SetLastText(toolcall.CutText(c.HookCall.Text, toolcall.MaxTextBytes))
 	return cmp.Or(err, f.Control.EmitLast())
 }
 
@@ -74,8 +77,8 @@ func (f *Finisher) FinishDeferred(c *toolcall.Call) error {
 	}
 	changes := func() (r statechange.Recorded) {
 		if !c.HasFailed() {
-			r.Set, r.Removed, r.Bases = f.Control.ChangesOf(c.Memory)
-			c.Effects.ToolOnly = len(r.Set)+len(r.Removed) > 0
+			r.SetValues, r.Removed, r.Bases = f.Control.ChangesOf(c.Memory)
+			c.Effects.ToolOnly = len(r.SetValues)+len(r.Removed) > 0
 		}
 		return r
 	}
@@ -107,7 +110,7 @@ func (f *Finisher) applyEffects(ctx context.Context, c *toolcall.Call) error {
 	if !c.HasFailed() && c.HookCall.Status != event.ToolInterrupted {
 		lost = f.Control.Absorb(c.Memory)
 	}
-	f.Control.Reapply(c.Effects.Set, c.Effects.Removed, c.Effects.Bases, !c.Effects.ToolOnly)
+	f.Control.Reapply(c.Effects.SetValues, c.Effects.Removed, c.Effects.Bases, !c.Effects.ToolOnly)
 	if c.Effects.Escalate {
 		f.Control.Turn().Escalate()
 	}
@@ -126,7 +129,7 @@ func (f *Finisher) applyEffects(ctx context.Context, c *toolcall.Call) error {
 // them.
 func (f *Finisher) recordEnd(c *toolcall.Call, changes func() statechange.Recorded) error {
 	h := c.HookCall
-	text := toolcall.CutText(h.Text, toolcall.MaxText)
+	text := toolcall.CutText(h.Text, toolcall.MaxTextBytes)
 	if f.Log.HasJournal() && c.JournalEntry.Phase == execution.Done && (h.Status != event.ToolInterrupted || c.Answer.Decided) {
 		c.JournalEntry.Status, c.JournalEntry.Text, c.JournalEntry.Mode = string(h.Status), text, modeFromError(h.Err)
 		if err := f.addEffects(c, changes()); err != nil {
@@ -143,7 +146,7 @@ func (f *Finisher) recordEnd(c *toolcall.Call, changes func() statechange.Record
 func (f *Finisher) addEffects(c *toolcall.Call, changes statechange.Recorded) error {
 	effects := toolcall.Effects{Recorded: changes, ToolOnly: c.Effects.ToolOnly, Escalate: f.Control.Progress.Escalated(), Untrusted: c.UntrustedSource()}
 	if c.Nested != nil {
-		effects.LastNumber, effects.Stopped, c.JournalEntry.Usage = c.Nested.LastNumber, c.Nested.Stopped, c.Nested.Usage
+		effects.LastCallNumber, effects.Stopped, c.JournalEntry.Usage = c.Nested.LastCallNumber, c.Nested.Stopped, c.Nested.Usage
 	}
 	text, err := json.Marshal(effects)
 	if string(text) == "{}" {
@@ -186,7 +189,7 @@ func (f *Finisher) emitEnd(c *toolcall.Call) error {
 		h.Text = cmp.Or(h.Text, toolcall.OnlyFiles)
 	}
 	h.Text = cmp.Or(h.Text, toolcall.NoOutput)
-	finished.Summary = conversation.Excerpt(h.Text, event.MaxSummary)
+	finished.Summary = conversation.Excerpt(h.Text, event.MaxSummaryChars)
 	f.Control.Progress.AddTool(c.Requested.Name)
 	return f.Control.Events.Emit(finished)
 }

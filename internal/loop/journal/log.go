@@ -12,16 +12,16 @@ import (
 
 // Log is the view that one run of the loop has of its step's journal. It numbers the calls of models and tools.
 type Log struct {
-	journal      execution.Journal // nil records nothing
-	allSideCalls bool
-	lastNumber   int              // number of the last call
-	deferred     *execution.Entry // reply that is recorded only if something follows it (nil for none)
+	journal        execution.Journal // nil records nothing
+	allAsSideCalls bool
+	lastNumber     int              // number of the last call
+	deferred       *execution.Entry // reply that is recorded only if something follows it (nil for none)
 }
 
-// New returns the Log of a run for the journal of its step (nil records nothing). With allSideCalls, every model
+// New returns the Log of a run for the journal of its step (nil records nothing). With allAsSideCalls, every model
 // call of the run is journaled as a side call, outside of the conversation.
-func New(store execution.Journal, allSideCalls bool) *Log {
-	return &Log{journal: store, allSideCalls: allSideCalls}
+func New(store execution.Journal, allAsSideCalls bool) *Log {
+	return &Log{journal: store, allAsSideCalls: allAsSideCalls}
 }
 
 // NextNumber returns the number of the next call, from 1.
@@ -63,7 +63,7 @@ func (l *Log) ModelReply(number int, side bool) (reply execution.Entry, found bo
 		return e, false, l.newUnrecordedCallError(now, nil)
 	case e.Tool != "":
 		return e, false, l.newUnrecordedCallError(now, newNondeterminismError(number, "a call of "+e.Tool, "a model call"))
-	case e.SideCall != side && !l.allSideCalls:
+	case e.SideCall != side && !l.allAsSideCalls:
 		return e, false, l.newUnrecordedCallError(now, newNondeterminismError(number, describeModelCall(e.SideCall), describeModelCall(side)))
 	}
 	return e, true, nil

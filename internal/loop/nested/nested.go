@@ -23,9 +23,9 @@ type Tool interface {
 
 // Call describes a nested call: its place among the concurrent nested calls of the step, and its outcome.
 type Call struct {
-	Lane, Lanes int             // index among the concurrent nested calls, from 0, and their number
-	LastNumber  int             // last call number used inside, in the numbering of the parent
-	Usage       execution.Usage // usage of the inner model calls
+	Lane, Lanes    int             // index among the concurrent nested calls, from 0, and their number
+	LastCallNumber int             // last call number used inside, in the numbering of the parent
+	Usage          execution.Usage // usage of the inner model calls
 
 	// Pending lists the inner calls that wait. The nested call then waits too: it has no result and is made again
 	// when the turn continues.
@@ -41,8 +41,8 @@ type Call struct {
 	mu sync.Mutex // guards Stopped, because inner agents may run concurrently
 }
 
-// MaxReason is the size limit in bytes of the stop reason that a nested call keeps for its parent.
-const MaxReason = 8 << 10
+// MaxReasonBytes is the size limit in bytes of the stop reason that a nested call keeps for its parent.
+const MaxReasonBytes = 8 << 10
 
 type callKey struct{}
 

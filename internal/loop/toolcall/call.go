@@ -27,8 +27,8 @@ const (
 	OnlyFiles    = "(no text, only files)"                           // the result has files and no text
 )
 
-// MaxText is the size limit in bytes of the part of a tool's result that a model reads.
-const MaxText = 256 << 10
+// MaxTextBytes is the size limit in bytes of the part of a tool's result that a model reads.
+const MaxTextBytes = 256 << 10
 
 // State says how far a call is.
 //
@@ -85,7 +85,7 @@ type Effects struct {
 	statechange.Recorded        // changes of state by the tool, and by handlers since the call before
 	ToolOnly             bool   `json:"tool_only,omitempty"` // the changes of state are only those of the tool
 	Escalate             bool   `json:"escalate,omitempty"`  // whether the tool called Escalate
-	LastNumber           int    `json:"last,omitempty"`      // same as in nested.Call
+	LastCallNumber       int    `json:"last,omitempty"`      // same as in nested.Call
 	Stopped              string `json:"stopped,omitempty"`   // same as in nested.Call
 	Untrusted            string `json:"untrusted,omitempty"` // untrusted source of the result, as reported by the tool
 }
@@ -126,7 +126,7 @@ func (c *Call) RestoreFrom(e execution.Entry) {
 		return // the entry was not written by this package
 	}
 	if c.Nested != nil {
-		c.Nested.LastNumber, c.Nested.Stopped, c.Nested.Usage = c.Effects.LastNumber, c.Effects.Stopped, e.Usage
+		c.Nested.LastCallNumber, c.Nested.Stopped, c.Nested.Usage = c.Effects.LastCallNumber, c.Effects.Stopped, e.Usage
 	}
 }
 
@@ -162,7 +162,7 @@ func (c *Call) HasFailed() bool {
 // StopTurn stops the turn. If the turn runs inside of a nested call, it also stops the parent's turn.
 func StopTurn(ctx context.Context, turn *hook.Turn, reason string) {
 	turn.Stop(reason)
-	nested.StopParent(ctx, CutText(reason, nested.MaxReason))
+	nested.StopParent(ctx, CutText(reason, nested.MaxReasonBytes))
 }
 
 // CutText shortens text to at most limit bytes, and appends a mark if it was cut.

@@ -85,7 +85,7 @@ func ContextWithReporter(ctx context.Context) context.Context {
 	}
 	return tool.ContextWithReporter(ctx, func(p tool.Report) {
 		progress := event.ToolProgress{
-			CallID: r.task.CallID, Tool: r.task.Tool, Message: conversation.Excerpt(p.Message, event.MaxSummary), Fraction: p.Fraction,
+			CallID: r.task.CallID, Tool: r.task.Tool, Message: conversation.Excerpt(p.Message, event.MaxSummaryChars), Fraction: p.Fraction,
 		}
 		select {
 		case r.events <- progress:

@@ -55,7 +55,7 @@ type Registry struct {
 	log            *zap.Logger
 	instancePrefix string // with a trailing slash
 	desiredPrefix  string // with a trailing slash
-	ttl            int64  // seconds
+	ttlSeconds     int64  // seconds
 	onDenied       func(context.Context) error
 }
 
@@ -76,7 +76,7 @@ func New(client *clientv3.Client, log *zap.Logger, cfg Config) *Registry {
 		log:            log.Named("registry"),
 		instancePrefix: cfg.Prefix + "/",
 		desiredPrefix:  cfg.DesiredPrefix + "/",
-		ttl:            int64((cfg.TTL + time.Second - 1) / time.Second),
+		ttlSeconds:     int64((cfg.TTL + time.Second - 1) / time.Second),
 		onDenied:       cfg.OnDenied,
 	}
 }

@@ -118,7 +118,7 @@ func TestWatch_ReturnsADescriptionAsOneLine(t *testing.T) {
 	o := registrytest.Observe(t, etcdregistry.New(client, zap.NewNop(), etcdregistry.Config{}))
 	list := o.NextList()
 	require.Len(t, list, 1)
-	require.Len(t, list[0].Description, registry.MaxText)
+	require.Len(t, list[0].Description, registry.MaxTextBytes)
 	require.True(t, strings.HasPrefix(list[0].Description, "Finds facts.x"))
 }
 

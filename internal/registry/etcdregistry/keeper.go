@@ -90,7 +90,7 @@ func (r *registration) registerWithRetry(ctx context.Context, op string) error {
 		}
 		if first && failure.Is(last, failure.AgentState) {
 			if free.IsZero() {
-				free = time.Now().Add(time.Duration(r.registry.ttl)*time.Second + expiryLag)
+				free = time.Now().Add(time.Duration(r.registry.ttlSeconds)*time.Second + expiryLag)
 			}
 			if time.Now().After(free) {
 				return struct{}{}, backoff.Permanent(last)
@@ -168,7 +168,7 @@ func (r *registration) ensureLease(ctx context.Context) error {
 		}
 		r.lease = clientv3.NoLease
 	}
-	granted, err := r.registry.client.Grant(ctx, r.registry.ttl)
+	granted, err := r.registry.client.Grant(ctx, r.registry.ttlSeconds)
 	if err != nil {
 		return fmt.Errorf("grant a lease: %w", err)
 	}

@@ -175,7 +175,7 @@ func testRegisterRejectsInvalid(t *testing.T, r registry.Registry) {
 		"the capacity is 0":         func(in *registry.Instance) { in.Capacity = 0 },
 		"want host:port":            func(in *registry.Instance) { in.Address = ":7402" },
 		`"h:x" is no address`:       func(in *registry.Instance) { in.Address = "h:x" },
-		"the description has 1025":  func(in *registry.Instance) { in.Description = strings.Repeat("d", registry.MaxText+1) },
+		"the description has 1025":  func(in *registry.Instance) { in.Description = strings.Repeat("d", registry.MaxTextBytes+1) },
 		"the version has 1 bytes":   func(in *registry.Instance) { in.Version = "\xff" },
 		"is no capability":          func(in *registry.Instance) { in.Capabilities = []string{"A b"} },
 		"there are 513 tools":       func(in *registry.Instance) { in.Tools = make([]registry.Tool, registry.MaxTools+1) },

@@ -17,7 +17,7 @@ var leaseStates = convert.Enum[lifecycle.Lease, troupev1.LeaseState]{
 	lifecycle.LeaseExpired: troupev1.LeaseState_LEASE_STATE_EXPIRED,
 }
 
-var owners = convert.Enum[ownership.Owner, troupev1.Owner]{
+var keyOwners = convert.Enum[ownership.Owner, troupev1.Owner]{
 	ownership.Agent:        troupev1.Owner_OWNER_AGENT,
 	ownership.Memory:       troupev1.Owner_OWNER_MEMORY,
 	ownership.Orchestrator: troupev1.Owner_OWNER_ORCHESTRATOR,
@@ -60,4 +60,4 @@ func MetricsToProto(m lifecycle.Metrics) *troupev1.GetMetricsResponse {
 }
 
 // OwnerToProto converts the tier that owns a key.
-func OwnerToProto(o ownership.Owner) troupev1.Owner { return owners.ToProto(o) }
+func OwnerToProto(o ownership.Owner) troupev1.Owner { return keyOwners.ToProto(o) }

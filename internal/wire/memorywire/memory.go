@@ -21,7 +21,7 @@ var sessionVerbs = convert.Enum[session.Verb, troupev1.SessionVerb]{
 	session.Save:   troupev1.SessionVerb_SESSION_VERB_SAVE,
 }
 
-var strategies = convert.Enum[conversation.Strategy, troupev1.CompactionStrategy]{
+var compactionStrategies = convert.Enum[conversation.Strategy, troupev1.CompactionStrategy]{
 	conversation.SlidingWindow: troupev1.CompactionStrategy_COMPACTION_STRATEGY_SLIDING_WINDOW,
 	conversation.Summarize:     troupev1.CompactionStrategy_COMPACTION_STRATEGY_SUMMARY,
 	conversation.Hierarchical:  troupev1.CompactionStrategy_COMPACTION_STRATEGY_HIERARCHICAL,
@@ -29,12 +29,12 @@ var strategies = convert.Enum[conversation.Strategy, troupev1.CompactionStrategy
 
 // StrategyToProto converts a compaction strategy.
 func StrategyToProto(s conversation.Strategy) troupev1.CompactionStrategy {
-	return strategies.ToProto(s)
+	return compactionStrategies.ToProto(s)
 }
 
 // StrategyFromProto is the inverse of StrategyToProto.
 func StrategyFromProto(s troupev1.CompactionStrategy) conversation.Strategy {
-	return strategies.FromProto(s)
+	return compactionStrategies.FromProto(s)
 }
 
 // SessionsToProto converts each session by SessionToProto.

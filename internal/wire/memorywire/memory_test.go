@@ -15,7 +15,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-var artifact = rapid.Custom(func(t *rapid.T) memory.Artifact {
+var randomArtifact = rapid.Custom(func(t *rapid.T) memory.Artifact {
 	return memory.Artifact{
 		Content:   memory.Content{SHA256: wiretest.Word.Draw(t, "sha256"), Size: wiretest.Amount.Draw(t, "size")},
 		Name:      wiretest.Word.Draw(t, "name"),
@@ -35,7 +35,7 @@ func TestUpdate_RoundTrip(t *testing.T) {
 		}
 		return memory.SessionUpdate{
 			Settings: changed,
-			Ref:      ref.Draw(t, "ref"), Verb: wiretest.OneOrNone(t, "verb", session.Pause, session.Resume, session.Close, session.Save), Metadata: rapid.MapOf(wiretest.Word,
+			Ref:      randomRef.Draw(t, "ref"), Verb: wiretest.OneOrNone(t, "verb", session.Pause, session.Resume, session.Close, session.Save), Metadata: rapid.MapOf(wiretest.Word,
 				wiretest.Word).Draw(t, "metadata"),
 			IfRevision: wiretest.Amount.Draw(t, "revision"), Create: rapid.Bool().Draw(t, "create"), User: wiretest.Word.Draw(t, "user"),
 		}
@@ -63,7 +63,7 @@ func TestHits_RoundTrip(t *testing.T) {
 }
 
 func TestSessions_RoundTrip(t *testing.T) {
-	wiretest.RoundTrip(t, rapid.SliceOfN(conversed, 0, 3), func(all []session.Session) *troupev1.MemoryServiceListSessionsResponse {
+	wiretest.RoundTrip(t, rapid.SliceOfN(randomSession, 0, 3), func(all []session.Session) *troupev1.MemoryServiceListSessionsResponse {
 		return &troupev1.MemoryServiceListSessionsResponse{Sessions: SessionsToProto(all)}
 	}, wiretest.WithoutOriginal(func(r *troupev1.MemoryServiceListSessionsResponse) []session.Session {
 		return SessionsFromProto(r.GetSessions())
@@ -74,7 +74,7 @@ func TestSnapshot_RoundTrip(t *testing.T) {
 	scopes := rapid.SampledFrom([]memory.Scope{memory.ScopeSession, memory.ScopeUser, memory.ScopeApp})
 	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.Snapshot {
 		return memory.Snapshot{
-			Values: values.Draw(t, "values"), Revisions: rapid.MapOf(scopes, wiretest.Amount).Draw(t, "revisions"),
+			Values: randomValues.Draw(t, "values"), Revisions: rapid.MapOf(scopes, wiretest.Amount).Draw(t, "revisions"),
 			Keys: rapid.MapOf(wiretest.Word, wiretest.Amount).Draw(t, "keys"), Untrusted: wiretest.Word.Draw(t, "untrusted"),
 		}
 	}), SnapshotToProto, wiretest.WithoutOriginal(SnapshotFromProto))
@@ -83,7 +83,7 @@ func TestSnapshot_RoundTrip(t *testing.T) {
 func TestStateUpdate_RoundTrip(t *testing.T) {
 	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.StateUpdate {
 		return memory.StateUpdate{
-			Ref: ref.Draw(t, "ref"), RequestID: wiretest.Word.Draw(t, "request"), Delta: values.Draw(t, "delta"),
+			Ref: randomRef.Draw(t, "ref"), RequestID: wiretest.Word.Draw(t, "request"), Delta: randomValues.Draw(t, "delta"),
 			IfRevision: rapid.Ptr(wiretest.Amount, true).Draw(t, "revision"), TurnID: wiretest.Word.Draw(t, "turn"), Epoch: wiretest.Amount.Draw(t, "epoch"),
 		}
 	}), StateUpdateToProto, func(u memory.StateUpdate, p *troupev1.UpdateStateRequest) memory.StateUpdate {
@@ -92,11 +92,11 @@ func TestStateUpdate_RoundTrip(t *testing.T) {
 }
 
 func TestArtifact_RoundTrip(t *testing.T) {
-	wiretest.RoundTrip(t, artifact, ArtifactToProto, wiretest.WithoutOriginal(ArtifactFromProto))
+	wiretest.RoundTrip(t, randomArtifact, ArtifactToProto, wiretest.WithoutOriginal(ArtifactFromProto))
 }
 
 func TestStrategy_RoundTrip(t *testing.T) {
-	for s := range strategies {
+	for s := range compactionStrategies {
 		if got := StrategyFromProto(StrategyToProto(s)); got != s {
 			t.Errorf("%s became %s", s, got)
 		}

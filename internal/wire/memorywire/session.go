@@ -7,7 +7,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-var states = convert.Enum[session.State, troupev1.SessionState]{
+var sessionStates = convert.Enum[session.State, troupev1.SessionState]{
 	session.Ready:         troupev1.SessionState_SESSION_STATE_READY,
 	session.Busy:          troupev1.SessionState_SESSION_STATE_BUSY,
 	session.InputRequired: troupev1.SessionState_SESSION_STATE_INPUT_REQUIRED,
@@ -22,7 +22,7 @@ var states = convert.Enum[session.State, troupev1.SessionState]{
 func SessionToProto(s session.Session) *troupev1.Session {
 	return &troupev1.Session{
 		SessionId:    s.ID,
-		State:        states.ToProto(s.State),
+		State:        sessionStates.ToProto(s.State),
 		Turns:        int32(s.Turns),
 		Messages:     s.Size.Messages,
 		Bytes:        s.Size.Bytes,
@@ -42,7 +42,7 @@ func SessionToProto(s session.Session) *troupev1.Session {
 func SessionFromProto(s *troupev1.Session) session.Session {
 	return session.Session{
 		ID:    s.GetSessionId(),
-		State: states.FromProto(s.GetState()),
+		State: sessionStates.FromProto(s.GetState()),
 		Turns: int(s.GetTurns()),
 		Size: session.Size{
 			Messages: s.GetMessages(), Bytes: s.GetBytes(), ArtifactBytes: s.GetArtifactBytes(), Summarized: s.GetSummarized(), Unsaved: s.GetUnsaved(),

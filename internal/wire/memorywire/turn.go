@@ -11,7 +11,7 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-var outcomes = convert.Enum[session.Outcome, troupev1.TurnOutcome]{
+var turnOutcomes = convert.Enum[session.Outcome, troupev1.TurnOutcome]{
 	session.OutcomeOpen:          troupev1.TurnOutcome_TURN_OUTCOME_UNSPECIFIED,
 	session.OutcomeCompleted:     troupev1.TurnOutcome_TURN_OUTCOME_COMPLETED,
 	session.OutcomeFailed:        troupev1.TurnOutcome_TURN_OUTCOME_FAILED,
@@ -20,17 +20,17 @@ var outcomes = convert.Enum[session.Outcome, troupev1.TurnOutcome]{
 	session.OutcomeAuthRequired:  troupev1.TurnOutcome_TURN_OUTCOME_AUTH_REQUIRED,
 }
 
-var founds = convert.Enum[memory.BeginStatus, troupev1.BeginOutcome]{
+var beginStatuses = convert.Enum[memory.BeginStatus, troupev1.BeginOutcome]{
 	memory.StatusBegun:  troupev1.BeginOutcome_BEGIN_OUTCOME_BEGUN,
 	memory.StatusOpen:   troupev1.BeginOutcome_BEGIN_OUTCOME_OPEN,
 	memory.StatusClosed: troupev1.BeginOutcome_BEGIN_OUTCOME_CLOSED,
 }
 
 // OutcomeToProto converts the outcome of a turn.
-func OutcomeToProto(o session.Outcome) troupev1.TurnOutcome { return outcomes.ToProto(o) }
+func OutcomeToProto(o session.Outcome) troupev1.TurnOutcome { return turnOutcomes.ToProto(o) }
 
 // OutcomeFromProto is the inverse of OutcomeToProto.
-func OutcomeFromProto(o troupev1.TurnOutcome) session.Outcome { return outcomes.FromProto(o) }
+func OutcomeFromProto(o troupev1.TurnOutcome) session.Outcome { return turnOutcomes.FromProto(o) }
 
 // TurnToProto converts a turn.
 func TurnToProto(t session.Turn) *troupev1.Turn {
@@ -133,7 +133,7 @@ func copyFromProto(c *troupev1.SessionCopy) *memory.Copy {
 // BegunToProto converts the result of BeginTurn.
 func BegunToProto(b memory.BeginResult) *troupev1.BeginTurnResponse {
 	p := &troupev1.BeginTurnResponse{
-		Outcome: founds.ToProto(b.Status),
+		Outcome: beginStatuses.ToProto(b.Status),
 		Turn:    TurnToProto(b.Turn),
 		History: wire.MessagesToProto(b.History),
 
@@ -151,7 +151,7 @@ func BegunToProto(b memory.BeginResult) *troupev1.BeginTurnResponse {
 // BegunFromProto is the inverse of BegunToProto.
 func BegunFromProto(r *troupev1.BeginTurnResponse) memory.BeginResult {
 	return memory.BeginResult{
-		Status:        founds.FromProto(r.GetOutcome()),
+		Status:        beginStatuses.FromProto(r.GetOutcome()),
 		Turn:          TurnFromProto(r.GetTurn()),
 		History:       wire.MessagesFromProto(r.GetHistory()),
 		LeaseLeft:     r.GetLeaseLeft().AsDuration(),

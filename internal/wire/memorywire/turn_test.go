@@ -18,17 +18,17 @@ import (
 )
 
 var (
-	values  = rapid.MapOf(wiretest.Word, rapid.Custom(func(t *rapid.T) json.RawMessage { return json.RawMessage(wiretest.Word.Draw(t, "value")) }))
-	outcome = rapid.SampledFrom([]session.Outcome{
+	randomValues  = rapid.MapOf(wiretest.Word, rapid.Custom(func(t *rapid.T) json.RawMessage { return json.RawMessage(wiretest.Word.Draw(t, "value")) }))
+	randomOutcome = rapid.SampledFrom([]session.Outcome{
 		session.OutcomeOpen, session.OutcomeCompleted, session.OutcomeFailed, session.OutcomeCancelled, session.OutcomeInputRequired,
 		session.OutcomeAuthRequired,
 	})
-	turn = rapid.Custom(func(t *rapid.T) session.Turn {
+	randomTurn = rapid.Custom(func(t *rapid.T) session.Turn {
 		return session.Turn{
 			ID:       wiretest.Word.Draw(t, "id"),
 			Trace:    wiretest.Word.Draw(t, "trace"),
 			Number:   wiretest.Count.Draw(t, "number"),
-			Outcome:  outcome.Draw(t, "outcome"),
+			Outcome:  randomOutcome.Draw(t, "outcome"),
 			Epoch:    wiretest.Amount.Draw(t, "epoch"),
 			Attempt:  wiretest.Count.Draw(t, "attempt"),
 			Steps:    rapid.SliceOfN(wiretest.Result, 0, 3).Draw(t, "steps"),
@@ -41,15 +41,15 @@ var (
 	settings = rapid.Custom(func(t *rapid.T) session.Settings {
 		return session.Settings{
 			MaxMessages: wiretest.Count.Draw(t, "max"), NoAutoSave: rapid.Bool().Draw(t, "no save"), AutoCompact: rapid.Bool().Draw(t, "compact"),
-			Strategy:       rapid.SampledFrom(slices.Sorted(maps.Keys(strategies))).Draw(t, "strategy"),
+			Strategy:       rapid.SampledFrom(slices.Sorted(maps.Keys(compactionStrategies))).Draw(t, "strategy"),
 			SummaryByModel: rapid.Bool().Draw(t, "model"),
 		}
 	})
-	conversed = rapid.Custom(func(t *rapid.T) session.Session {
+	randomSession = rapid.Custom(func(t *rapid.T) session.Session {
 		return session.Session{
 			ID:    wiretest.Word.Draw(t, "id"),
 			User:  wiretest.Word.Draw(t, "user"),
-			State: rapid.SampledFrom(slices.Sorted(maps.Keys(states))).Draw(t, "state"),
+			State: rapid.SampledFrom(slices.Sorted(maps.Keys(sessionStates))).Draw(t, "state"),
 			Turns: wiretest.Count.Draw(t, "turns"),
 			Size: session.Size{
 				Messages: wiretest.Amount.Draw(t, "messages"), Bytes: wiretest.Amount.Draw(t, "bytes"),
@@ -68,23 +68,23 @@ var (
 			Pending:      wiretest.Pending.Draw(t, "pending"),
 		}
 	})
-	ref = rapid.Custom(func(t *rapid.T) session.Ref {
+	randomRef = rapid.Custom(func(t *rapid.T) session.Ref {
 		return session.Ref{Tenant: wiretest.Word.Draw(t, "tenant"), Session: wiretest.Word.Draw(t, "session")}
 	})
 )
 
 func TestTurn_RoundTrip(t *testing.T) {
-	wiretest.RoundTrip(t, turn, TurnToProto, wiretest.WithoutOriginal(TurnFromProto))
+	wiretest.RoundTrip(t, randomTurn, TurnToProto, wiretest.WithoutOriginal(TurnFromProto))
 }
 
 func TestSession_RoundTrip(t *testing.T) {
-	wiretest.RoundTrip(t, conversed, SessionToProto, wiretest.WithoutOriginal(SessionFromProto))
+	wiretest.RoundTrip(t, randomSession, SessionToProto, wiretest.WithoutOriginal(SessionFromProto))
 }
 
 func TestBegin_RoundTrip(t *testing.T) {
 	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.Begin {
 		return memory.Begin{
-			Ref: ref.Draw(t, "ref"), TurnID: wiretest.Word.Draw(t, "turn"), TraceID: wiretest.Word.Draw(t, "trace"),
+			Ref: randomRef.Draw(t, "ref"), TurnID: wiretest.Word.Draw(t, "turn"), TraceID: wiretest.Word.Draw(t, "trace"),
 			Fingerprint: wiretest.Word.Draw(t, "fingerprint"), Message: wiretest.Message.Draw(t, "message"),
 			LeaseTTL: time.Duration(wiretest.Amount.Draw(t, "lease")), TakeoverGrace: time.Duration(wiretest.Amount.Draw(t,
 				"reserve")), Window: wiretest.Count.Draw(t, "window"), LookupOnly: rapid.Bool().Draw(t, "known only"),
@@ -100,7 +100,7 @@ func TestBegun_RoundTrip(t *testing.T) {
 	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.BeginResult {
 		return memory.BeginResult{
 			Status:    rapid.SampledFrom([]memory.BeginStatus{memory.StatusBegun, memory.StatusOpen, memory.StatusClosed}).Draw(t, "found"),
-			Turn:      turn.Draw(t, "turn"),
+			Turn:      randomTurn.Draw(t, "turn"),
 			History:   rapid.SliceOfN(wiretest.Message, 0, 3).Draw(t, "history"),
 			LeaseLeft: time.Duration(wiretest.Amount.Draw(t, "left")),
 			Settings:  settings.Draw(t, "settings"), Messages: wiretest.Amount.Draw(t, "messages"), Removed: wiretest.Amount.Draw(t, "removed"),
@@ -111,10 +111,10 @@ func TestBegun_RoundTrip(t *testing.T) {
 func TestCommit_RoundTrip(t *testing.T) {
 	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.Commit {
 		return memory.Commit{
-			Ref: ref.Draw(t, "ref"), TurnID: wiretest.Word.Draw(t, "turn"), Epoch: wiretest.Amount.Draw(t, "epoch"), Base: wiretest.Amount.Draw(t, "base"),
-			Messages: rapid.SliceOfN(wiretest.Message, 0, 3).Draw(t, "messages"), Result: wiretest.Result.Draw(t, "result"), Outcome: outcome.Draw(t,
+			Ref: randomRef.Draw(t, "ref"), TurnID: wiretest.Word.Draw(t, "turn"), Epoch: wiretest.Amount.Draw(t, "epoch"), Base: wiretest.Amount.Draw(t, "base"),
+			Messages: rapid.SliceOfN(wiretest.Message, 0, 3).Draw(t, "messages"), Result: wiretest.Result.Draw(t, "result"), Outcome: randomOutcome.Draw(t,
 				"outcome"),
-			State: values.Draw(t, "state"), Expected: rapid.MapOf(wiretest.Word, wiretest.Amount).Draw(t, "expected"),
+			State: randomValues.Draw(t, "state"), Expected: rapid.MapOf(wiretest.Word, wiretest.Amount).Draw(t, "expected"),
 		}
 	}), CommitToProto, func(c memory.Commit, p *troupev1.CommitStepRequest) memory.Commit {
 		return CommitFromProto(c.Ref.Tenant, p)
@@ -124,8 +124,8 @@ func TestCommit_RoundTrip(t *testing.T) {
 func TestFail_RoundTrip(t *testing.T) {
 	wiretest.RoundTrip(t, rapid.Custom(func(t *rapid.T) memory.Fail {
 		return memory.Fail{
-			Ref: ref.Draw(t, "ref"), TurnID: wiretest.Word.Draw(t, "turn"), Epoch: wiretest.Amount.Draw(t, "epoch"),
-			Outcome: outcome.Draw(t, "outcome"), Failure: wiretest.Failure.Draw(t, "failure"),
+			Ref: randomRef.Draw(t, "ref"), TurnID: wiretest.Word.Draw(t, "turn"), Epoch: wiretest.Amount.Draw(t, "epoch"),
+			Outcome: randomOutcome.Draw(t, "outcome"), Failure: wiretest.Failure.Draw(t, "failure"),
 		}
 	}), FailToProto, func(f memory.Fail, p *troupev1.FailTurnRequest) memory.Fail { return FailFromProto(f.Ref.Tenant, p) })
 }
@@ -137,11 +137,11 @@ func TestEnums_CoverEveryValue(t *testing.T) {
 		enum  protoreflect.Enum
 		known int
 	}{
-		{troupev1.SessionState(0), len(states) + 1},
-		{troupev1.TurnOutcome(0), len(outcomes)},
-		{troupev1.BeginOutcome(0), len(founds) + 1},
+		{troupev1.SessionState(0), len(sessionStates) + 1},
+		{troupev1.TurnOutcome(0), len(turnOutcomes)},
+		{troupev1.BeginOutcome(0), len(beginStatuses) + 1},
 		{troupev1.SessionVerb(0), len(sessionVerbs) + 1},
-		{troupev1.CompactionStrategy(0), len(strategies) + 1},
+		{troupev1.CompactionStrategy(0), len(compactionStrategies) + 1},
 	} {
 		require.Equal(t, values.enum.Descriptor().Values().Len(), values.known, values.enum.Descriptor().FullName())
 	}

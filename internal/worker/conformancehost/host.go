@@ -173,8 +173,8 @@ func (h *Host) serveInstance(id string, req *troupev1.MakeInstanceRequest) (*hos
 	return in, nil
 }
 
-// slowHook is how long a hook with HOOK_BEHAVIOR_SLOW takes.
-const slowHook = 300 * time.Millisecond
+// slowHookTime is how long a hook with HOOK_BEHAVIOR_SLOW takes.
+const slowHookTime = 300 * time.Millisecond
 
 // hookFor returns a hook with the given behavior. A hanging hook ignores its context.
 func (in *hostedInstance) hookFor(b troupev1.HookBehavior) func(context.Context) error {
@@ -201,7 +201,7 @@ func (in *hostedInstance) hookFor(b troupev1.HookBehavior) func(context.Context)
 			<-in.release
 			return nil
 		case troupev1.HookBehavior_HOOK_BEHAVIOR_SLOW:
-			return parseAndSleep(ctx, slowHook.String())
+			return parseAndSleep(ctx, slowHookTime.String())
 		default:
 			return nil
 		}

@@ -166,8 +166,8 @@ const commitTimeout = 3 * time.Second
 
 // commitJournal holds the journal entries and the tool rounds of a commit.
 type commitJournal struct {
-	left   []execution.Entry     // entries of a recorded step that may not be stored yet
-	rounds []memory.RoundMessage // messages of the tool rounds, for the history of the agent
+	entries []execution.Entry     // entries of a recorded step that may not be stored yet
+	rounds  []memory.RoundMessage // messages of the tool rounds, for the history of the agent
 }
 
 // commitStep commits the step, which makes its messages visible. Cancelling the step then no longer stops the
@@ -194,7 +194,7 @@ func (r *Runner) commitStep(step context.Context, req *troupev1.ExecuteStepReque
 		Expected: done.Expected,
 		Result:   result,
 		Outcome:  turnOutcome(req.GetLast(), result),
-		Journal:  journal.left,
+		Journal:  journal.entries,
 		Rounds:   journal.rounds,
 	}
 	last, _, err := hookstore.CommitStep(ctx, r.store, commit, done.Rebase, func(w event.Warning) {

@@ -26,7 +26,7 @@ func (s *Server) newViolationReporter(req *troupev1.ExecuteStepRequest, out *ste
 	return &violationReporter{s.violations, req, out, map[string]bool{}}
 }
 
-// recordViolationEvent records the violation in an event of the agent, and does nothing for other events. The
+// recordViolationEvent counts and audits e if it is an ownership violation, and does nothing for other events. The
 // caller publishes the event.
 func (r *violationReporter) recordViolationEvent(ctx context.Context, e event.Event) {
 	v, ok := e.Payload.(event.OwnershipViolation)

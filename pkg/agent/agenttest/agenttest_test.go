@@ -188,31 +188,31 @@ func TestRun_FailsTheTestIfTheTurnFails(t *testing.T) {
 	require.True(t, strings.HasPrefix(failureOf(t, func(f agenttest.T) { agenttest.NewSession(f, a).History() }), "load history: "))
 }
 
-// resource is a tool that records when it is started and closed.
-type resource struct {
+// loggedResource is a tool that records when it is started and closed.
+type loggedResource struct {
 	log      *[]string
 	startErr error
 }
 
-func (r *resource) Spec() llm.ToolSpec { return llm.ToolSpec{Name: "resource"} }
+func (r *loggedResource) Spec() llm.ToolSpec { return llm.ToolSpec{Name: "resource"} }
 
-func (r *resource) Call(context.Context, json.RawMessage) (tool.Result, error) {
+func (r *loggedResource) Call(context.Context, json.RawMessage) (tool.Result, error) {
 	return tool.Result{}, nil
 }
 
-func (r *resource) Start(context.Context) error {
+func (r *loggedResource) Start(context.Context) error {
 	*r.log = append(*r.log, "start")
 	return r.startErr
 }
 
-func (r *resource) Close() error {
+func (r *loggedResource) Close() error {
 	*r.log = append(*r.log, "close")
 	return nil
 }
 
 func TestSession_StartsAndClosesItsAgent(t *testing.T) {
 	var log []string
-	files := &resource{log: &log}
+	files := &loggedResource{log: &log}
 	a, err := agent.New(agent.Config{Name: "a", Model: scripted.New(scripted.Say("hi")), Tools: []tool.Tool{files}})
 	require.NoError(t, err)
 	t.Run("a test", func(t *testing.T) {

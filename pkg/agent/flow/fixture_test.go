@@ -67,25 +67,25 @@ func questionStep(text string) execution.Step {
 	return execution.Step{Number: 2, History: []conversation.Message{conversation.User(text)}}
 }
 
-// resource is a tool that records when it is started and closed.
-type resource struct {
+// loggedResource is a tool that records when it is started and closed.
+type loggedResource struct {
 	name     string
 	log      *[]string
 	startErr error
 }
 
-func (r *resource) Spec() llm.ToolSpec { return llm.ToolSpec{Name: r.name} }
+func (r *loggedResource) Spec() llm.ToolSpec { return llm.ToolSpec{Name: r.name} }
 
-func (r *resource) Call(context.Context, json.RawMessage) (tool.Result, error) {
+func (r *loggedResource) Call(context.Context, json.RawMessage) (tool.Result, error) {
 	return tool.Result{}, nil
 }
 
-func (r *resource) Start(context.Context) error {
+func (r *loggedResource) Start(context.Context) error {
 	*r.log = append(*r.log, "start "+r.name)
 	return r.startErr
 }
 
-func (r *resource) Close() error {
+func (r *loggedResource) Close() error {
 	*r.log = append(*r.log, "close "+r.name)
 	return nil
 }

@@ -66,7 +66,7 @@ func (j *journal) replies() (n int) {
 type callCounts struct {
 	mu         sync.Mutex
 	modelCalls int            // models
-	toolCalls  map[string]int // tool calls by effect, argument and idempotency key
+	toolCalls  map[string]int // tool calls by effect, argument and idempotency key, or by the name of the tool and the key
 	handlers   []hook.Handler // of all agents that have tools
 }
 

@@ -81,7 +81,7 @@ func (t *agentTool) CallIn(ctx context.Context, args json.RawMessage, n *nested.
 // Skip implements nested.Tool.
 func (t *agentTool) Skip(ctx context.Context, n *nested.Call) {
 	if parent := scope.RunFromContext(ctx); parent != nil {
-		parent.Scope.Calls.Skip(n.LastNumber)
+		parent.Scope.Calls.Skip(n.LastCallNumber)
 		parent.AddUsage(n.Usage)
 	}
 }
@@ -110,7 +110,7 @@ func (t *agentTool) run(ctx context.Context, request string) (string, error) {
 	if nest != nil {
 		nest.Usage = done.Result.Usage
 		if parent != nil {
-			nest.LastNumber = in.Calls.Join()
+			nest.LastCallNumber = in.Calls.Join()
 		}
 	}
 	if nest != nil && len(done.Result.Pending) > 0 {

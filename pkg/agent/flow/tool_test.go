@@ -223,7 +223,7 @@ func TestAsTool_InsideAnotherToolHasNoJournal(t *testing.T) {
 // Req: LC-30
 func TestAsTool_StartsAndClosesItsAgent(t *testing.T) {
 	var log []string
-	child := build(t, agent.Config{Name: "child", Model: scripted.New(), Tools: []tool.Tool{&resource{name: "one", log: &log}}})
+	child := build(t, agent.Config{Name: "child", Model: scripted.New(), Tools: []tool.Tool{&loggedResource{name: "one", log: &log}}})
 	boss := agentThatCallsTool(t, mustBuildTool(t, child))
 	require.NoError(t, boss.Start(t.Context()))
 	require.NoError(t, boss.Close())

@@ -31,7 +31,7 @@ func answerInvalidIsRejected(t *testing.T, store memory.Store) {
 		"of another call":   {Answers: []execution.Answer{{ID: "1-9-9", Verdict: execution.Approve}}},
 		"of another need":   {Answers: []execution.Answer{{ID: p.ID, Verdict: execution.Succeed}}},
 		"twice":             {Answers: []execution.Answer{yes, yes}},
-		"too long":          {Answers: []execution.Answer{{ID: p.ID, Verdict: execution.Deny, Text: strings.Repeat("a", execution.MaxAnswer+1)}}},
+		"too long":          {Answers: []execution.Answer{{ID: p.ID, Verdict: execution.Deny, Text: strings.Repeat("a", execution.MaxAnswerBytes+1)}}},
 		"none, and no text": {Continue: true},
 	} {
 		all, err := runTurn(t, s, in)

@@ -20,11 +20,11 @@ import (
 // closingTool counts how often it is closed.
 type closingTool struct {
 	tool.Tool
-	closed int
+	closeCount int
 }
 
 func (*closingTool) Start(context.Context) error { return nil }
-func (c *closingTool) Close() error              { c.closed++; return nil }
+func (c *closingTool) Close() error              { c.closeCount++; return nil }
 
 // Req: CO-6, CO-14, CO-73
 func TestSession_AskContinuesTheConversation(t *testing.T) {
@@ -42,10 +42,10 @@ func TestSession_AskContinuesTheConversation(t *testing.T) {
 	_, err = s.Ask(t.Context(), "And now?")
 	require.Equal(t, failure.ResourceAPI, failure.ModeOf(err))
 
-	require.Zero(t, resource.closed)
+	require.Zero(t, resource.closeCount)
 	require.NoError(t, s.Close(t.Context()))
 	require.Equal(t, session.Closed, s.State())
-	require.Equal(t, 1, resource.closed, "the agent is closed with its session")
+	require.Equal(t, 1, resource.closeCount, "the agent is closed with its session")
 }
 
 func TestNew_RejectsAnInvalidAgent(t *testing.T) {

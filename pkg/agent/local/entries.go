@@ -48,7 +48,7 @@ func shortened(p event.Payload) (event.Payload, int) {
 	case event.ToolStarted:
 		return p, header + len(p.Arguments)
 	case event.ToolFinished:
-		p.Summary = conversation.Excerpt(p.Summary, event.MaxSummary)
+		p.Summary = conversation.Excerpt(p.Summary, event.MaxSummaryChars)
 		p.Result, p.Arguments = p.Summary, ""
 		return p, header + len(p.Summary)
 	case event.Message:

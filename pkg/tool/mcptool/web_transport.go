@@ -25,7 +25,7 @@ func (s *Server) webTransport() (t mcp.Transport, end func(), said func() string
 		PlainHTTP:           []string{u.Hostname()}[:plainHTTPHostCount(u)],
 		Ports:               []int{port(u)},
 		AllowInnerAddresses: append(innerAddresses(u.Hostname()), s.config.AllowInnerAddresses...),
-		MaxBody:             -1, // a server may stream for as long as it is connected
+		MaxBodyBytes:        -1, // a server may stream for as long as it is connected
 		Timeout:             -1,
 	})
 	if err != nil {

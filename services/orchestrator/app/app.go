@@ -120,7 +120,7 @@ func (a *App) open(files fs.FS) error {
 	}
 	a.eraser = erase.New(erase.Config{Memory: s.Memory, Traces: s.Traces, CancelTurn: a.runner.Cancel, Log: a.telemetry.Log})
 	if a.grpc, err = port.NewServer(clientport.Guard{
-		Credentials: credentials, FindTrace: s.Traces.Get, TraceStatus: traces.Status, Barred: a.discovery.Instances.Desired().RejectQuarantined,
+		Credentials: credentials, FindTrace: s.Traces.Get, TraceStatus: traces.Status, CheckBarred: a.discovery.Instances.Desired().RejectQuarantined,
 	}); err != nil {
 		return err
 	}

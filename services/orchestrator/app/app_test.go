@@ -39,7 +39,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // testTimeout bounds every wait in these tests. It is far longer than any wait should take.
 const testTimeout = 30 * time.Second
 
-const flow = "apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: flow}\nspec: {entry: one, steps: {one: {agent: one, end: true}}}\n"
+const flowManifest = "apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: flow}\nspec: {entry: one, steps: {one: {agent: one, end: true}}}\n"
 
 func workflowFiles(text string) fstest.MapFS { return fstest.MapFS{"flow.yaml": {Data: []byte(text)}} }
 
@@ -111,7 +111,7 @@ func TestApp_WaitsForItsDependencies(t *testing.T) {
 	etcd.Stop()
 	core, logs := observer.New(zap.InfoLevel)
 	a, err := New(telemetry.FromLogger(zap.New(core)), testConfig(t,
-		"--etcd", etcd.Endpoints()[0], "--memory", memoryAddr, "--redis", "redis://user:hunter2@"+redis.Addr+"/0"), workflowFiles(flow))
+		"--etcd", etcd.Endpoints()[0], "--memory", memoryAddr, "--redis", "redis://user:hunter2@"+redis.Addr+"/0"), workflowFiles(flowManifest))
 	require.NoError(t, err)
 	ready := runService(t, a)
 	await(t, "it lives", func() bool { code, _ := getProbe(t, a, "/livez"); return code == http.StatusOK })
@@ -164,7 +164,7 @@ func TestApp_BecomesReadyWhenAllDependenciesServe(t *testing.T) {
 	require.NoError(t, err)
 	runService(t, m)
 	a, err := New(telemetry.Discard(), testConfig(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", "redis://"+redis.Addr),
-		workflowFiles(flow))
+		workflowFiles(flowManifest))
 	require.NoError(t, err)
 	<-runService(t, a)
 	code, _ := getProbe(t, a, "/readyz")
@@ -219,7 +219,7 @@ func TestApp_StartsFromItsSnapshotWithoutEtcd(t *testing.T) {
 		in.Address, in.State = address, lifecycle.Ready
 		registrytest.Register(t, registered, in)
 	}
-	first, err := New(telemetry.Discard(), cfg, workflowFiles(flow))
+	first, err := New(telemetry.Discard(), cfg, workflowFiles(flowManifest))
 	require.NoError(t, err)
 	<-runService(t, first)
 	await(t, "the snapshot is written", func() bool {
@@ -228,7 +228,7 @@ func TestApp_StartsFromItsSnapshotWithoutEtcd(t *testing.T) {
 	})
 	etcd.Stop()
 
-	second, err := New(telemetry.Discard(), cfg, workflowFiles(flow))
+	second, err := New(telemetry.Discard(), cfg, workflowFiles(flowManifest))
 	require.NoError(t, err)
 	<-runService(t, second)
 	conn, err := rpc.Dial(second.GRPCAddr(), telemetry.Discard())
@@ -249,11 +249,11 @@ func TestNew_ReportsInvalidFilesAndAddresses(t *testing.T) {
 		text   string
 		want   string
 	}{
-		"misspelled": {func(*Config) {}, strings.Replace(flow, "entry", "entri", 1), `flow.yaml:4: unknown field "entri"; did you mean "entry"?`},
-		"no step":    {func(*Config) {}, strings.Replace(flow, "entry: one", "entry: two", 1), `flow.yaml:4: entry: unknown step "two"; want one of one`},
-		"workflow":   {func(c *Config) { c.Workflow = "other" }, flow, `no workflow is called "other"; there are: flow`},
-		"port":       {func(c *Config) { c.HTTPAddr = taken.Addr().String() }, flow, "--http-addr: cannot listen on " + taken.Addr().String()},
-		"redis":      {func(c *Config) { c.Stores.Redis = "localhost:hunter2" }, flow, "--redis: redis URL: "},
+		"misspelled": {func(*Config) {}, strings.Replace(flowManifest, "entry", "entri", 1), `flow.yaml:4: unknown field "entri"; did you mean "entry"?`},
+		"no step":    {func(*Config) {}, strings.Replace(flowManifest, "entry: one", "entry: two", 1), `flow.yaml:4: entry: unknown step "two"; want one of one`},
+		"workflow":   {func(c *Config) { c.Workflow = "other" }, flowManifest, `no workflow is called "other"; there are: flow`},
+		"port":       {func(c *Config) { c.HTTPAddr = taken.Addr().String() }, flowManifest, "--http-addr: cannot listen on " + taken.Addr().String()},
+		"redis":      {func(c *Config) { c.Stores.Redis = "localhost:hunter2" }, flowManifest, "--redis: redis URL: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := testConfig(t)
@@ -268,7 +268,7 @@ func TestNew_ReportsInvalidFilesAndAddresses(t *testing.T) {
 // Without files from the caller, New reads the folder that the flag names.
 func TestNew_ReadsTheFolderOfTheFlag(t *testing.T) {
 	folder := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "flow.yaml"), []byte(flow), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "flow.yaml"), []byte(flowManifest), 0o600))
 	a, err := New(telemetry.Discard(), testConfig(t, "--agents", folder), nil)
 	require.NoError(t, err)
 	require.NoError(t, a.Close())
@@ -318,7 +318,7 @@ func TestApp_ReportsWhyAStoreDoesNotServe(t *testing.T) {
 		"memory":       "trace store: " + redis.Addr + " does not permit the user of the service to use scripts on keys o:*; grant what users.acl says\n",
 	} {
 		a, err := New(telemetry.Discard(), testConfig(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", redistest.UserURL(user,
-			redis.Addr)), workflowFiles(flow))
+			redis.Addr)), workflowFiles(flowManifest))
 		require.NoError(t, err)
 		runService(t, a)
 		await(t, "it says why", func() bool {

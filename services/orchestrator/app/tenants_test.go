@@ -56,7 +56,7 @@ func newTenantClients(t *testing.T, names ...string) map[string]*client.Client {
 	require.NoError(t, err)
 	runService(t, m)
 	a, err := New(telemetry.Discard(), testConfig(t, "--etcd", etcd.Endpoints()[0], "--memory", m.GRPCAddr(), "--redis", "redis://"+redis.Addr,
-		"--client-tokens", file, "--route-wait", "1ms"), workflowFiles(flow))
+		"--client-tokens", file, "--route-wait", "1ms"), workflowFiles(flowManifest))
 	require.NoError(t, err)
 	<-runService(t, a)
 	all := map[string]*client.Client{}
@@ -314,14 +314,14 @@ func TestApp_SeparatesTenantsThatUseTheSameIDs(t *testing.T) {
 // Without client tokens, calls are rejected. An orchestrator without tokens does not start on an address that
 // other machines can reach.
 func TestApp_RequiresClientTokens(t *testing.T) {
-	_, err := New(telemetry.Discard(), testConfig(t, "--client-tokens", filepath.Join(t.TempDir(), "absent")), workflowFiles(flow))
+	_, err := New(telemetry.Discard(), testConfig(t, "--client-tokens", filepath.Join(t.TempDir(), "absent")), workflowFiles(flowManifest))
 	require.ErrorContains(t, err, "--client-tokens: ")
 	cfg := testConfig(t, "--insecure-plaintext-beyond-loopback")
 	cfg.Port.GRPCAddr = "0.0.0.0:0"
-	_, err = New(telemetry.Discard(), cfg, workflowFiles(flow))
+	_, err = New(telemetry.Discard(), cfg, workflowFiles(flowManifest))
 	require.ErrorContains(t, err, "give --client-tokens or --oidc-issuer, serve on 127.0.0.1, or add --insecure-anonymous-clients")
 	cfg.Port.Clients.Anonymous = true
-	a, err := New(telemetry.Discard(), cfg, workflowFiles(flow))
+	a, err := New(telemetry.Discard(), cfg, workflowFiles(flowManifest))
 	require.NoError(t, err)
 	require.NoError(t, a.Close())
 	_, err = parseFlags(t, "--insecure-anonymous-clients", "--client-tokens", "file")

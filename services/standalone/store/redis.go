@@ -26,8 +26,8 @@ import (
 	acl "github.com/troupe-dev/troupe/deploy/redis"
 )
 
-// longestSocket is the longest path of a unix socket that all systems support, in bytes.
-const longestSocket = 103
+// maxSocketPathBytes is the longest path of a unix socket that all systems support, in bytes.
+const maxSocketPathBytes = 103
 
 // stopTime is how long the child may take to stop before it is killed. A kill loses no acknowledged writes,
 // because they are on disk.
@@ -76,9 +76,9 @@ func NewRedis(cfg RedisConfig) (*Redis, error) {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
 	r.socket = filepath.Join(r.cfg.DataDir, "redis.sock")
-	if len(r.socket) > longestSocket {
+	if len(r.socket) > maxSocketPathBytes {
 		return nil, fmt.Errorf("data folder: %s makes a socket path of %d bytes, and %d is the most: choose one with a shorter path",
-			cfg.DataDir, len(r.socket), longestSocket)
+			cfg.DataDir, len(r.socket), maxSocketPathBytes)
 	}
 	return r, nil
 }

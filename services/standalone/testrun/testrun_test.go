@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
-const agent = `apiVersion: troupe.dev/v1
+const agentManifest = `apiVersion: troupe.dev/v1
 kind: Agent
 metadata: {name: clerk}
 spec:
@@ -32,7 +32,7 @@ func runTest(t *testing.T, spec string) []string {
 	t.Helper()
 	var all []testrun.Result
 	err := testrun.Run(t.Context(), testrun.Config{Folder: fstest.MapFS{
-		"agent.yaml": {Data: []byte(agent)},
+		"agent.yaml": {Data: []byte(agentManifest)},
 		"tests.yaml": {Data: []byte("apiVersion: troupe.dev/v1\nkind: Test\nmetadata: {name: it}\nspec:\n" + spec)},
 	}, Log: zap.NewNop()}, func(r testrun.Result) { all = append(all, r) })
 	require.NoError(t, err)
@@ -45,14 +45,14 @@ func runTest(t *testing.T, spec string) []string {
 	return wrong
 }
 
-const twice = `  model:
+const twoReplies = `  model:
     - call: {current_time: {}}
     - say: It is noon.
     - say: Still noon.
 `
 
 func TestRun_PassesWhenResultsMatch(t *testing.T) {
-	require.Empty(t, runTest(t, twice+`
+	require.Empty(t, runTest(t, twoReplies+`
   agent: clerk
   turns:
     - {say: The time, want: {text: noon, tools: [current_time], found: UTC, warnings: []}}
@@ -70,7 +70,7 @@ func TestRun_ReportsEachMismatch(t *testing.T) {
 		want []string
 	}{
 		"the answer": {
-			twice + "  turns:\n    - say: What time is it?\n      want:\n        text: midnight\n        tools: []\n        warnings: [X]\n        fails: never\n    - say: And now?\n",
+			twoReplies + "  turns:\n    - say: What time is it?\n      want:\n        text: midnight\n        tools: []\n        warnings: [X]\n        fails: never\n    - say: And now?\n",
 			[]string{
 				`tests.yaml:15: turns[0].want.fails: it did not fail, and answered "It is noon."; want a failure with "never" in it`,
 				`tests.yaml:12: turns[0].want.text: the answer is "It is noon."; want "midnight" in it`,
@@ -88,7 +88,7 @@ func TestRun_ReportsEachMismatch(t *testing.T) {
 			"  model: [{fail: it is down}]\n  turns:\n    - say: hi\n      want: {fails: it is up}\n", []string{`tests.yaml:8: turns[0].want.fails: it failed with "it is down"; want "it is up" in it`},
 		},
 		"a script that is too long": {
-			twice + "  turns: [{say: The time}]\n", []string{`tests.yaml:8: model[2]: the agent did not ask for this reply; remove it, or check the earlier ones`},
+			twoReplies + "  turns: [{say: The time}]\n", []string{`tests.yaml:8: model[2]: the agent did not ask for this reply; remove it, or check the earlier ones`},
 		},
 		"a script that is too short": {
 			"  model: [{call: {current_time: {}}}]\n  turns: [{say: The time}]\n", []string{`tests.yaml:6: turns[0]: the script ended before request 2`},
@@ -116,6 +116,6 @@ func TestRun_UsesTheDeclaredModelWithoutAScript(t *testing.T) {
 }
 
 func TestRun_FailsForAFolderWithoutTests(t *testing.T) {
-	err := testrun.Run(t.Context(), testrun.Config{Folder: fstest.MapFS{"agent.yaml": {Data: []byte(agent)}}}, nil)
+	err := testrun.Run(t.Context(), testrun.Config{Folder: fstest.MapFS{"agent.yaml": {Data: []byte(agentManifest)}}}, nil)
 	require.ErrorContains(t, err, "the folder declares no test; want a document of kind Test")
 }

@@ -25,9 +25,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
-const one = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: one}\nspec:\n  model: builtin/extractive\n"
+const oneAgent = "apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: one}\nspec:\n  model: builtin/extractive\n"
 
-const two = "---\napiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: two}\nspec:\n  model: builtin/extractive\n"
+const secondAgent = "---\napiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: two}\nspec:\n  model: builtin/extractive\n"
 
 func agentFiles(text string) fstest.MapFS { return fstest.MapFS{"agents.yaml": {Data: []byte(text)}} }
 
@@ -52,14 +52,14 @@ func TestNew_ReportsInvalidDeclarations(t *testing.T) {
 	for name, c := range map[string]struct {
 		agent, text, want string
 	}{
-		"misspelled": {"", strings.Replace(one, "model", "modle", 1), `--agents: agents.yaml:5: unknown field "modle"; did you mean "model"?`},
+		"misspelled": {"", strings.Replace(oneAgent, "model", "modle", 1), `--agents: agents.yaml:5: unknown field "modle"; did you mean "model"?`},
 		"no YAML":    {"", "kind: [", "--agents: agents.yaml:"},
 		"provider": {
-			"", strings.Replace(one, "builtin/extractive", "nobody/large", 1),
+			"", strings.Replace(oneAgent, "builtin/extractive", "nobody/large", 1),
 			`no provider has the prefix "nobody"; there are anthropic/, builtin/, `,
 		},
-		"two agents":   {"", one + two, "say which agent to run: there are one, two"},
-		"another name": {"tow", one + two, `agent "tow" is not declared: did you mean "two"?`},
+		"two agents":   {"", oneAgent + secondAgent, "say which agent to run: there are one, two"},
+		"another name": {"tow", oneAgent + secondAgent, `agent "tow" is not declared: did you mean "two"?`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := testConfig(t, "--agent", c.agent)
@@ -73,7 +73,7 @@ func TestNew_ReportsInvalidDeclarations(t *testing.T) {
 // Without files from the caller, New reads the folder that the flag names.
 func TestNew_ReadsTheFolderOfTheFlag(t *testing.T) {
 	folder := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "agents.yaml"), []byte(one), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "agents.yaml"), []byte(oneAgent), 0o600))
 	w, err := New(t.Context(), telemetry.Discard(), testConfig(t, "--agents", folder), nil)
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
@@ -85,7 +85,7 @@ func TestNew_ReadsTheFolderOfTheFlag(t *testing.T) {
 }
 
 func TestNames_ReturnsTheDeclaredAgents(t *testing.T) {
-	names, err := Names(agentFiles(one + two))
+	names, err := Names(agentFiles(oneAgent + secondAgent))
 	require.NoError(t, err)
 	require.Equal(t, []string{"one", "two"}, names)
 	_, err = Names(agentFiles("apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: flow}\nspec: {}\n"))
@@ -98,7 +98,7 @@ func TestNew_WorkerWithoutDependenciesIsAliveAndNotReady(t *testing.T) {
 	core, logs := observer.New(zap.WarnLevel)
 	cfg := testConfig(t, "--etcd", "127.0.0.1:1", "--memory", "127.0.0.1:1")
 	cfg.Worker.HTTPAddr = loopback.Address(t)
-	w, err := New(t.Context(), telemetry.FromLogger(zap.New(core)), cfg, agentFiles(one))
+	w, err := New(t.Context(), telemetry.FromLogger(zap.New(core)), cfg, agentFiles(oneAgent))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

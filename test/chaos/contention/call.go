@@ -15,8 +15,8 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/history"
 )
 
-// window is the maximum number of messages that one read returns.
-const window = 1000
+// maxReadMessages is the maximum number of messages that one read returns.
+const maxReadMessages = 1000
 
 // pickStore returns a random connection to the memory service.
 func (r *Run) pickStore() memory.Store { return r.stores[rand.IntN(len(r.stores))] }
@@ -26,15 +26,15 @@ func (r *Run) pickStore() memory.Store { return r.stores[rand.IntN(len(r.stores)
 func callUntilAnswered[T any](ctx context.Context, c *Run, call func(context.Context, memory.Store) (T, error)) (result T, n int, err error) {
 	result, err = retry.Do(ctx, func(ctx context.Context) (T, error) {
 		n++
-		ctx, cancel := context.WithTimeout(ctx, callTime)
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
 		return call(ctx, c.pickStore())
 	})
 	return result, n, err
 }
 
-// callTime bounds one try.
-const callTime = 5 * time.Second
+// callTimeout bounds one try.
+const callTimeout = 5 * time.Second
 
 // beginTurn begins or takes over the turn. It adds a granted epoch to the history.
 func (r *sessionRun) beginTurn(ctx context.Context, b memory.Begin) (memory.BeginResult, error) {
@@ -114,7 +114,7 @@ func (r *sessionRun) recordJournal(ctx context.Context, h memory.Lease, entries 
 func (r *sessionRun) renewLease(ctx context.Context, h memory.Lease) error {
 	call := r.epochs.Now()
 	_, _, err := callUntilAnswered(ctx, r.Run, func(ctx context.Context, s memory.Store) (struct{}, error) {
-		return struct{}{}, s.RenewTurn(ctx, h, lease)
+		return struct{}{}, s.RenewTurn(ctx, h, leaseTTL)
 	})
 	return r.recordWrite(call, h, err)
 }
@@ -141,7 +141,7 @@ func (r *sessionRun) loadSession(ctx context.Context) error {
 	for {
 		after := int64(len(all))
 		page, _, err := callUntilAnswered(ctx, r.Run, func(ctx context.Context, s memory.Store) ([]conversation.Message, error) {
-			return s.LoadHistory(ctx, r.sessionRef(), after, window)
+			return s.LoadHistory(ctx, r.sessionRef(), after, maxReadMessages)
 		})
 		if err != nil {
 			return err
@@ -157,11 +157,11 @@ func (r *sessionRun) loadSession(ctx context.Context) error {
 			r.addViolation(CheckWholeHistory, "%s: message %d has sequence %d", r.name, i+1, m.Sequence)
 			break
 		}
-		key, first := strings.CutSuffix(m.Text, firstHalf)
+		key, first := strings.CutSuffix(m.Text, firstHalfSuffix)
 		if m.Partial || first {
 			continue
 		}
-		key = strings.TrimSuffix(key, secondHalf)
+		key = strings.TrimSuffix(key, secondHalfSuffix)
 		loaded.Sequence = m.Sequence
 		loaded.Hash = history.ExtendHash(loaded.Hash, key, m.Sequence)
 		r.resolveRejected(key, m.Sequence)
@@ -188,8 +188,8 @@ func (r *sessionRun) resolveRejected(key string, sequence int64) {
 
 // The store keeps the two messages of a commit together or not at all.
 const (
-	firstHalf  = "/first"
-	secondHalf = "/second"
+	firstHalfSuffix  = "/first"
+	secondHalfSuffix = "/second"
 )
 
 // agent is the agent for which all callers commit. It is mesh.Agent, whose credential they use.
@@ -200,7 +200,7 @@ func (r *sessionRun) newCommit(begun memory.BeginResult, author string) memory.C
 	key := begun.Turn.ID + "-" + author
 	return memory.Commit{
 		Ref: r.sessionRef(), TurnID: begun.Turn.ID, Epoch: begun.Turn.Epoch, Base: begun.Turn.Sequence,
-		Messages: []conversation.Message{conversation.Assistant(author, key+firstHalf), conversation.Assistant(author, key+secondHalf)},
+		Messages: []conversation.Message{conversation.Assistant(author, key+firstHalfSuffix), conversation.Assistant(author, key+secondHalfSuffix)},
 		Result:   execution.Result{Step: 1, Agent: agent, Text: key},
 		Outcome:  session.OutcomeCompleted,
 	}

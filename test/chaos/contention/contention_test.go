@@ -74,7 +74,8 @@ func TestRun_SeparatesEpochsOfTwoSessions(t *testing.T) {
 	for _, name := range []string{"s-1", "s-2"} {
 		g.name = name
 		begun, err := g.beginTurn(t.Context(), memory.Begin{
-			Ref: g.sessionRef(), TurnID: name + "-t", TraceID: newTraceID(), Fingerprint: "f", Message: conversation.User(name + "-t"), LeaseTTL: lease, Window: window,
+			Ref: g.sessionRef(), TurnID: name + "-t", TraceID: newTraceID(), Fingerprint: "f",
+			Message: conversation.User(name + "-t"), LeaseTTL: leaseTTL, Window: maxReadMessages,
 		})
 		require.NoError(t, err)
 		require.EqualValues(t, 1, begun.Turn.Epoch)

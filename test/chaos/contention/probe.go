@@ -56,14 +56,14 @@ func (r *sessionRun) playRelease(ctx context.Context, b memory.Begin, begun memo
 // playExpiry lets the holder's lease expire. Then another caller takes over the turn, or another turn of the
 // session evicts it.
 func (r *sessionRun) playExpiry(ctx context.Context, b memory.Begin, begun memory.BeginResult) error {
-	over := time.NewTimer(shortLease + 50*time.Millisecond)
+	over := time.NewTimer(shortLeaseTTL + 50*time.Millisecond)
 	defer over.Stop()
 	select {
 	case <-over.C:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	b.LeaseTTL = lease
+	b.LeaseTTL = leaseTTL
 	if r.rng.IntN(2) == 0 {
 		return r.takeOverWithAnotherTrace(ctx, b, begun)
 	}

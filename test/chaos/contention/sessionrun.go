@@ -19,8 +19,8 @@ import (
 
 // The leases of turns: one is longer than any outage of the store, and one expires during the run.
 const (
-	lease      = time.Minute
-	shortLease = memory.MinLeaseTTL
+	leaseTTL      = time.Minute
+	shortLeaseTTL = memory.MinLeaseTTL
 )
 
 // roundsPerSession limits the rounds in one session, because each round reads the whole session.
@@ -57,11 +57,11 @@ func (r *sessionRun) run(ctx context.Context) error {
 		}
 		id := fmt.Sprintf("%s-t%d", r.name, r.rounds)
 		b := memory.Begin{
-			Ref: r.sessionRef(), TurnID: id, TraceID: newTraceID(), Fingerprint: "f", Message: conversation.User(id), LeaseTTL: lease, Window: window,
+			Ref: r.sessionRef(), TurnID: id, TraceID: newTraceID(), Fingerprint: "f", Message: conversation.User(id), LeaseTTL: leaseTTL, Window: maxReadMessages,
 		}
 		move := r.rng.IntN(len(moves))
 		if move == len(moves)-1 {
-			b.LeaseTTL = shortLease
+			b.LeaseTTL = shortLeaseTTL
 		}
 		begun, err := r.beginTurn(ctx, b)
 		if err == nil && begun.Status != memory.StatusBegun {

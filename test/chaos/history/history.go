@@ -25,8 +25,8 @@ import (
 // Never is the return time of an operation without an answer.
 const Never = int64(math.MaxInt64)
 
-// patience bounds the search for an order of one partition.
-const patience = 30 * time.Second
+// checkTimeout bounds the search for an order of one partition.
+const checkTimeout = 30 * time.Second
 
 // input is the request of an operation. It decides to which partition of the history the operation belongs.
 type input interface{ partition() string }
@@ -85,13 +85,13 @@ func (l *Log) check(name string, model porcupine.Model) (found []violation.Viola
 	}
 	l.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(parts)) {
-		switch porcupine.CheckOperationsTimeout(model, parts[key], patience) {
+		switch porcupine.CheckOperationsTimeout(model, parts[key], checkTimeout) {
 		case porcupine.Ok:
 		case porcupine.Illegal:
 			found = append(found, violation.Newf(name, "%s: no order explains these %d operations:%s", key, len(parts[key]), describeViolation(model,
 				parts[key])))
 		default:
-			found = append(found, violation.Newf(name, "%s: undecided after %s", key, patience))
+			found = append(found, violation.Newf(name, "%s: undecided after %s", key, checkTimeout))
 		}
 	}
 	return found
@@ -100,13 +100,13 @@ func (l *Log) check(name string, model porcupine.Model) (found []violation.Viola
 // The number of operations that a violation shows: the last ones that an order explains, and the first ones that
 // it does not.
 const (
-	explained   = 6
-	unexplained = 8
+	maxExplainedOps   = 6
+	maxUnexplainedOps = 8
 )
 
 // describeViolation shows where the longest order that was found ends.
 func describeViolation(model porcupine.Model, ops []porcupine.Operation) string {
-	_, info := porcupine.CheckOperationsVerbose(model, ops, patience)
+	_, info := porcupine.CheckOperationsVerbose(model, ops, checkTimeout)
 	var longest []int
 	for _, part := range info.PartialLinearizations() {
 		for _, order := range part {
@@ -134,7 +134,7 @@ func describeViolation(model porcupine.Model, ops []porcupine.Operation) string 
 				ops[id].Output)
 		}
 	}
-	show("explained up to", longest[max(0, len(longest)-explained):])
-	show("and not", rest[:min(len(rest), unexplained)])
+	show("explained up to", longest[max(0, len(longest)-maxExplainedOps):])
+	show("and not", rest[:min(len(rest), maxUnexplainedOps)])
 	return text.String()
 }

@@ -36,8 +36,8 @@ import (
 // Agent is the agent that the workers host.
 const Agent = "chaos"
 
-// patience is how long a part may take to start, even on a busy machine.
-const patience = 60 * time.Second
+// waitTimeout is how long a part may take to start, even on a busy machine.
+const waitTimeout = 60 * time.Second
 
 // Config configures a mesh.
 type Config struct {
@@ -218,7 +218,7 @@ func (m *Mesh) DialMemory(lossy bool) *Caller {
 // dial returns a connection once it is ready, so that no test begins with a backoff.
 func (m *Mesh) dial(as credentials.TransportCredentials, addr string) *grpc.ClientConn {
 	m.t.Helper()
-	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(m.t.Context(), waitTimeout)
 	defer cancel()
 	for {
 		conn, err := rpc.DialWith(as, addr, telemetry.Discard())

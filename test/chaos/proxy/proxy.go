@@ -13,9 +13,9 @@ import (
 
 // Times of a cut.
 const (
-	dropTime = 20 * time.Millisecond // from the first byte of the dropped reply
-	giveUp   = time.Second           // without a reply of the server
-	dial     = time.Second
+	dropTime     = 20 * time.Millisecond // from the first byte of the dropped reply
+	replyTimeout = time.Second           // without a reply of the server
+	dialTimeout  = time.Second
 )
 
 // Proxy forwards connections to one address. It is safe for concurrent use.
@@ -95,7 +95,7 @@ func (p *Proxy) accept() {
 // serve forwards one connection until either side closes it or a reply is dropped.
 func (p *Proxy) serve(caller net.Conn) {
 	defer p.closeConn(caller)
-	server, err := net.DialTimeout("tcp", p.target, dial)
+	server, err := net.DialTimeout("tcp", p.target, dialTimeout)
 	if err != nil {
 		_ = caller.Close() // as if the server itself had rejected it
 		return
@@ -157,7 +157,7 @@ func (c *connPair) forwardRequests() {
 		if n > 0 {
 			if !c.dropsReplies.Load() && c.proxy.takePendingDrop() {
 				c.dropsReplies.Store(true)
-				_ = c.server.SetReadDeadline(time.Now().Add(giveUp))
+				_ = c.server.SetReadDeadline(time.Now().Add(replyTimeout))
 			}
 			if _, err := c.server.Write(buffer[:n]); err != nil {
 				return

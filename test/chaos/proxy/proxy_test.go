@@ -14,24 +14,24 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// echo is a server that repeats each line and records the lines that it received.
-type echo struct {
+// echoServer is a server that repeats each line and records the lines that it received.
+type echoServer struct {
 	net.Listener
 	mu       sync.Mutex
 	received []string
 }
 
-func (e *echo) lines() []string {
+func (e *echoServer) lines() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return append([]string(nil), e.received...)
 }
 
-func serve(t *testing.T) *echo {
+func serve(t *testing.T) *echoServer {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	e := &echo{Listener: listener}
+	e := &echoServer{Listener: listener}
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
@@ -55,7 +55,7 @@ func serve(t *testing.T) *echo {
 	return e
 }
 
-func dial(t *testing.T, addr string) (ask func(string) (string, error)) {
+func dialTimeout(t *testing.T, addr string) (ask func(string) (string, error)) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
@@ -75,7 +75,7 @@ func TestProxy_DropsTheReplyButNotTheRequest(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.Close()) })
 
-	ask := dial(t, p.Addr())
+	ask := dialTimeout(t, p.Addr())
 	reply, err := ask("one")
 	require.NoError(t, err)
 	require.Equal(t, "one\n", reply)
@@ -86,7 +86,7 @@ func TestProxy_DropsTheReplyButNotTheRequest(t *testing.T) {
 	require.Equal(t, []string{"one", "two"}, server.lines(), "and the request was heard")
 	require.Equal(t, 1, p.DroppedReplies())
 
-	reply, err = dial(t, p.Addr())("three")
+	reply, err = dialTimeout(t, p.Addr())("three")
 	require.NoError(t, err, "a cut is for one request")
 	require.Equal(t, "three\n", reply)
 }
@@ -96,6 +96,6 @@ func TestProxy_ClosesConnectionsWithoutAServer(t *testing.T) {
 	p, err := proxy.New("127.0.0.1:1")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.Close()) })
-	_, err = dial(t, p.Addr())("one")
+	_, err = dialTimeout(t, p.Addr())("one")
 	require.Error(t, err)
 }

@@ -76,7 +76,7 @@ func (c *Clients) checkResult(ctx context.Context, began int64, mark, session st
 	answers, last := committedTexts(events)
 	if len(answers) == 0 { // the trace was not kept, and the answer comes from the turn record
 		if answers, last = c.storedAnswers(ctx, session, mark); len(answers) == 0 || answers[len(answers)-1] != result.GetText() {
-			c.record.addViolation(verify.HistoryWhole, "%s was answered %q, and its session has the answers %q", mark, result.GetText(), answers)
+			c.record.addViolation(verify.HistoryComplete, "%s was answered %q, and its session has the answers %q", mark, result.GetText(), answers)
 			return
 		}
 	}

@@ -14,12 +14,12 @@ type Fault string
 
 // The kinds of faults.
 const (
-	KillWorker   Fault = "worker kill -9"
-	StopWorker   Fault = "worker SIGSTOP"
-	KillMemory   Fault = "memory kill -9"
-	KillRedis    Fault = "redis kill -9"
-	LoseToRedis  Fault = "reply lost memory-redis"
-	LoseToMemory Fault = "reply lost worker-memory"
+	KillWorker      Fault = "worker kill -9"
+	StopWorker      Fault = "worker SIGSTOP"
+	KillMemory      Fault = "memory kill -9"
+	KillRedis       Fault = "redis kill -9"
+	LoseRedisReply  Fault = "reply lost memory-redis"
+	LoseMemoryReply Fault = "reply lost worker-memory"
 
 	KillOrchestrator Fault = "orchestrator kill -9" // hits every turn that some worker works on
 )
@@ -78,8 +78,8 @@ func (r *RecoveryTimes) RecordThaw() {
 	r.frozen = false
 }
 
-// inFlight is the time that a message may still take to arrive after its worker was stopped.
-const inFlight = 200 * time.Millisecond
+// maxMessageDelay is the time that a message may still take to arrive after its worker was stopped.
+const maxMessageDelay = 200 * time.Millisecond
 
 // recordEvent updates the affected turns with an event.
 func (r *RecoveryTimes) recordEvent(mark string, e *troupev1.Event) {
@@ -114,7 +114,7 @@ func (a *affectedTurn) hasRecovered(e *troupev1.Event) bool {
 	case !a.fault.hitsOneWorker(), e.GetStep() == 0, e.GetTextRetracted() != nil, e.GetWarning() != nil:
 		return false
 	default:
-		return e.GetInstanceId() != a.victim || a.fault == StopWorker && time.Since(a.faultTime) > inFlight
+		return e.GetInstanceId() != a.victim || a.fault == StopWorker && time.Since(a.faultTime) > maxMessageDelay
 	}
 }
 

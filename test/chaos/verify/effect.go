@@ -11,11 +11,11 @@ import (
 
 // The names of the checks of tool calls.
 const (
-	OnceAtMost  = "effect at most once"
-	OneKey      = "effect one key"
-	NotAgain    = "effect not again"
-	InTheLedger = "effect in the ledger"
-	Unasked     = "effect unasked"
+	EffectAtMostOnce  = "effect at most once"
+	EffectKeepsKey    = "effect one key"
+	EffectNotRepeated = "effect not again"
+	EffectInLedger    = "effect in the ledger"
+	EffectUnrequested = "effect unasked"
 )
 
 // AttemptsByInstance maps a mark, a step and an instance to the attempt that ran there.
@@ -32,7 +32,7 @@ func AttemptsFromStreams(streams []Stream) AttemptsByInstance {
 			}
 			at := attemptKey(s.Mark, int(e.GetStep()), e.GetInstanceId())
 			if known, ok := all[at]; ok && known != e.GetAttempt() {
-				all[at] = ambiguous
+				all[at] = ambiguousAttempt
 				continue
 			}
 			all[at] = e.GetAttempt()
@@ -41,7 +41,7 @@ func AttemptsFromStreams(streams []Stream) AttemptsByInstance {
 	return all
 }
 
-const ambiguous = -1
+const ambiguousAttempt = -1
 
 func attemptKey(mark string, step int, instance string) string {
 	return fmt.Sprintf("%s %d %s", mark, step, instance)
@@ -64,7 +64,7 @@ func CheckEffects(calls []ledger.Call, attempts AttemptsByInstance, committed []
 		steps[at] = append(steps[at], c)
 		receipts[fmt.Sprintf("%s#%d", c.Kind, i+1)] = at
 		if !asked[c.Mark] {
-			found = append(found, violation.Newf(Unasked, "%s: a %s call for a request that was never made, or was rejected", at, c.Kind))
+			found = append(found, violation.Newf(EffectUnrequested, "%s: a %s call for a request that was never made, or was rejected", at, c.Kind))
 		}
 	}
 	for at, calls := range steps {
@@ -89,7 +89,7 @@ func checkRanOnce(at string, calls []ledger.Call) []violation.Violation {
 		}
 	}
 	if len(ran) > 1 {
-		return []violation.Violation{violation.Newf(OnceAtMost, "%s: ran %d times: %s", at, len(ran), strings.Join(ran, ", "))}
+		return []violation.Violation{violation.Newf(EffectAtMostOnce, "%s: ran %d times: %s", at, len(ran), strings.Join(ran, ", "))}
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func checkSameKey(at string, calls []ledger.Call) (found []violation.Violation) 
 		}
 		known, ok := keys[c.Kind]
 		if c.Key == "" || ok && known != c.Key {
-			found = append(found, violation.Newf(OneKey, "%s: %s was called with the keys %q and %q", at, c.Kind, known, c.Key))
+			found = append(found, violation.Newf(EffectKeepsKey, "%s: %s was called with the keys %q and %q", at, c.Kind, known, c.Key))
 		}
 		keys[c.Kind] = c.Key
 	}
@@ -129,7 +129,7 @@ func checkNotRepeated(at string, calls []ledger.Call, attempts AttemptsByInstanc
 		for _, again := range calls {
 			late := attempts[attemptKey(again.Mark, again.Step, again.Worker)]
 			if early > 0 && late > early && callPosition(again) < callPosition(first) {
-				return []violation.Violation{violation.Newf(NotAgain,
+				return []violation.Violation{violation.Newf(EffectNotRepeated,
 					"%s: attempt %d made call %d (%s) again, which was in the journal when attempt %d called %s",
 					at, late, callPosition(again), again.Kind, early, first.Kind)}
 			}
@@ -147,13 +147,13 @@ func (c CommittedStep) checkInLedger(receipts map[string]string) []violation.Vio
 	results, ok := strings.CutPrefix(c.Text, at+": ")
 	parts := strings.Split(results, " | ")
 	if !ok || len(parts) != len(ledger.Tools) {
-		return []violation.Violation{violation.Newf(InTheLedger, "%s: committed %q", at, c.Text)}
+		return []violation.Violation{violation.Newf(EffectInLedger, "%s: committed %q", at, c.Text)}
 	}
 	for i, kind := range ledger.Tools {
 		switch {
 		case kind == ledger.AtMostOnce && strings.HasPrefix(parts[i], inDoubtPrefix):
 		case !strings.HasPrefix(parts[i], string(kind)+"#") || receipts[parts[i]] != at:
-			return []violation.Violation{violation.Newf(InTheLedger, "%s: says that %s gave %q, which the ledger knows of %q", at, kind, parts[i],
+			return []violation.Violation{violation.Newf(EffectInLedger, "%s: says that %s gave %q, which the ledger knows of %q", at, kind, parts[i],
 				receipts[parts[i]])}
 		}
 	}

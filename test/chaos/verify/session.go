@@ -9,8 +9,8 @@ import (
 
 // The names of the checks of stored sessions.
 const (
-	HistoryWhole = "history whole"
-	Ownership    = "ownership of keys"
+	HistoryComplete = "history whole"
+	KeyOwnership    = "ownership of keys"
 )
 
 // AcknowledgedTurn is a turn whose result a client has received.
@@ -25,7 +25,7 @@ func CheckHistory(session string, messages []*troupev1.Message, acknowledged []A
 	at := map[string][]int{}
 	for i, m := range messages {
 		if m.GetSequence() != int64(i+1) {
-			found = append(found, violation.Newf(HistoryWhole, "%s: message %d has sequence %d", session, i+1, m.GetSequence()))
+			found = append(found, violation.Newf(HistoryComplete, "%s: message %d has sequence %d", session, i+1, m.GetSequence()))
 		}
 		if m.GetRole() == troupev1.Role_ROLE_USER {
 			at[checkText(m)] = append(at[checkText(m)], i)
@@ -34,13 +34,13 @@ func CheckHistory(session string, messages []*troupev1.Message, acknowledged []A
 	for _, turn := range acknowledged {
 		places := at[turn.Mark]
 		if len(places) != 1 {
-			found = append(found, violation.Newf(HistoryWhole, "%s: the message of %s is there %d times", session, turn.Mark, len(places)))
+			found = append(found, violation.Newf(HistoryComplete, "%s: the message of %s is there %d times", session, turn.Mark, len(places)))
 			continue
 		}
 		for n, answer := range turn.Answers {
 			i := places[0] + 1 + n
 			if i >= len(messages) || messages[i].GetRole() != troupev1.Role_ROLE_ASSISTANT || checkText(messages[i]) != answer {
-				found = append(found, violation.Newf(HistoryWhole, "%s: answer %d of %s is not behind its message", session, n+1, turn.Mark))
+				found = append(found, violation.Newf(HistoryComplete, "%s: answer %d of %s is not behind its message", session, n+1, turn.Mark))
 				break
 			}
 		}
@@ -60,7 +60,7 @@ func checkText(m *troupev1.Message) string {
 func CheckKeys(keys []string) (found []violation.Violation) {
 	for _, key := range keys {
 		if !strings.HasPrefix(key, "m:") && !strings.HasPrefix(key, "o:") {
-			found = append(found, violation.Newf(Ownership, "Redis holds %q, which is neither m: nor o:", key))
+			found = append(found, violation.Newf(KeyOwnership, "Redis holds %q, which is neither m: nor o:", key))
 		}
 	}
 	return found

@@ -15,11 +15,11 @@ import (
 
 // The names of the checks of streams.
 const (
-	Contiguous   = "stream contiguous"
-	TerminalOnce = "stream ends once"
-	SameTrace    = "stream same for all"
-	TextIsCommit = "stream text is committed"
-	AttemptsGrow = "stream attempts grow"
+	StreamContiguous    = "stream contiguous"
+	StreamEndsOnce      = "stream ends once"
+	StreamSameForAll    = "stream same for all"
+	StreamTextCommitted = "stream text is committed"
+	StreamAttemptsGrow  = "stream attempts grow"
 )
 
 // Stream holds the events that one call of Orchestrate or WatchTrace received.
@@ -42,7 +42,7 @@ func CheckStreams(streams []Stream) (found []violation.Violation) {
 		for _, e := range s.durableEvents() {
 			at := fmt.Sprintf("%s event %d", s.Mark, e.GetSequence())
 			if before, ok := stored[at]; ok && !proto.Equal(before, e) {
-				found = append(found, violation.Newf(SameTrace, "%s was %v, and is %v", at, before, e))
+				found = append(found, violation.Newf(StreamSameForAll, "%s was %v, and is %v", at, before, e))
 			}
 			stored[at] = e
 		}
@@ -61,7 +61,7 @@ func (s Stream) checkSequences() []violation.Violation {
 	next := s.After + 1
 	for _, e := range s.durableEvents() {
 		if e.GetSequence() != next {
-			return []violation.Violation{violation.Newf(Contiguous, "%s: want event %d, got %d: %v", s.Mark, next, e.GetSequence(), e)}
+			return []violation.Violation{violation.Newf(StreamContiguous, "%s: want event %d, got %d: %v", s.Mark, next, e.GetSequence(), e)}
 		}
 		next++
 	}
@@ -73,12 +73,12 @@ func (s Stream) checkSequences() []violation.Violation {
 func (s Stream) checkResult() []violation.Violation {
 	for i, e := range s.Events {
 		if e.GetTurnResult() != nil && i < len(s.Events)-1 {
-			return []violation.Violation{violation.Newf(TerminalOnce, "%s: %d events behind the turn result, the first is %v", s.Mark, len(s.Events)-1-i,
+			return []violation.Violation{violation.Newf(StreamEndsOnce, "%s: %d events behind the turn result, the first is %v", s.Mark, len(s.Events)-1-i,
 				s.Events[i+1])}
 		}
 	}
 	if n := len(s.Events); s.EndedWithoutError && n > 0 && s.Events[n-1].GetTurnResult() == nil {
-		return []violation.Violation{violation.Newf(TerminalOnce, "%s: ended with %v and no turn result", s.Mark, s.Events[n-1])}
+		return []violation.Violation{violation.Newf(StreamEndsOnce, "%s: ended with %v and no turn result", s.Mark, s.Events[n-1])}
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ func (s Stream) checkAttempts() []violation.Violation {
 			reset[step] = true
 		case e.GetStepStarted() == nil:
 		case e.GetAttempt() <= attempt[step] || attempt[step] > 0 && !reset[step]:
-			return []violation.Violation{violation.Newf(AttemptsGrow,
+			return []violation.Violation{violation.Newf(StreamAttemptsGrow,
 				"%s: step %d started as attempt %d behind attempt %d, part reset between them: %t", s.Mark, step, e.GetAttempt(), attempt[step], reset[step])}
 		default:
 			attempt[step], reset[step] = e.GetAttempt(), false
@@ -121,7 +121,7 @@ func (s Stream) checkText() []violation.Violation {
 			if said[step] == committed || !s.IsFirst && strings.HasSuffix(committed, said[step]) {
 				continue
 			}
-			return []violation.Violation{violation.Newf(TextIsCommit, "%s step %d: streamed %q, committed %q", s.Mark, step, said[step], committed)}
+			return []violation.Violation{violation.Newf(StreamTextCommitted, "%s step %d: streamed %q, committed %q", s.Mark, step, said[step], committed)}
 		}
 	}
 	return nil

@@ -63,26 +63,26 @@ func TestCheckStreams_FindsViolationsOfOneStream(t *testing.T) {
 	}{
 		"a missing event": {
 			func(s *verify.Stream) { s.Events = slices.Delete(s.Events, 3, 4) },
-			[]string{verify.AttemptsGrow, verify.Contiguous, verify.TextIsCommit},
+			[]string{verify.StreamAttemptsGrow, verify.StreamContiguous, verify.StreamTextCommitted},
 		},
-		"an event twice": {func(s *verify.Stream) { s.Events = slices.Insert(s.Events, 1, s.Events[0]) }, []string{verify.Contiguous}},
+		"an event twice": {func(s *verify.Stream) { s.Events = slices.Insert(s.Events, 1, s.Events[0]) }, []string{verify.StreamContiguous}},
 		"numbers that begin anew": {func(s *verify.Stream) { s.Events[4] = event(1, 2, &troupev1.StepStarted{}) }, []string{
-			verify.Contiguous,
-			verify.SameTrace,
+			verify.StreamContiguous,
+			verify.StreamSameForAll,
 		}},
 		"two ends": {
 			func(s *verify.Stream) { s.Events = append(s.Events, event(7, 0, &troupev1.TurnResult{})) },
-			[]string{verify.TerminalOnce},
+			[]string{verify.StreamEndsOnce},
 		},
-		"no end":                   {func(s *verify.Stream) { s.Events = s.Events[:8] }, []string{verify.TerminalOnce}},
-		"something behind the end": {func(s *verify.Stream) { s.Events = append(s.Events, event(0, 2, "late")) }, []string{verify.TerminalOnce}},
+		"no end":                   {func(s *verify.Stream) { s.Events = s.Events[:8] }, []string{verify.StreamEndsOnce}},
+		"something behind the end": {func(s *verify.Stream) { s.Events = append(s.Events, event(0, 2, "late")) }, []string{verify.StreamEndsOnce}},
 		"no reset": {
 			func(s *verify.Stream) { s.Events[3] = event(3, 1, &troupev1.TurnStarted{}) },
-			[]string{verify.AttemptsGrow, verify.TextIsCommit},
+			[]string{verify.StreamAttemptsGrow, verify.StreamTextCommitted},
 		},
-		"the same attempt again": {func(s *verify.Stream) { s.Events[4] = event(4, 1, &troupev1.StepStarted{}) }, []string{verify.AttemptsGrow}},
-		"other text":             {func(s *verify.Stream) { s.Events[6] = event(0, 2, "wers") }, []string{verify.TextIsCommit}},
-		"text lost":              {func(s *verify.Stream) { s.Events = slices.Delete(s.Events, 5, 6) }, []string{verify.TextIsCommit}},
+		"the same attempt again": {func(s *verify.Stream) { s.Events[4] = event(4, 1, &troupev1.StepStarted{}) }, []string{verify.StreamAttemptsGrow}},
+		"other text":             {func(s *verify.Stream) { s.Events[6] = event(0, 2, "wers") }, []string{verify.StreamTextCommitted}},
+		"text lost":              {func(s *verify.Stream) { s.Events = slices.Delete(s.Events, 5, 6) }, []string{verify.StreamTextCommitted}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := stream()
@@ -101,7 +101,7 @@ func TestCheckStreams_StreamsOfOneTurnAreEqual(t *testing.T) {
 	require.Empty(t, verify.CheckStreams([]verify.Stream{stream(), later, resumed}))
 
 	later.Events[0] = event(1, 0, &troupev1.TurnStarted{Text: "another"})
-	require.Equal(t, []string{verify.SameTrace}, names(verify.CheckStreams([]verify.Stream{stream(), later})))
+	require.Equal(t, []string{verify.StreamSameForAll}, names(verify.CheckStreams([]verify.Stream{stream(), later})))
 }
 
 func TestCheckEffects_FindsViolationsInTheLedger(t *testing.T) {
@@ -129,18 +129,18 @@ func TestCheckEffects_FindsViolationsInTheLedger(t *testing.T) {
 		"nothing":                 {},
 		"an outcome in doubt":     {said: "s/r step 1: read#2 | idempotent#4 | UNKNOWN_OUTCOME: it is not known."},
 		"idempotent, again":       {more: []ledger.Call{call(ledger.Idempotent, 0, "w1")}},
-		"once, twice":             {more: []ledger.Call{call(ledger.AtMostOnce, 0, "w2")}, want: []string{verify.OnceAtMost}},
-		"a journaled tool again":  {more: []ledger.Call{call(ledger.Read, 0, "w2")}, want: []string{verify.NotAgain}},
-		"a journaled reply again": {more: []ledger.Call{call(ledger.Model, 1, "w2")}, want: []string{verify.NotAgain}},
+		"once, twice":             {more: []ledger.Call{call(ledger.AtMostOnce, 0, "w2")}, want: []string{verify.EffectAtMostOnce}},
+		"a journaled tool again":  {more: []ledger.Call{call(ledger.Read, 0, "w2")}, want: []string{verify.EffectNotRepeated}},
+		"a journaled reply again": {more: []ledger.Call{call(ledger.Model, 1, "w2")}, want: []string{verify.EffectNotRepeated}},
 		"a late call of a zombie": {more: []ledger.Call{call(ledger.Read, 0, "w1")}},
 		"two keys": {
 			more: []ledger.Call{{Kind: ledger.Idempotent, Mark: "s/r", Step: 1, Key: "other", Worker: "w1"}},
-			want: []string{verify.OneKey},
+			want: []string{verify.EffectKeepsKey},
 		},
-		"no key":                   {spoil: func(c []ledger.Call) { c[3].Key = "" }, want: []string{verify.OneKey}},
-		"an unknown result":        {said: "s/r step 1: read#2 | idempotent#4 | at_most_once#9", want: []string{verify.InTheLedger}},
-		"a result of another call": {said: "s/r step 1: read#2 | idempotent#2 | at_most_once#6", want: []string{verify.InTheLedger}},
-		"an unknown request":       {more: []ledger.Call{{Kind: ledger.Model, Mark: "s/x", Step: 1, Number: 1}}, want: []string{verify.Unasked}},
+		"no key":                   {spoil: func(c []ledger.Call) { c[3].Key = "" }, want: []string{verify.EffectKeepsKey}},
+		"an unknown result":        {said: "s/r step 1: read#2 | idempotent#4 | at_most_once#9", want: []string{verify.EffectInLedger}},
+		"a result of another call": {said: "s/r step 1: read#2 | idempotent#2 | at_most_once#6", want: []string{verify.EffectInLedger}},
+		"an unknown request":       {more: []ledger.Call{{Kind: ledger.Model, Mark: "s/x", Step: 1, Number: 1}}, want: []string{verify.EffectUnrequested}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			calls := append(slices.Clone(good), c.more...)
@@ -177,14 +177,14 @@ func TestCheckHistory_FindsViolations(t *testing.T) {
 		"another answer": func(m []*troupev1.Message) []*troupev1.Message { m[1] = message(2, agent, "x"); return m },
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, []string{verify.HistoryWhole}, names(verify.CheckHistory("s", spoil(whole()), acknowledged)))
+			require.Equal(t, []string{verify.HistoryComplete}, names(verify.CheckHistory("s", spoil(whole()), acknowledged)))
 		})
 	}
 }
 
 func TestCheckKeys_RejectsKeysWithoutATier(t *testing.T) {
 	require.Empty(t, verify.CheckKeys([]string{"m:{/s}:meta", "o:{/t}:tr"}))
-	require.Equal(t, []string{verify.Ownership}, names(verify.CheckKeys([]string{"session:1"})))
+	require.Equal(t, []string{verify.KeyOwnership}, names(verify.CheckKeys([]string{"session:1"})))
 }
 
 func TestCountFaults_CountsTheFaultsOfARun(t *testing.T) {

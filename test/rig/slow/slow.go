@@ -119,8 +119,8 @@ func (model) Name() string { return "test/slow" }
 // The text for "tell" is longer than the buffers of a client's stream, so that it blocks if the client does not
 // read.
 const (
-	pieces = 4000
-	piece  = "This is one of very many sentences that come too late. "
+	pieceCount = 4000
+	pieceText  = "This is one of very many sentences that come too late. "
 )
 
 // Generate implements llm.Model.
@@ -166,8 +166,8 @@ func (m model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 		if !yield(llm.Delta{Text: "Let me wait. "}, nil) {
 			return
 		}
-		for n := 0; verb == "tell" && n < pieces; n++ {
-			if !yield(llm.Delta{Text: piece}, nil) {
+		for n := 0; verb == "tell" && n < pieceCount; n++ {
+			if !yield(llm.Delta{Text: pieceText}, nil) {
 				return
 			}
 		}

@@ -25,8 +25,8 @@ func decodeTraceID(in *kong.DecodeContext, to reflect.Value) error {
 	return nil
 }
 
-// maxStep is the highest number that a step can have.
-const maxStep = 50
+// maxStepNumber is the highest number that a step can have.
+const maxStepNumber = 50
 
 // decodeStepNumber parses the number of a step (0 means none).
 func decodeStepNumber(in *kong.DecodeContext, to reflect.Value) error {
@@ -35,8 +35,8 @@ func decodeStepNumber(in *kong.DecodeContext, to reflect.Value) error {
 		return err
 	}
 	n, err := strconv.ParseInt(text, 10, 32)
-	if err != nil || n < 0 || n > maxStep {
-		return fmt.Errorf("%q is not a step; want a number from 1 to %d, as troupe describe trace shows it", text, maxStep)
+	if err != nil || n < 0 || n > maxStepNumber {
+		return fmt.Errorf("%q is not a step; want a number from 1 to %d, as troupe describe trace shows it", text, maxStepNumber)
 	}
 	to.SetInt(n)
 	return nil

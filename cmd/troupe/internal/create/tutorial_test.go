@@ -16,22 +16,22 @@ import (
 	"github.com/troupe-dev/troupe/services/standalone/testrun"
 )
 
-// page is the path of the tutorial for authors of agents.
-const page = "../../../../docs/write-an-agent.md"
+// pagePath is the path of the tutorial for authors of agents.
+const pagePath = "../../../../docs/write-an-agent.md"
 
 var (
-	snippet   = regexp.MustCompile("(?s)```(yaml|go)\n(.*?)```")
-	commanded = regexp.MustCompile(`(?m)^troupe new agent (\S+)( --go)?`)
-	opening   = regexp.MustCompile(`(?s)\tmodel, err := .*?newAgent\(model\)\)\)\n`)
-	fieldRow  = regexp.MustCompile("(?m)^\\| `([a-zA-Z.\\[\\]]+)` \\|")
+	snippetPattern  = regexp.MustCompile("(?s)```(yaml|go)\n(.*?)```")
+	commandPattern  = regexp.MustCompile(`(?m)^troupe new agent (\S+)( --go)?`)
+	openingPattern  = regexp.MustCompile(`(?s)\tmodel, err := .*?newAgent\(model\)\)\)\n`)
+	fieldRowPattern = regexp.MustCompile("(?m)^\\| `([a-zA-Z.\\[\\]]+)` \\|")
 )
 
 // Each code block of the tutorial appears in a file that the commands of the tutorial create.
 func TestTutorial_CodeBlocksMatchCreatedFiles(t *testing.T) {
-	text, err := os.ReadFile(page)
+	text, err := os.ReadFile(pagePath)
 	require.NoError(t, err)
 	var sources strings.Builder
-	commands := commanded.FindAllStringSubmatch(string(text), -1)
+	commands := commandPattern.FindAllStringSubmatch(string(text), -1)
 	require.Len(t, commands, 2)
 	for _, c := range commands {
 		dir := filepath.Join(t.TempDir(), c[1])
@@ -49,7 +49,7 @@ func TestTutorial_CodeBlocksMatchCreatedFiles(t *testing.T) {
 			return err
 		}))
 	}
-	quotes := snippet.FindAllStringSubmatch(string(text), -1)
+	quotes := snippetPattern.FindAllStringSubmatch(string(text), -1)
 	require.Len(t, quotes, 6)
 	for _, q := range quotes {
 		require.Contains(t, sources.String(), q[2])
@@ -58,9 +58,9 @@ func TestTutorial_CodeBlocksMatchCreatedFiles(t *testing.T) {
 
 // The Go code in the tutorial that opens a language model compiles, so readers can copy it.
 func TestTutorial_LanguageModelCodeCompiles(t *testing.T) {
-	text, err := os.ReadFile(page)
+	text, err := os.ReadFile(pagePath)
 	require.NoError(t, err)
-	opens := opening.FindString(string(text))
+	opens := openingPattern.FindString(string(text))
 	require.NotEmpty(t, opens)
 	dir := filepath.Join(t.TempDir(), "guide")
 	writeAgent(t, "--go", "--dir", dir, "--replace", repositoryRoot(t))
@@ -78,10 +78,10 @@ func TestTutorial_LanguageModelCodeCompiles(t *testing.T) {
 
 // The table of test fields in the tutorial lists every YAML field and no others.
 func TestTutorial_ListsEveryTestField(t *testing.T) {
-	text, err := os.ReadFile(page)
+	text, err := os.ReadFile(pagePath)
 	require.NoError(t, err)
 	var listed []string
-	for _, f := range fieldRow.FindAllStringSubmatch(string(text), -1) {
+	for _, f := range fieldRowPattern.FindAllStringSubmatch(string(text), -1) {
 		listed = append(listed, f[1])
 	}
 	require.ElementsMatch(t, append(

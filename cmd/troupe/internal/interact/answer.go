@@ -46,9 +46,9 @@ func (a *answerCommand) Run(ctx context.Context, term console.Terminal) error {
 			return err
 		}
 	}
-	if len(text) > execution.MaxAnswer || !utf8.ValidString(text) {
+	if len(text) > execution.MaxAnswerBytes || !utf8.ValidString(text) {
 		return failure.Newf(failure.UserInvalidInput, "troupe",
-			"text: want at most %d bytes of UTF-8; store more as an artifact, and encode bytes, for example as base64", execution.MaxAnswer)
+			"text: want at most %d bytes of UTF-8; store more as an artifact, and encode bytes, for example as base64", execution.MaxAnswerBytes)
 	}
 	verdict := troupev1.CallVerdict_CALL_VERDICT_SUCCEED
 	if a.Failed {
@@ -99,6 +99,6 @@ func (a *answerCommand) credentialAnswer(ctx context.Context, term console.Termi
 // readAnswer reads an answer from standard input and removes the final newline. It reads only slightly more than
 // the limit, so that the mesh can report a longer answer.
 func readAnswer(r io.Reader) (string, error) {
-	b, err := io.ReadAll(io.LimitReader(r, execution.MaxAnswer+3))
+	b, err := io.ReadAll(io.LimitReader(r, execution.MaxAnswerBytes+3))
 	return trimLineEnd(string(b)), err
 }

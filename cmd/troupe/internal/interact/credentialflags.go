@@ -45,8 +45,8 @@ func (c credentialFlags) readAuth() (*troupev1.Auth, error) {
 			return nil, invalidCredential("%s: %v", name, err)
 		case text == "":
 			return nil, invalidCredential("%s: %s is empty", name, from)
-		case len(text) > maxCredential:
-			return nil, invalidCredential("%s: %s holds more than %d bytes", name, from, maxCredential)
+		case len(text) > maxCredentialBytes:
+			return nil, invalidCredential("%s: %s holds more than %d bytes", name, from, maxCredentialBytes)
 		case !utf8.ValidString(text):
 			return nil, invalidCredential("%s: %s is not UTF-8; encode it, for example as base64", name, from)
 		}
@@ -63,8 +63,8 @@ func (c credentialFlags) repeatHint() string {
 	return ", and the same --credential"
 }
 
-// maxCredential is the maximum size of a credential in bytes. troupe.v1.Auth has the same limit.
-const maxCredential = 16 << 10
+// maxCredentialBytes is the maximum size of a credential in bytes. troupe.v1.Auth has the same limit.
+const maxCredentialBytes = 16 << 10
 
 func credentialFromEnv(name string) (string, error) {
 	text, ok := os.LookupEnv(name)
@@ -81,7 +81,7 @@ func credentialFromFile(path string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = f.Close() }()
-	b, err := io.ReadAll(io.LimitReader(f, maxCredential+3))
+	b, err := io.ReadAll(io.LimitReader(f, maxCredentialBytes+3))
 	return trimLineEnd(string(b)), err
 }
 

@@ -13,7 +13,7 @@ import (
 
 func TestCredentialFlags_ReadWholeCredential(t *testing.T) {
 	t.Setenv("TOKEN", " as it is;=:\n")
-	long := strings.Repeat("x", maxCredential)
+	long := strings.Repeat("x", maxCredentialBytes)
 	dir := t.TempDir()
 	for name, content := range map[string]string{
 		"unix": "token\n", "windows": "token\r\n", "lines": "a\nb\n\n", "long": long + "\r\n",

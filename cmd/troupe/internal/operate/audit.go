@@ -64,11 +64,11 @@ func printNotes(term console.Terminal, r audit.Report) {
 	if r.First > 1 {
 		fmt.Fprintf(term.Out, "note  it begins with number %d: the files before were not given\n", r.First)
 	}
-	if r.Lost > 0 {
-		fmt.Fprintf(term.Out, "note  %d entries are not in it: the disk failed, or did not keep up; it says where\n", r.Lost)
+	if r.LostEntries > 0 {
+		fmt.Fprintf(term.Out, "note  %d entries are not in it: the disk failed, or did not keep up; it says where\n", r.LostEntries)
 	}
-	if r.Torn > 0 {
-		fmt.Fprintf(term.Out, "note  at %d places a crash or a full disk left a part of a line; it says so itself\n", r.Torn)
+	if r.TornPlaces > 0 {
+		fmt.Fprintf(term.Out, "note  at %d places a crash or a full disk left a part of a line; it says so itself\n", r.TornPlaces)
 	}
 }
 

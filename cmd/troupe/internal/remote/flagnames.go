@@ -11,8 +11,8 @@ import (
 
 // Errors of the mesh name API fields, but users of the command line know flags and arguments.
 
-// flagForField maps API fields to flags and arguments.
-var flagForField = map[string]string{
+// flagByField maps API fields to flags and arguments.
+var flagByField = map[string]string{
 	"page_size": "--limit", "limit": "--limit", "target": "--target", "profile": "--profile", "priority": "--priority",
 	"max_messages": "--max-messages", "strategy": "--compact", "auto_compact": "--compact", "summary_by_model": "--summary-by",
 	"request_id": "--request-id", "reason": "--reason", "timeout": "--timeout",
@@ -20,9 +20,9 @@ var flagForField = map[string]string{
 }
 
 var (
-	fieldPrefix = regexp.MustCompile(`(^|; )([a-z_]+): `)
-	patternRule = regexp.MustCompile(`does not match regex pattern .\^\[A-Za-z0-9([^\]]+)\]\{(\d+),(\d+)\}\$.`)
-	commandOf   = strings.NewReplacer("see ListAgents", "see: troupe get agents", "GetSession shows what waits", "troupe get approvals shows what waits")
+	fieldPrefix        = regexp.MustCompile(`(^|; )([a-z_]+): `)
+	patternRule        = regexp.MustCompile(`does not match regex pattern .\^\[A-Za-z0-9([^\]]+)\]\{(\d+),(\d+)\}\$.`)
+	commandsForMethods = strings.NewReplacer("see ListAgents", "see: troupe get agents", "GetSession shows what waits", "troupe get approvals shows what waits")
 )
 
 // translateToFlags replaces the API fields in a request error with flags and arguments. It returns other errors
@@ -34,7 +34,7 @@ func translateToFlags(err error) error {
 	}
 	text := fieldPrefix.ReplaceAllStringFunc(e.Message, func(begin string) string {
 		parts := fieldPrefix.FindStringSubmatch(begin)
-		if flag, known := flagForField[parts[2]]; known {
+		if flag, known := flagByField[parts[2]]; known {
 			return parts[1] + flag + ": "
 		}
 		return begin
@@ -44,6 +44,6 @@ func translateToFlags(err error) error {
 		return fmt.Sprintf("want %s to %s letters, digits and %s", parts[2], parts[3], strings.Join(strings.Split(parts[1], ""), " "))
 	})
 	explained := *e
-	explained.Message = commandOf.Replace(text)
+	explained.Message = commandsForMethods.Replace(text)
 	return &explained
 }

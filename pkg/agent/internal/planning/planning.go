@@ -135,8 +135,8 @@ func (p *Planner) parseTask(args json.RawMessage) (said execution.PlannedTask, e
 	if !slices.Contains(p.request.Names(), t.Agent) {
 		return said, failure.Newf(failure.AgentContract, AddTask, "agent: there is no %q; use one of %s", t.Agent, strings.Join(p.request.Names(), ", "))
 	}
-	if t.Task = strings.TrimSpace(t.Task); t.Task == "" || len(t.Task) > execution.MaxTaskText {
-		return said, failure.Newf(failure.AgentValidation, AddTask, "task: %d bytes; use 1 to %d, and not only white space", len(t.Task), execution.MaxTaskText)
+	if t.Task = strings.TrimSpace(t.Task); t.Task == "" || len(t.Task) > execution.MaxTaskBytes {
+		return said, failure.Newf(failure.AgentValidation, AddTask, "task: %d bytes; use 1 to %d, and not only white space", len(t.Task), execution.MaxTaskBytes)
 	}
 	return execution.PlannedTask{Agent: t.Agent, Text: t.Task}, nil
 }

@@ -209,7 +209,7 @@ func TestServer_RejectsAnswersThatExceedLimits(t *testing.T) {
 		},
 		"answers[0].id":      func(b *memory.Begin) { b.Predecessor.Answers[0].ID = "" },
 		"answers[0].verdict": func(b *memory.Begin) { b.Predecessor.Answers[0].Verdict = "" },
-		"answers[0].text":    func(b *memory.Begin) { b.Predecessor.Answers[0].Text = strings.Repeat("a", execution.MaxAnswer+1) },
+		"answers[0].text":    func(b *memory.Begin) { b.Predecessor.Answers[0].Text = strings.Repeat("a", execution.MaxAnswerBytes+1) },
 	} {
 		b := newBeginRequest()
 		b.Message, b.Predecessor.Continues = conversation.Message{}, "t0"

@@ -18,8 +18,9 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/caller"
 )
 
-// These interfaces give access to the request fields that name a session, turn, step or agent. Every request of
-// the service has these fields at its top level, except PutArtifactRequest, which has them in its header.
+// These interfaces give access to the request fields that name a session, turn, step or agent. A request has those of
+// these fields that it needs at its top level. CommitStepRequest has step and agent in its result, and
+// PutArtifactRequest has all in its header.
 type (
 	sessionRequest interface{ GetSessionId() string }
 	turnRequest    interface{ GetTurnId() string }

@@ -12,17 +12,17 @@ func (g *Controller) AdmitChild(tenant, parent string, most int64) (*Permit, err
 	defer g.mu.Unlock()
 	t := g.getTenant(tenant)
 	defer g.dropIdleTenant(t)
-	if int64(t.children[parent]) >= most {
+	if int64(t.childrenByParent[parent]) >= most {
 		g.metrics.recordRejected(t.name, fanOutReached)
 		return nil, failure.Newf(failure.Overloaded, "admission",
 			"no more than %d child turns of trace %s may run at once (fanOut of its budget). "+
 				"Send the same request again when one of them has ended", most, parent).
 			WithRetryAfter(defaultRetryDelay).With("full", string(fanOutReached))
 	}
-	if t.children == nil {
-		t.children = map[string]int{}
+	if t.childrenByParent == nil {
+		t.childrenByParent = map[string]int{}
 	}
-	t.children[parent]++
+	t.childrenByParent[parent]++
 	g.metrics.recordAdmitted(t.name, admittedByForce, 0)
 	p := g.grantPermit(t)
 	p.parentTrace = parent
@@ -42,8 +42,8 @@ func (p *Permit) releaseChildLocked() {
 	if p.tenant == nil || p.parentTrace == "" {
 		return
 	}
-	if p.tenant.children[p.parentTrace]--; p.tenant.children[p.parentTrace] == 0 {
-		delete(p.tenant.children, p.parentTrace)
+	if p.tenant.childrenByParent[p.parentTrace]--; p.tenant.childrenByParent[p.parentTrace] == 0 {
+		delete(p.tenant.childrenByParent, p.parentTrace)
 	}
 	p.parentTrace = ""
 }

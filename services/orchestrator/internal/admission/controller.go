@@ -33,22 +33,22 @@ type Controller struct {
 	cfg     Config
 	metrics *metrics
 
-	mu             sync.Mutex
-	tenants        map[string]*tenant // tenants with turns or waiting callers, by name
-	runningTurns   int                // number of running turns of all tenants
-	waitingCallers int
-	grantCount     uint64
-	typicalTime    time.Duration // moving average of the duration of turns (0 until one has ended)
-	closeErr       error         // why the controller is closed (nil while it is open)
+	mu              sync.Mutex
+	tenants         map[string]*tenant // tenants with turns or waiting callers, by name
+	runningTurns    int                // number of running turns of all tenants
+	waitingCallers  int
+	grantCount      uint64
+	typicalTurnTime time.Duration // moving average of the duration of turns (0 until one has ended)
+	closeErr        error         // why the controller is closed (nil while it is open)
 }
 
 // tenant holds the counts and the queue of one tenant.
 type tenant struct {
-	name      string
-	turns     int
-	children  map[string]int // number of running child turns, by parent trace
-	queue     []*caller
-	lastGrant uint64 // value of grantCount at its latest grant
+	name             string
+	runningTurns     int
+	childrenByParent map[string]int // number of running child turns, by parent trace
+	queue            []*caller
+	lastGrant        uint64 // value of grantCount at its latest grant
 }
 
 // caller is a call of Admit that waits in the queue.
@@ -87,7 +87,7 @@ func (g *Controller) TryAdmit(of string) (*Permit, bool) {
 	}
 	t := g.getTenant(of)
 	defer g.dropIdleTenant(t)
-	if g.runningTurns >= g.turnLimit() || t.turns >= g.tenantLimit() {
+	if g.runningTurns >= g.turnLimit() || t.runningTurns >= g.tenantLimit() {
 		return nil, false
 	}
 	g.metrics.recordAdmitted(t.name, admittedAtOnce, 0)
@@ -147,7 +147,7 @@ func (g *Controller) enqueue(of string, until time.Time) (*caller, time.Duration
 	defer g.dropIdleTenant(t)
 	within := g.cfg.MaxQueueTime
 	if !until.IsZero() {
-		within = min(within, time.Until(until)-workFactor*g.typicalTime)
+		within = min(within, time.Until(until)-workFactor*g.typicalTurnTime)
 	}
 	if g.expectedWait(t) > within || within <= 0 {
 		return nil, 0, g.newRejection(t, waitTooLong, within)
@@ -190,7 +190,7 @@ func (p *Permit) Release(ran bool) {
 		return
 	}
 	p.releaseChildLocked()
-	p.tenant.turns--
+	p.tenant.runningTurns--
 	g.runningTurns--
 	if ran {
 		g.recordDuration(time.Since(p.startedAt))

@@ -21,7 +21,7 @@ func (g *Controller) getTenant(name string) *tenant {
 }
 
 func (g *Controller) dropIdleTenant(t *tenant) {
-	if t.turns == 0 && len(t.queue) == 0 {
+	if t.runningTurns == 0 && len(t.queue) == 0 {
 		delete(g.tenants, t.name)
 	}
 }
@@ -57,7 +57,7 @@ func (g *Controller) nextTenant() (first *tenant) {
 	}
 	share := g.tenantLimit()
 	for _, t := range g.tenants {
-		if len(t.queue) > 0 && t.turns < share && (first == nil || t.precedes(first)) {
+		if len(t.queue) > 0 && t.runningTurns < share && (first == nil || t.precedes(first)) {
 			first = t
 		}
 	}
@@ -67,7 +67,7 @@ func (g *Controller) nextTenant() (first *tenant) {
 // precedes reports whether t is served before other: the tenant with fewer turns goes first. Between equals, the
 // tenant that has waited longer for a permit goes first.
 func (t *tenant) precedes(other *tenant) bool {
-	return cmp.Or(cmp.Compare(t.turns, other.turns), cmp.Compare(t.lastGrant, other.lastGrant), cmp.Compare(t.name, other.name)) < 0
+	return cmp.Or(cmp.Compare(t.runningTurns, other.runningTurns), cmp.Compare(t.lastGrant, other.lastGrant), cmp.Compare(t.name, other.name)) < 0
 }
 
 // admitQueued admits queued callers while there is capacity.
@@ -85,7 +85,7 @@ func (g *Controller) admitQueued() {
 
 func (g *Controller) grantPermit(t *tenant) *Permit {
 	g.runningTurns++
-	t.turns++
+	t.runningTurns++
 	g.grantCount++
 	t.lastGrant = g.grantCount
 	return &Permit{controller: g, tenant: t, startedAt: time.Now()}
@@ -117,11 +117,11 @@ func (g *Controller) displaceCaller(newcomer *tenant) bool {
 
 // recordDuration updates the moving average of turn durations with one more turn.
 func (g *Controller) recordDuration(took time.Duration) {
-	if g.typicalTime == 0 {
-		g.typicalTime = took
+	if g.typicalTurnTime == 0 {
+		g.typicalTurnTime = took
 		return
 	}
-	g.typicalTime += (took - g.typicalTime) / averagedTurns
+	g.typicalTurnTime += (took - g.typicalTurnTime) / averagedTurns
 }
 
 // averagedTurns is roughly how many recent turns the moving average covers.
@@ -139,7 +139,7 @@ func (g *Controller) expectedWait(t *tenant) time.Duration {
 		}
 	}
 	wait := func(callers, places int) time.Duration {
-		return time.Duration(float64(callers) / float64(places) * float64(g.typicalTime))
+		return time.Duration(float64(callers) / float64(places) * float64(g.typicalTurnTime))
 	}
 	return max(wait(before, g.turnLimit()), wait(mine, g.tenantLimit()))
 }

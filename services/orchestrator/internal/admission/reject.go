@@ -30,11 +30,11 @@ func (g *Controller) newRejection(t *tenant, reason reason, within time.Duration
 	g.metrics.recordRejected(t.name, reason)
 	limit, share := g.turnLimit(), g.tenantLimit()
 	full := "no more than %d turns may run here at once"
-	if t.turns >= share && share < limit {
+	if t.runningTurns >= share && share < limit {
 		full, limit = "no more than %d turns of one tenant may run here at once", share
 	}
 	after := defaultRetryDelay
-	if g.typicalTime > 0 {
+	if g.typicalTurnTime > 0 {
 		after = min(max(g.expectedWait(t), minRetryDelay), maxRetryDelay).Round(time.Millisecond)
 	}
 	err := failure.Newf(failure.Overloaded, "admission", full+", and %s. Send the same request again in %s", limit, g.describeReason(reason, within), after)

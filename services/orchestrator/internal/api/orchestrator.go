@@ -59,7 +59,7 @@ func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream trou
 		User: req.GetUserId(), RequestID: idOrNew(req.GetRequestId()),
 		Text: req.GetText(), Files: files, Answers: wire.AnswersFromProto(req.GetAnswers().GetAnswers()),
 		Target: req.GetTarget(), Timeout: req.GetTimeout().AsDuration(),
-		Policies: request.Policies{OnBusy: onBusy[req.GetOnBusy()], CancelOnDisconnect: isCancel(req.GetOnDisconnect())},
+		Policies: request.Policies{OnBusy: busyPolicies[req.GetOnBusy()], CancelOnDisconnect: isCancel(req.GetOnDisconnect())},
 		Auth:     wire.AuthFromProto(req.GetAuth()), ParentTrace: parentTrace(stream.Context(), req),
 		Parent: req.GetParent(), Source: request.SourceFromProto(req.GetFrom()),
 		Labels: request.Labels{
@@ -89,8 +89,8 @@ func parentTrace(ctx context.Context, req *troupev1.OrchestrateRequest) string {
 	return req.GetParent().GetTraceId()
 }
 
-// onBusy maps the policies of the wire format to the policies of package turn. The default is Reject.
-var onBusy = map[troupev1.OnBusy]request.BusyPolicy{
+// busyPolicies maps the policies of the wire format to the policies of package turn. The default is Reject.
+var busyPolicies = map[troupev1.OnBusy]request.BusyPolicy{
 	troupev1.OnBusy_ON_BUSY_REJECT:    request.Reject,
 	troupev1.OnBusy_ON_BUSY_ENQUEUE:   request.Enqueue,
 	troupev1.OnBusy_ON_BUSY_INTERRUPT: request.Interrupt,

@@ -19,23 +19,23 @@ import (
 const (
 	maxBacklogEvents = 256
 	maxBacklogBytes  = 1 << 20
-	sendTime         = 5 * time.Second
+	sendTimeout      = 5 * time.Second
 )
 
 // streams sends events to the clients of streaming calls. Safe for concurrent use.
 type streams struct {
-	sendTime    time.Duration // how long a full backlog waits for the client (0 means the constant sendTime)
+	sendTimeout time.Duration // how long a full backlog waits for the client (0 means the constant sendTimeout)
 	sendersDone sync.WaitGroup
 }
 
 // sendAll sends events until there are no more, or until one cannot be sent. It keeps a backlog of events that the
 // client has not received yet. It waits for the client when the backlog is full or when all events are in it. If
-// the client receives none for sendTime, sendAll fails with slow_consumer, which says where to resume.
+// the client receives none for sendTimeout, sendAll fails with slow_consumer, which says where to resume.
 //
 // A blocked send returns only when the call has ended. So sendAll does not wait for it, and the sending
 // goroutine ends right after the call.
 func (s *streams) sendAll(events iter.Seq2[*troupev1.Event, error], send func(*troupev1.Event) error) error {
-	b := newBacklog(cmp.Or(s.sendTime, sendTime))
+	b := newBacklog(cmp.Or(s.sendTimeout, sendTimeout))
 	sent := make(chan error, 1)
 	s.sendersDone.Go(func() {
 		sent <- b.drain(func(e *troupev1.Event) (err error) {

@@ -45,7 +45,7 @@ func openWatch(t *testing.T, sendTime time.Duration, events func(context.Context
 	error],
 ) troupev1.OrchestratorService_WatchTraceClient {
 	t.Helper()
-	s := &fakeOrchestrator{streams: streams{sendTime: sendTime}, events: events}
+	s := &fakeOrchestrator{streams: streams{sendTimeout: sendTime}, events: events}
 	server, err := rpc.NewServer(telemetry.Discard(), rpc.Config{})
 	require.NoError(t, err)
 	troupev1.RegisterOrchestratorServiceServer(server, s)
@@ -187,7 +187,7 @@ func TestStreams_DisconnectASlowClientAfterTheLastEvent(t *testing.T) {
 				}, func(e *troupev1.Event) error {
 					switch s := e.GetSequence(); {
 					case s < 4:
-						<-time.After(sendTime - time.Second) // slow, but not stuck
+						<-time.After(sendTimeout - time.Second) // slow, but not stuck
 					case s == 4:
 						<-time.After(time.Hour)
 					}
@@ -196,7 +196,7 @@ func TestStreams_DisconnectASlowClientAfterTheLastEvent(t *testing.T) {
 				require.Equal(t, failure.SlowConsumer, failure.ModeOf(err), "%v", err)
 				e, _ := errors.AsType[*failure.Error](err)
 				require.Equal(t, "3", e.Facts["resume_after"])
-				require.Equal(t, 3*(sendTime-time.Second)+sendTime, time.Since(began))
+				require.Equal(t, 3*(sendTimeout-time.Second)+sendTimeout, time.Since(began))
 			})
 		})
 	}

@@ -58,11 +58,11 @@ type Dispatcher struct {
 	breakers  *breakers.Breakers
 	pool      *connection.Pool
 
-	instanceTimeout time.Duration // how long a step waits while no instance runs a step of this dispatcher
+	instanceTimeout time.Duration // how long a step waits while no instance runs a step of this dispatcher or is paused
 	maxSilence      time.Duration // silence after which an accepted step counts as lost
 
-	policy  selection.Policy
-	request selection.Request
+	instancePolicy selection.Policy
+	routingRequest selection.Request
 }
 
 // maxSilence is how long the stream of an accepted step may be silent before the step counts as lost (guarantee
@@ -70,7 +70,7 @@ type Dispatcher struct {
 const maxSilence = 6 * time.Second
 
 // New returns a dispatcher. patience is how long a step waits for an instance that accepts it. The time only runs
-// while no instance works on a step of this dispatcher.
+// while no instance works on a step of this dispatcher and none is paused.
 func New(cache *instances.Cache, pool *connection.Pool, patience time.Duration) *Dispatcher {
 	authority := routing.NewAuthority()
 	d := &Dispatcher{
@@ -85,8 +85,8 @@ func New(cache *instances.Cache, pool *connection.Pool, patience time.Duration) 
 // robin (OC-16).
 func (d *Dispatcher) WithPolicy(policy selection.Policy) *Dispatcher {
 	other := *d
-	other.policy = policy
-	other.policy.Strategy = cmp.Or(policy.Strategy, selection.RoundRobin)
+	other.instancePolicy = policy
+	other.instancePolicy.Strategy = cmp.Or(policy.Strategy, selection.RoundRobin)
 	return &other
 }
 
@@ -94,7 +94,7 @@ func (d *Dispatcher) WithPolicy(policy selection.Policy) *Dispatcher {
 // (contract OC-14).
 func (d *Dispatcher) WithRequest(request selection.Request) *Dispatcher {
 	other := *d
-	other.request = request
+	other.routingRequest = request
 	return &other
 }
 

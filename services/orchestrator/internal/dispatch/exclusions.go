@@ -11,13 +11,13 @@ import (
 // exclusions holds the instances that must not get a step, by instance id, with the reason.
 type exclusions map[string]selection.Rejected
 
-// maxDetail limits the length of a recorded exclusion reason, in characters.
-const maxDetail = 200
+// maxDetailChars limits the length of a recorded exclusion reason, in characters.
+const maxDetailChars = 200
 
 var errInTrial = failure.New(failure.ResourceCircuit, "dispatch", "it failed its last steps, and another step shows now whether it works again")
 
 func (e exclusions) add(who instances.Incarnation, why selection.Availability, err error) {
-	e[who.ID] = selection.Rejected{ID: who.ID, Incarnation: who.Number, Availability: why, Detail: conversation.Excerpt(failure.PlainMessage(err), maxDetail)}
+	e[who.ID] = selection.Rejected{ID: who.ID, Incarnation: who.Number, Availability: why, Detail: conversation.Excerpt(failure.PlainMessage(err), maxDetailChars)}
 }
 
 // findExcluded returns the instances that must not get the step. Their breaker is open, they are in backoff, or

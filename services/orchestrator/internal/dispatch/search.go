@@ -18,13 +18,13 @@ import (
 // search finds an instance that accepts one step. Only one goroutine uses it.
 type search struct {
 	*Dispatcher
-	req          *troupev1.ExecuteStepRequest
-	avoided      []registry.Instance
-	handler      Handler
-	waiter       *queue.Waiter
-	counter      uint64          // fixed for the whole search, so that a rejection does not advance the round robin
-	list         *instances.List // used by the current round, or the last one
-	timeoutTimer *time.Timer     // fires when instanceTimeout has passed
+	req               *troupev1.ExecuteStepRequest
+	avoided           []registry.Instance
+	handler           Handler
+	waiter            *queue.Waiter
+	roundRobinCounter uint64          // fixed for the whole search, so that a rejection does not advance the round robin
+	list              *instances.List // used by the current round, or the last one
+	timeoutTimer      *time.Timer     // fires when instanceTimeout has passed
 
 	lastErr            error              // why an instance was skipped or did not accept the step
 	lastFailedDecision selection.Decision // the latest decision that found no target
@@ -33,11 +33,11 @@ type search struct {
 func (d *Dispatcher) newSearch(req *troupev1.ExecuteStepRequest, avoid []registry.Instance, h Handler) *search {
 	return &search{
 		Dispatcher: d, req: req, avoided: avoid, handler: h, timeoutTimer: time.NewTimer(d.instanceTimeout),
-		counter: d.queue.NextCounter(req.GetAgent(), d.policy.Strategy),
+		roundRobinCounter: d.queue.NextCounter(req.GetAgent(), d.instancePolicy.Strategy),
 		waiter: queue.NewWaiter(queue.Order{
 			HasBegun:    req.GetStep() > 1 || req.GetAttempt() > 1,
 			Priority:    wire.PriorityFromProto(req.Priority), //nolint:protogetter // whether it is set counts
-			IsSelective: d.policy.Strategy == selection.Manual || len(avoid) > 0,
+			IsSelective: d.instancePolicy.Strategy == selection.Manual || len(avoid) > 0,
 		}),
 	}
 }
@@ -85,7 +85,7 @@ func (s *search) runRound(ctx context.Context, list *instances.List) (r roundRes
 			}
 		}
 		in, decision, ok := s.queue.TakeSlot(s.req.GetAgent(), list, selection.Input{
-			Request: s.request, Policy: s.policy, Session: s.req.GetSessionId(), Counter: s.counter, Excluded: out,
+			Request: s.routingRequest, Policy: s.instancePolicy, Session: s.req.GetSessionId(), Counter: s.roundRobinCounter, Excluded: out,
 		}, s.waiter)
 		if !ok {
 			s.lastFailedDecision = decision
@@ -175,7 +175,7 @@ func (s *search) returnSlot(in registry.Instance) {
 // this round.
 func (s *search) startUninitialized(list *instances.List, named registry.Instance, out exclusions) {
 	for _, in := range list.Instances {
-		if in.State != lifecycle.Uninitialized || s.policy.Strategy == selection.Manual && in.ID != named.ID {
+		if in.State != lifecycle.Uninitialized || s.instancePolicy.Strategy == selection.Manual && in.ID != named.ID {
 			continue
 		}
 		if err := s.starter.Begin(in).Err(); err != nil {
@@ -190,7 +190,7 @@ func (s *search) startUninitialized(list *instances.List, named registry.Instanc
 func (s *search) noWorkerError(maybeLater bool) error {
 	why := "none is ready"
 	switch {
-	case (s.policy.Strategy == selection.Manual || s.policy.Strategy == selection.Capability) && s.lastFailedDecision.Reason != "":
+	case (s.instancePolicy.Strategy == selection.Manual || s.instancePolicy.Strategy == selection.Capability) && s.lastFailedDecision.Reason != "":
 		why = s.lastFailedDecision.Reason
 	case s.lastErr != nil && (!maybeLater || failure.Is(s.lastErr, failure.PolicySecurity)):
 		why += ": " + failure.PlainMessage(s.lastErr)

@@ -86,8 +86,8 @@ func (s *search) hasPausedInstance(list *instances.List) bool {
 
 // onlyInstance returns the id of the only instance that may take the step (empty if any may).
 func (s *search) onlyInstance() string {
-	if s.policy.Strategy == selection.Manual && s.policy.Fallback == "" {
-		return s.policy.Instance
+	if s.instancePolicy.Strategy == selection.Manual && s.instancePolicy.Fallback == "" {
+		return s.instancePolicy.Instance
 	}
 	return ""
 }

@@ -35,7 +35,7 @@ type operatorFixture struct {
 	*Operator
 	registry      *inmem.Registry
 	rejectsWrites atomic.Bool // SetDesired fails and records nothing
-	losesAnswers  atomic.Bool // SetDesired fails but records its desired states, except for the last of several
+	losesAnswers  atomic.Bool // SetDesired fails, but has recorded all desired states but the last (a single one is recorded)
 	onSetDesired  func()      // called after SetDesired succeeded (may be nil)
 	stop          func()
 }

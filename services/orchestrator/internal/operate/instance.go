@@ -44,7 +44,7 @@ func (o *Operator) Drain(ctx context.Context, id, agent string, req *troupev1.Sh
 	if err != nil {
 		return nil, err
 	}
-	bound := maxDrain
+	bound := maxDrainTime
 	if drain := req.GetDrain(); drain != nil {
 		bound = drain.AsDuration()
 	}
@@ -68,8 +68,8 @@ func (o *Operator) Drain(ctx context.Context, id, agent string, req *troupev1.Sh
 }
 
 const (
-	maxDrain = 10 * time.Minute // the longest drain time of a worker
-	stopTime = 15 * time.Second // time for recording the drain, and for stopping after it
+	maxDrainTime = 10 * time.Minute // the longest drain time of a worker
+	stopTime     = 15 * time.Second // time for recording the drain, and for stopping after it
 )
 
 // drain records the desired state DRAIN and asks the worker to shut down.

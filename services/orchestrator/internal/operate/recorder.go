@@ -24,14 +24,14 @@ type recorder struct {
 	wake          chan struct{} // has capacity 1; a value means that a desired state is in doubt
 
 	mu      sync.Mutex
-	inDoubt map[registry.Key]replacement
+	inDoubt map[registry.Key]doubtfulWrite
 }
 
-// replacement pairs a desired state that must not stay recorded with the one to record instead.
-type replacement struct{ wrong, right registry.DesiredState }
+// doubtfulWrite pairs a desired state that must not stay recorded with the one to record instead.
+type doubtfulWrite struct{ wrong, right registry.DesiredState }
 
 func newRecorder(state *desired.State, r registry.DesiredStates, log *zap.Logger) *recorder {
-	return &recorder{state: state, desiredStates: r, log: log, wake: make(chan struct{}, 1), inDoubt: map[registry.Key]replacement{}}
+	return &recorder{state: state, desiredStates: r, log: log, wake: make(chan struct{}, 1), inDoubt: map[registry.Key]doubtfulWrite{}}
 }
 
 // recordDesired writes desired states to the registry. When it returns, this orchestrator already routes by them.
@@ -74,7 +74,7 @@ func (r *recorder) markInDoubt(wrong, right registry.DesiredState) {
 		right = runState(wrong.Key)
 	}
 	r.mu.Lock()
-	r.inDoubt[wrong.Key] = replacement{wrong, right}
+	r.inDoubt[wrong.Key] = doubtfulWrite{wrong, right}
 	r.mu.Unlock()
 	select {
 	case r.wake <- struct{}{}:

@@ -12,9 +12,9 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// maxTask is the maximum length, in characters, of a task as shown to clients. The routing decision of the step
+// maxTaskChars is the maximum length, in characters, of a task as shown to clients. The routing decision of the step
 // has the same limit.
-const maxTask = 200
+const maxTaskChars = 200
 
 // StepsFromEvents returns the planned steps of a turn as its events describe them: the numbered steps in order,
 // then the steps without a number. A fork that runs no agent is not a step. A step that starts again keeps the
@@ -133,6 +133,6 @@ func (p *plan) applyExecution(e *troupev1.Event, at time.Time) {
 	}
 	for i, task := range result.GetTasks() {
 		made := p.addCreatedStep(fmt.Sprintf("%s[%d]", s.Name, i+1), at)
-		made.Agent, made.Task = task.GetAgent(), conversation.Excerpt(task.GetText(), maxTask)
+		made.Agent, made.Task = task.GetAgent(), conversation.Excerpt(task.GetText(), maxTaskChars)
 	}
 }

@@ -64,7 +64,7 @@ func (s *Step) Advance(next Stage, at time.Time) error {
 	return nil
 }
 
-var states = map[Stage]troupev1.PlanState{
+var planStates = map[Stage]troupev1.PlanState{
 	Created:   troupev1.PlanState_PLAN_STATE_CREATED,
 	Routed:    troupev1.PlanState_PLAN_STATE_ROUTED,
 	Executing: troupev1.PlanState_PLAN_STATE_EXECUTING,
@@ -75,7 +75,7 @@ var states = map[Stage]troupev1.PlanState{
 
 // Proto converts the step to the message that clients receive.
 func (s *Step) Proto() *troupev1.PlanStep {
-	p := &troupev1.PlanStep{Number: int32(s.Number), Step: s.Name, Agent: s.Agent, Task: s.Task, State: states[s.stage]}
+	p := &troupev1.PlanStep{Number: int32(s.Number), Step: s.Name, Agent: s.Agent, Task: s.Task, State: planStates[s.stage]}
 	for stage, at := range s.reachedAt {
 		stamp := timestamppb.New(at)
 		switch stage {

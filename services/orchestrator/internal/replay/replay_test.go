@@ -39,7 +39,7 @@ func researchTurn(t *testing.T) (*Replayer, *recordedTurn) {
 		},
 	}
 	was.decisions = map[int]*troupev1.RoutingDecision{}
-	course, err := cursor.New(flow, requestOf(), nil)
+	course, err := cursor.New(flow, userMessages(), nil)
 	require.NoError(t, err)
 	for len(course.Round()) > 0 {
 		var results []execution.Result
@@ -53,13 +53,13 @@ func researchTurn(t *testing.T) (*Replayer, *recordedTurn) {
 	return &Replayer{Workflows: flows, Memory: inmem.New(inmem.Config{KeepJournals: time.Hour})}, was
 }
 
-func requestOf() []conversation.Message {
+func userMessages() []conversation.Message {
 	return []conversation.Message{{Sequence: 1, Role: conversation.RoleUser, Text: "What may an agent write?"}}
 }
 
 func TestReplayer_RepeatsTheDecisions(t *testing.T) {
 	r, was := researchTurn(t)
-	same, differs := r.replayDecisions(was, requestOf())
+	same, differs := r.replayDecisions(was, userMessages())
 	require.Nil(t, differs)
 	require.EqualValues(t, 3, same)
 }
@@ -69,7 +69,7 @@ func TestReplayer_SkipsDecisionsOfAnEarlierTrace(t *testing.T) {
 	r, was := researchTurn(t)
 	delete(was.decisions, 1)
 	delete(was.results, 1)
-	same, differs := r.replayDecisions(was, requestOf())
+	same, differs := r.replayDecisions(was, userMessages())
 	require.Nil(t, differs)
 	require.Zero(t, same)
 }
@@ -106,7 +106,7 @@ func TestReplayer_ReportsTheFirstDifferentDecision(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, was := researchTurn(t)
 			test.change(was)
-			same, differs := r.replayDecisions(was, requestOf())
+			same, differs := r.replayDecisions(was, userMessages())
 			require.Equal(t, test.same, same)
 			require.Equal(t, troupev1.DifferenceKind_DIFFERENCE_KIND_OTHER_ROUTE, differs.GetKind())
 			require.Equal(t, test.recorded, differs.GetRecorded())
@@ -121,7 +121,7 @@ func TestReplayer_RepeatsDecisionsUpToACancellation(t *testing.T) {
 	was.record.Result.Outcome = troupev1.TurnOutcome_TURN_OUTCOME_CANCELLED
 	delete(was.results, 3)
 	delete(was.decisions, 3)
-	same, differs := r.replayDecisions(was, requestOf())
+	same, differs := r.replayDecisions(was, userMessages())
 	require.Nil(t, differs)
 	require.EqualValues(t, 2, same)
 }

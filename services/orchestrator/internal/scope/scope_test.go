@@ -26,15 +26,15 @@ const (
 	foreignTraceID = "22222222222222222222222222222222"
 	unknownTraceID = "33333333333333333333333333333333"
 	rootTraceID    = "44444444444444444444444444444444"
-	endedTrace     = "55555555555555555555555555555555"
+	endedTraceID   = "55555555555555555555555555555555"
 )
 
 // findTrace returns one of four traces of the tenant acme.
 func findTrace(_ context.Context, ref trace.Ref) (*troupev1.Trace, error) {
-	sessions := map[string]string{ownTraceID: "s1", childTraceID: turnctx.ChildSessionPrefix("s1") + "a", foreignTraceID: "s2", endedTrace: "s1"}
+	sessions := map[string]string{ownTraceID: "s1", childTraceID: turnctx.ChildSessionPrefix("s1") + "a", foreignTraceID: "s2", endedTraceID: "s1"}
 	if session, ok := sessions[ref.Trace]; ok && ref.Tenant == "acme" {
 		state := troupev1.TraceState_TRACE_STATE_RUNNING
-		if ref.Trace == endedTrace {
+		if ref.Trace == endedTraceID {
 			state = troupev1.TraceState_TRACE_STATE_ENDED
 		}
 		return &troupev1.Trace{TraceId: ref.Trace, SessionId: session, State: state}, nil
@@ -83,7 +83,8 @@ func (s *scopeTest) checkCall(turn turncred.Turn, req any, more ...string) error
 func TestScope_TurnMayRequestOnlyItsChildren(t *testing.T) {
 	c := newScopeTest(t)
 	turn := turncred.Turn{
-		Agent: "research", Tenant: "acme", Session: "s1", ID: "t1", User: "ann", Trace: ownTraceID, Epoch: 3, Step: 2, Root: rootTraceID, Level: 1, Budget: budget.Default(),
+		Agent: "research", Tenant: "acme", Session: "s1", ID: "t1", User: "ann", Trace: ownTraceID, Epoch: 3, Step: 2, Root: rootTraceID,
+		Level: 1, Budget: budget.Default(),
 	}
 	valid := func() *troupev1.OrchestrateRequest {
 		share := budget.Default()
@@ -137,9 +138,9 @@ func TestScope_TurnMayRequestOnlyItsChildren(t *testing.T) {
 	again.Replay = true
 	require.True(t, failure.Is(c.checkCall(again, valid()), failure.PolicySecurity), "a step that is run again begins nothing")
 	late := turn
-	late.Trace = endedTrace
+	late.Trace = endedTraceID
 	req := valid()
-	req.Parent.TraceId = endedTrace
+	req.Parent.TraceId = endedTraceID
 	require.True(t, failure.Is(c.checkCall(late, req), failure.TurnNotOpen))
 	turn.Budget.Policy = budget.Warn
 	req = valid()
@@ -152,7 +153,8 @@ func TestScope_TurnMayRequestOnlyItsChildren(t *testing.T) {
 func TestScope_WorkerMayRequestNothingAfterATakeover(t *testing.T) {
 	c := newScopeTest(t)
 	turn := turncred.Turn{
-		Agent: "research", Tenant: "acme", Session: "s1", ID: "t1", User: "ann", Trace: ownTraceID, Epoch: 3, Step: 2, Root: rootTraceID, Level: 1, Budget: budget.Default(),
+		Agent: "research", Tenant: "acme", Session: "s1", ID: "t1", User: "ann", Trace: ownTraceID, Epoch: 3, Step: 2, Root: rootTraceID,
+		Level: 1, Budget: budget.Default(),
 	}
 	over, fenced, unknown := turn, turn, turn
 	over.Step, fenced.Epoch, unknown.Trace = 1, 2, unknownTraceID

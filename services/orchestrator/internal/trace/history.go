@@ -10,10 +10,10 @@ import (
 
 // Limits of one event log (guarantees 2.5, F21).
 const (
-	MaxEvents    = 4096
-	MaxBytes     = 16 << 20 // bytes of durable events
-	maxEphemeral = 16 << 20 // bytes of ephemeral events in memory; later ones are dropped
-	eventBytes   = 256      // bytes that an event takes in addition to its fields
+	MaxEvents          = 4096
+	MaxBytes           = 16 << 20 // bytes of durable events
+	maxEphemeralBytes  = 16 << 20 // bytes of ephemeral events in memory; later ones are dropped
+	eventOverheadBytes = 256      // bytes that an event takes in addition to its fields
 )
 
 // history holds the events of a log in memory, in the order in which they happened. The zero value is an empty
@@ -42,7 +42,7 @@ func (h *history) addStored(page []*troupev1.Event) {
 func (h *history) add(e *troupev1.Event) bool {
 	if size, ephemeral := measureEphemeral(e); ephemeral {
 		h.ephemeralBytes += size
-		if size == 0 || h.ephemeralBytes > maxEphemeral {
+		if size == 0 || h.ephemeralBytes > maxEphemeralBytes {
 			return false
 		}
 	} else {
@@ -91,5 +91,5 @@ func measureEphemeral(e *troupev1.Event) (size int, ephemeral bool) {
 	if size == 0 {
 		return 0, true
 	}
-	return eventBytes + proto.Size(e), true
+	return eventOverheadBytes + proto.Size(e), true
 }

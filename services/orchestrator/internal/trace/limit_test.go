@@ -19,20 +19,20 @@ func TestLog_LimitsTheSizeOfEphemeralEvents(t *testing.T) {
 		event func() *troupev1.Event
 		most  int // of them that are kept
 	}{
-		"no text to speak of": {func() *troupev1.Event { return textDelta("x") }, maxEphemeral / eventBytes},
+		"no text to speak of": {func() *troupev1.Event { return textDelta("x") }, maxEphemeralBytes / eventOverheadBytes},
 		"a long branch": {func() *troupev1.Event {
 			e := textDelta("x")
 			e.Branch = strings.Repeat("b", 1024)
 			return e
-		}, maxEphemeral / (eventBytes + 1024)},
+		}, maxEphemeralBytes / (eventOverheadBytes + 1024)},
 		"an unknown field": {func() *troupev1.Event {
 			e := textDelta("x")
 			e.GetTextDelta().ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 15000, protowire.BytesType), make([]byte, 1<<20)))
 			return e
-		}, maxEphemeral >> 20},
+		}, maxEphemeralBytes >> 20},
 		"progress": {func() *troupev1.Event {
 			return &troupev1.Event{Payload: &troupev1.Event_ToolProgress{ToolProgress: &troupev1.ToolProgress{Message: "at it"}}}
-		}, maxEphemeral / eventBytes},
+		}, maxEphemeralBytes / eventOverheadBytes},
 	} {
 		t.Run(name, func(t *testing.T) {
 			traces, l := openTrace(t, &memoryStore{})

@@ -380,7 +380,7 @@ func TestTraces_IsOrphanedWaitsForASlowOwner(t *testing.T) {
 			orphaned, err := other.IsOrphaned(t.Context(), ref)
 			answer <- orphaned || err != nil
 		}()
-		time.Sleep(ownerTime / 2)
+		time.Sleep(ownerEndTimeout / 2)
 		require.NoError(t, l.Append(t.Context(), warningEvent()))
 		require.NoError(t, owner.Close(t.Context(), l, lastEvent()))
 		require.False(t, <-answer)

@@ -73,11 +73,11 @@ func (t *Traces) removeLog(l *Log) {
 	}
 }
 
-// ownerTime is how long an owner may take to end the trace of a closed turn before another replica ends it.
-// firstTime is how long it may take to store its first event. An owner that takes longer is fenced.
+// ownerEndTimeout is how long an owner may take to end the trace of a closed turn before another replica ends it.
+// firstEventTimeout is how long it may take to store its first event. An owner that takes longer is fenced.
 const (
-	ownerTime = 5 * time.Second
-	firstTime = time.Second
+	ownerEndTimeout   = 5 * time.Second
+	firstEventTimeout = time.Second
 )
 
 // IsOrphaned reports whether another owner must end the trace of a closed turn. That is so when the owner died
@@ -85,9 +85,9 @@ const (
 // IsOrphaned waits first, because the owner may be about to store the event. A trace that has ended, or that this
 // replica drives, is not orphaned.
 func (t *Traces) IsOrphaned(ctx context.Context, ref Ref) (bool, error) {
-	patience, first := time.NewTimer(ownerTime), time.Now().Add(firstTime)
+	patience, first := time.NewTimer(ownerEndTimeout), time.Now().Add(firstEventTimeout)
 	defer patience.Stop()
-	poll := time.NewTicker(ownerTime / 50)
+	poll := time.NewTicker(ownerEndTimeout / 50)
 	defer poll.Stop()
 	for {
 		if t.findLog(ref) != nil {

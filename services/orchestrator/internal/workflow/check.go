@@ -151,7 +151,7 @@ func (c *checker) checkStepLimit(at func(...any) []any, name string, s stepDecla
 		c.addProblem(at("otherwise"), "step %s: otherwise is for a step with a limit", name)
 		return
 	}
-	c.checkRange(at("limit"), "step "+name+": limit", s.Limit, maxLimit)
+	c.checkRange(at("limit"), "step "+name+": limit", s.Limit, maxStepEntries)
 	c.checkTarget(at("otherwise"), "step "+name+": otherwise", s.Otherwise)
 }
 

@@ -93,10 +93,10 @@ func TestLoad_ReportsInvalidChoicesAndTools(t *testing.T) {
 // Steps of a nested workflow get new names. A step that chooses among them refers to the new names.
 func TestLoad_RenamesChoicesOfNestedWorkflows(t *testing.T) {
 	inner := func(choose string) string {
-		return strings.Replace(head, "name: w", "name: inner",
+		return strings.Replace(manifestHead, "name: w", "name: inner",
 			1) + "  entry: a\n  steps:\n    a: {routes: [b, c], choose: " + choose + "}\n    b: {agent: x, end: true}\n    c: {agent: y, end: true}\n"
 	}
-	outer := head + "  entry: first\n  steps:\n    first: {workflow: inner, next: last}\n    last: {agent: z, end: true}\n"
+	outer := manifestHead + "  entry: first\n  steps:\n    first: {workflow: inner, next: last}\n    last: {agent: z, end: true}\n"
 	for choose, want := range map[string]choice.Policy{
 		"{strategy: manual, step: c}":               {Strategy: selection.Manual, Names: []string{"first/c"}},
 		"{strategy: priority, priorities: {b: 10}}": {Strategy: selection.Priority, Priorities: map[string]int{"first/b": 10}},
@@ -115,17 +115,17 @@ func TestLoad_RenamesChoicesOfNestedWorkflows(t *testing.T) {
 }
 
 var (
-	examples = regexp.MustCompile("(?s)\n```yaml\n(\\w+:\n  (?:routes|agent).*?)```\n")
-	chosen   = regexp.MustCompile(`(?m)^w\.yaml:[79]: .*$`)
+	examplePattern = regexp.MustCompile("(?s)\n```yaml\n(\\w+:\n  (?:routes|agent).*?)```\n")
+	chosenPattern  = regexp.MustCompile(`(?m)^w\.yaml:[79]: .*$`)
 )
 
 // The examples of choices and tools in docs/routing.md can be loaded, and Load returns the errors that the page
 // quotes.
 func TestRoutingPage_ChoiceAndToolExamplesLoad(t *testing.T) {
-	text, err := os.ReadFile(page)
+	text, err := os.ReadFile(pagePath)
 	require.NoError(t, err)
 	shown := 0
-	for _, found := range examples.FindAllStringSubmatch(string(text), -1) {
+	for _, found := range examplePattern.FindAllStringSubmatch(string(text), -1) {
 		if !strings.Contains(found[1], "choose:") && !strings.Contains(found[1], "tools:") {
 			continue
 		}
@@ -137,7 +137,7 @@ func TestRoutingPage_ChoiceAndToolExamplesLoad(t *testing.T) {
 	require.Equal(t, 2, shown)
 	_, err = loadWorkflow(t,
 		"  entry: a\n  steps: # both are wrong\n    a: {routes: [b], choose: {strategy: prioritty}}\n    b:\n      tools: {names: [x]}\n      agent: x\n      end: true\n")
-	lines := chosen.FindAllString(string(text), -1)
+	lines := chosenPattern.FindAllString(string(text), -1)
 	require.Len(t, lines, 2)
 	for _, line := range lines {
 		require.Contains(t, err.Error(), line)

@@ -81,14 +81,14 @@ type ruleDeclaration struct {
 
 // Limits and defaults of a workflow declaration.
 const (
-	maxWindow     = 100 // messages that agents may see; use summaries for longer histories
-	maxSteps      = 50  // of a turn
-	maxLimit      = 20  // how often a turn may enter one step
-	maxRetries    = 10
-	defaultPolicy = "exponential"
-	maxBackoff    = time.Minute
-	minTimeout    = time.Second // shortest timeout of a turn; the same as for callers
-	maxTimeout    = 10 * time.Minute
+	maxWindow          = 100 // messages that agents may see; use summaries for longer histories
+	maxSteps           = 50  // of a turn
+	maxStepEntries     = 20  // how often a turn may enter one step
+	maxRetries         = 10
+	defaultRetryPolicy = "exponential"
+	maxBackoff         = time.Minute
+	minTimeout         = time.Second // shortest timeout of a turn; the same as for callers
+	maxTimeout         = 10 * time.Minute
 )
 
 // Set holds the workflows of a mesh. It must not be changed after Load.
@@ -241,7 +241,7 @@ func (s stepDeclaration) toStep(name string) Step {
 
 // toPolicy returns the named retry policy with the declared numbers.
 func (r retryDeclaration) toPolicy() (retry.Policy, error) {
-	p, err := retry.ParsePolicy(cmp.Or(r.Policy, defaultPolicy))
+	p, err := retry.ParsePolicy(cmp.Or(r.Policy, defaultRetryPolicy))
 	p.Retries, p.FirstPause = cmp.Or(r.Attempts, p.Retries), cmp.Or(r.Backoff, p.FirstPause)
 	return p, err
 }

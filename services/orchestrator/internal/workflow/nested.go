@@ -8,8 +8,8 @@ import (
 
 // Limits of nested workflows.
 const (
-	maxDepth = 8
-	maxWhole = 256 // steps, including the steps of nested workflows
+	maxNestingDepth   = 8
+	maxFlattenedSteps = 256 // steps, including the steps of nested workflows
 )
 
 // unresolvedWorkflow is a workflow in which some steps stand for nested workflows.
@@ -68,8 +68,8 @@ func (u unresolvedSet) inlineNested(name string, around []string) (*Workflow, er
 			c.addProblem(at, "step %s: unknown workflow %q; there are %s", step, part, strings.Join(slices.Sorted(maps.Keys(u)), ", "))
 		case slices.Contains(around, part):
 			c.addProblem(at, "step %s: the workflow %s is inside itself: %s", step, part, strings.Join(append(around, part), ", "))
-		case len(around) >= maxDepth:
-			c.addProblem(at, "step %s: workflows are nested more than %d deep: %s", step, maxDepth, strings.Join(append(around, part), ", "))
+		case len(around) >= maxNestingDepth:
+			c.addProblem(at, "step %s: workflows are nested more than %d deep: %s", step, maxNestingDepth, strings.Join(append(around, part), ", "))
 		default:
 			flow, err := u.inlineNested(part, around)
 			if err != nil {
@@ -90,8 +90,8 @@ func (u unresolvedSet) inlineNested(name string, around []string) (*Workflow, er
 	}
 	whole.Entry = entryResolver(entries)(whole.Entry)
 	c.checkChoices(own, &whole)
-	if len(whole.Steps) > maxWhole {
-		c.addProblem(nil, "workflow %s: has %d steps with those of the workflows inside it; at most %d are there", name, len(whole.Steps), maxWhole)
+	if len(whole.Steps) > maxFlattenedSteps {
+		c.addProblem(nil, "workflow %s: has %d steps with those of the workflows inside it; at most %d are there", name, len(whole.Steps), maxFlattenedSteps)
 	}
 	return &whole, c.joinedProblems()
 }

@@ -15,20 +15,20 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-// page is the path of the documentation page about selecting instances.
-const page = "../../../../docs/routing.md"
+// pagePath is the path of the documentation page about selecting instances.
+const pagePath = "../../../../docs/routing.md"
 
 var (
-	part       = regexp.MustCompile("(?s)\n### (\\w+)\n(.*?)\n```yaml\n(.*?)```\n")
-	errorLines = regexp.MustCompile(`(?m)^w\.yaml:10: .*$`)
+	partPattern      = regexp.MustCompile("(?s)\n### (\\w+)\n(.*?)\n```yaml\n(.*?)```\n")
+	errorLinePattern = regexp.MustCompile(`(?m)^w\.yaml:10: .*$`)
 )
 
 // Each strategy has a section in docs/routing.md, with an example that declares this strategy.
 func TestRoutingPage_HasAnExampleOfEveryStrategy(t *testing.T) {
-	text, err := os.ReadFile(page)
+	text, err := os.ReadFile(pagePath)
 	require.NoError(t, err)
 	var shown []selection.Strategy
-	for _, found := range part.FindAllStringSubmatch(string(text), -1) {
+	for _, found := range partPattern.FindAllStringSubmatch(string(text), -1) {
 		steps := "    " + strings.ReplaceAll(strings.TrimSpace(found[3]), "\n", "\n    ")
 		set, err := loadWorkflow(t, "  entry: research\n  steps:\n"+steps+"\n    synthesis: {agent: synthesis, end: true}\n")
 		require.NoError(t, err, found[1])
@@ -41,7 +41,7 @@ func TestRoutingPage_HasAnExampleOfEveryStrategy(t *testing.T) {
 
 // docs/routing.md quotes exactly the errors that Load returns.
 func TestRoutingPage_QuotesRealErrors(t *testing.T) {
-	text, err := os.ReadFile(page)
+	text, err := os.ReadFile(pagePath)
 	require.NoError(t, err)
 	var got strings.Builder
 	for _, declared := range []string{
@@ -50,14 +50,14 @@ func TestRoutingPage_QuotesRealErrors(t *testing.T) {
 		_, err := loadWorkflow(t, "  entry: a\n  steps:\n    a:\n      agent: x\n      end: true\n      instances: "+declared+"\n")
 		got.WriteString(err.Error() + "\n")
 	}
-	lines := errorLines.FindAllString(string(text), -1)
+	lines := errorLinePattern.FindAllString(string(text), -1)
 	require.Len(t, lines, 3)
 	for _, line := range lines {
 		require.Contains(t, got.String(), line+"\n")
 	}
 }
 
-var shape = regexp.MustCompile("(?s)\n### ([A-Z][a-z ]+)\n\nTo .*?\n```yaml\n(.*?)```\n")
+var shapePattern = regexp.MustCompile("(?s)\n### ([A-Z][a-z ]+)\n\nTo .*?\n```yaml\n(.*?)```\n")
 
 // docs/workflows.md has a section on each shape of a workflow, with an example of that shape that can be loaded.
 func TestWorkflowPage_HasAnExampleOfEveryShape(t *testing.T) {
@@ -77,12 +77,12 @@ func TestWorkflowPage_HasAnExampleOfEveryShape(t *testing.T) {
 		"Handing on":          func(s Step) bool { return s.Name == "billing" && slices.Contains(s.Routes, "support") },
 		"Choices by strategy": func(s Step) bool { return s.Name == "law" && slices.Equal(s.Tools.Needs, []string{"docs"}) },
 	}
-	for _, found := range shape.FindAllStringSubmatch(string(text), -1) {
+	for _, found := range shapePattern.FindAllStringSubmatch(string(text), -1) {
 		steps := "    " + strings.ReplaceAll(strings.TrimSpace(found[2]), "\n", "\n    ")
 		entry, _, _ := strings.Cut(found[2], ":")
 		set, err := Load(fstest.MapFS{
-			"w.yaml":      {Data: []byte(head + "  entry: " + entry + "\n  steps:\n" + steps + "\n")},
-			"search.yaml": {Data: []byte(strings.Replace(head, "name: w", "name: search", 1) + "  entry: find\n  steps:\n    find: {agent: x, end: true}\n")},
+			"w.yaml":      {Data: []byte(manifestHead + "  entry: " + entry + "\n  steps:\n" + steps + "\n")},
+			"search.yaml": {Data: []byte(strings.Replace(manifestHead, "name: w", "name: search", 1) + "  entry: find\n  steps:\n    find: {agent: x, end: true}\n")},
 		}, "w")
 		require.NoError(t, err, found[1])
 		require.Contains(t, is, found[1])

@@ -12,9 +12,9 @@ import (
 
 // Limits of the fields task, expects and constraints. The wire has the same limits.
 const (
-	maxTask        = execution.MaxTaskText // bytes of task, and of expects
-	maxConstraints = 16
-	maxConstraint  = 1 << 10 // bytes
+	maxTaskBytes       = execution.MaxTaskBytes // bytes of task, and of expects
+	maxConstraints     = 16
+	maxConstraintBytes = 1 << 10 // bytes
 )
 
 // DefaultTasks is how many tasks a planner may create by default.
@@ -60,18 +60,18 @@ func (p *planDeclaration) toPlan() *Plan {
 // checkTask checks the fields task, expects and constraints of a step.
 func (c *checker) checkTask(at func(...any) []any, name string, s stepDeclaration) {
 	for _, f := range []struct{ name, text string }{{"task", s.Task}, {"expects", s.Expects}} {
-		if len(f.text) > maxTask {
+		if len(f.text) > maxTaskBytes {
 			c.addProblem(at(f.name),
-				"step %s: %s has %d bytes; at most %d are allowed, the rest belongs into the agent's instructions", name, f.name, len(f.text), maxTask)
+				"step %s: %s has %d bytes; at most %d are allowed, the rest belongs into the agent's instructions", name, f.name, len(f.text), maxTaskBytes)
 		}
 	}
 	if len(s.Constraints) > maxConstraints {
 		c.addProblem(at("constraints"), "step %s: %d constraints are too many; use at most %d", name, len(s.Constraints), maxConstraints)
 	}
 	for i, text := range s.Constraints {
-		if strings.TrimSpace(text) == "" || len(text) > maxConstraint {
+		if strings.TrimSpace(text) == "" || len(text) > maxConstraintBytes {
 			c.addProblem(at("constraints", i), "step %s: constraint %d has %d bytes; use 1 to %d, and not only white space", name, i+1, len(text),
-				maxConstraint)
+				maxConstraintBytes)
 		}
 	}
 	if s.Workflow == "" && s.Agent == "" && (s.Task != "" || s.Expects != "" || len(s.Constraints) > 0) {

@@ -46,7 +46,7 @@ func TestLoad_ReadsTasksOfSteps(t *testing.T) {
 func TestLoad_ReadsDescriptionsOfAgents(t *testing.T) {
 	set, err := Load(fstest.MapFS{
 		"a.yaml": {Data: []byte("apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: x}\nspec: {description: Looks things up., model: builtin/echo}\n")},
-		"w.yaml": {Data: []byte(head + "  description: A flow.\n  entry: a\n  steps: {a: {agent: x, end: true}}\n")},
+		"w.yaml": {Data: []byte(manifestHead + "  description: A flow.\n  entry: a\n  steps: {a: {agent: x, end: true}}\n")},
 	}, "")
 	require.NoError(t, err)
 	require.Equal(t, "Looks things up.", set.Description("x"))
@@ -80,7 +80,7 @@ func TestLoad_RejectsInvalidPlans(t *testing.T) {
 	}
 	_, err := Load(fstest.MapFS{
 		"a.yaml": {Data: []byte("apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: x}\nspec: {}\n")},
-		"w.yaml": {Data: []byte(head + "  entry: a\n  steps:\n    a:\n      agent: x\n      next: z\n      plan:\n        agents:\n          - x\n          - boss\n    z: {agent: x, end: true}\n")},
+		"w.yaml": {Data: []byte(manifestHead + "  entry: a\n  steps:\n    a:\n      agent: x\n      next: z\n      plan:\n        agents:\n          - x\n          - boss\n    z: {agent: x, end: true}\n")},
 	}, "")
 	require.ErrorContains(t, err, `w.yaml:13: step a: plan.agents: unknown agent "boss"; declared are x`)
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/conversation"
 )
 
-const head = "apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: w}\nspec:\n"
+const manifestHead = "apiVersion: troupe.dev/v1\nkind: Workflow\nmetadata: {name: w}\nspec:\n"
 
 func loadWorkflow(t *testing.T, spec string) (*Set, error) {
 	t.Helper()
-	return Load(fstest.MapFS{"w.yaml": {Data: []byte(head + spec)}}, "")
+	return Load(fstest.MapFS{"w.yaml": {Data: []byte(manifestHead + spec)}}, "")
 }
 
 func TestLoad_ReadsAGraph(t *testing.T) {
@@ -83,13 +83,13 @@ w.yaml:9: entry: unknown step "d"; want one of a, b, c`)
 func TestLoad_ChecksThatAgentsAreDeclared(t *testing.T) {
 	_, err := Load(fstest.MapFS{
 		"a.yaml": {Data: []byte("apiVersion: troupe.dev/v1\nkind: Agent\nmetadata: {name: research}\nspec: {model: builtin/extractive}\n")},
-		"w.yaml": {Data: []byte(head + "  entry: a\n  steps:\n    a: {agent: reserch, end: true}\n")},
+		"w.yaml": {Data: []byte(manifestHead + "  entry: a\n  steps:\n    a: {agent: reserch, end: true}\n")},
 	}, "")
 	require.ErrorContains(t, err, `w.yaml:7: step a: unknown agent "reserch"; declared are research`)
 }
 
 func TestLoad_RejectsAnUnknownDefaultWorkflow(t *testing.T) {
-	_, err := Load(fstest.MapFS{"w.yaml": {Data: []byte(head + "  entry: a\n  steps: {a: {agent: x, end: true}}")}}, "other")
+	_, err := Load(fstest.MapFS{"w.yaml": {Data: []byte(manifestHead + "  entry: a\n  steps: {a: {agent: x, end: true}}")}}, "other")
 	require.ErrorContains(t, err, `no workflow is called "other"; there are: w`)
 	require.Equal(t, "no workflow is declared here", new(Set).NotFoundText(""))
 }

@@ -26,8 +26,8 @@ const HTTPFetch = "http_fetch"
 
 // Limits of the text of a page that the model gets, in bytes.
 const (
-	defaultText = 32 << 10
-	maxText     = tool.MaxResult
+	defaultTextBytes = 32 << 10
+	maxTextBytes     = tool.MaxResult
 )
 
 // fetchSettings has the settings under "with". Package egress documents the fields that restrict where the tool
@@ -37,7 +37,7 @@ type fetchSettings struct {
 	PlainHTTP           []string `yaml:"plainHTTP"`
 	Ports               []int    `yaml:"ports"`
 	AllowInnerAddresses []string `yaml:"allowInnerAddresses"`
-	MaxBytes            int      `yaml:"maxBytes"` // limit of the text that the model gets (0 means defaultText)
+	MaxBytes            int      `yaml:"maxBytes"` // limit of the text that the model gets (0 means defaultTextBytes)
 }
 
 // fetchArguments has the arguments of a call.
@@ -54,10 +54,10 @@ type fetch struct {
 }
 
 func newFetch(s fetchSettings) (tool.Tool, error) {
-	f := &fetch{maxBytes: cmp.Or(s.MaxBytes, defaultText)}
-	if f.maxBytes < 1 || f.maxBytes > maxText {
+	f := &fetch{maxBytes: cmp.Or(s.MaxBytes, defaultTextBytes)}
+	if f.maxBytes < 1 || f.maxBytes > maxTextBytes {
 		return nil, failure.Newf(failure.UserInvalidInput, "builtin.Tool", "with.maxBytes is %d; use 1 to %d, or leave it out for %d",
-			s.MaxBytes, maxText, defaultText)
+			s.MaxBytes, maxTextBytes, defaultTextBytes)
 	}
 	networks, err := egress.ParseNetworks(s.AllowInnerAddresses)
 	if err == nil {

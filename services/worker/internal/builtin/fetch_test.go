@@ -48,7 +48,7 @@ func serveSite(t *testing.T, more string, handler http.HandlerFunc) (fetch func(
 	}
 }
 
-const page = `<!DOCTYPE html><html><head><title>On  bread</title><style>p{}</style><script>alert("x")</script></head>
+const pageHTML = `<!DOCTYPE html><html><head><title>On  bread</title><style>p{}</style><script>alert("x")</script></head>
 <body><h1>Bread</h1><p>Flour,
 water &amp; <b>salt</b>.</p><ul><li>Knead<li><p>Bake</p></ul><noscript>no</noscript><div hidden>hidden</div>
 <p>See <a href="/more?x=1#part">more</a>, <a href="#top">top</a>, <a href="javascript:x()">run</a>.<br>Bye</p>
@@ -59,7 +59,7 @@ func TestFetch_ReturnsTheVisibleText(t *testing.T) {
 	fetch := serveSite(t, "", func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/page":
-			_, _ = io.WriteString(w, page)
+			_, _ = io.WriteString(w, pageHTML)
 		case "/json":
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, `{"a": "<b>"}`)

@@ -36,15 +36,15 @@ var skippedElements = map[atom.Atom]bool{
 	atom.Svg: true, atom.Object: true, atom.Canvas: true, atom.Select: true, atom.Textarea: true,
 }
 
-// blocks maps elements that begin a new line to the number of line breaks around them.
-var blocks = map[atom.Atom]int{
+// blockBreaks maps elements that begin a new line to the number of line breaks around them.
+var blockBreaks = map[atom.Atom]int{
 	atom.P: 2, atom.H1: 2, atom.H2: 2, atom.H3: 2, atom.H4: 2, atom.H5: 2, atom.H6: 2, atom.Title: 2,
 	atom.Ul: 2, atom.Ol: 2, atom.Table: 2, atom.Pre: 2, atom.Blockquote: 2, atom.Section: 2,
 	atom.Article: 2, atom.Header: 2, atom.Footer: 2, atom.Nav: 2, atom.Main: 2,
 	atom.Div: 1, atom.Li: 1, atom.Tr: 1, atom.Dt: 1, atom.Dd: 1, atom.Br: 1, atom.Hr: 1, atom.Option: 1,
 }
 
-var markers = map[atom.Atom]string{
+var lineMarkers = map[atom.Atom]string{
 	atom.Title: "# ", atom.H1: "# ", atom.H2: "## ", atom.H3: "### ", atom.H4: "#### ", atom.H5: "##### ", atom.H6: "###### ", atom.Li: "- ",
 }
 
@@ -57,8 +57,8 @@ func (t *textBuilder) walk(n *html.Node) {
 		if skippedElements[n.DataAtom] || attribute(n, "hidden") != nil {
 			return
 		}
-		t.neededBreaks = max(t.neededBreaks, blocks[n.DataAtom])
-		if mark := markers[n.DataAtom]; mark != "" && n.FirstChild != nil {
+		t.neededBreaks = max(t.neededBreaks, blockBreaks[n.DataAtom])
+		if mark := lineMarkers[n.DataAtom]; mark != "" && n.FirstChild != nil {
 			t.writeWord(mark)
 			t.afterMarker = true
 		}
@@ -76,7 +76,7 @@ func (t *textBuilder) walk(n *html.Node) {
 	if n.DataAtom == atom.A {
 		t.writeLinkTarget(n)
 	}
-	t.neededBreaks = max(t.neededBreaks, blocks[n.DataAtom])
+	t.neededBreaks = max(t.neededBreaks, blockBreaks[n.DataAtom])
 }
 
 // writeText appends text as HTML displays it: white space becomes one space, except inside <pre>.

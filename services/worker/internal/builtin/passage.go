@@ -9,9 +9,9 @@ import (
 // Sizes in bytes. A short passage is meaningless on its own. Only a few long passages fit into the part of a
 // search result that the next step sees.
 const (
-	minPassage = 12
-	maxPassage = 700
-	maxLine    = 4 << 10 // the rest of a longer line is omitted
+	minPassageBytes = 12
+	maxPassageBytes = 700
+	maxLineBytes    = 4 << 10 // the rest of a longer line is omitted
 )
 
 // passage is a block of text between blank lines, or a part of a long block. It contains no blank line. So its
@@ -46,14 +46,14 @@ func splitPassages(file, text string) []passage {
 	for text := range strings.Lines(text) {
 		line++
 		text = strings.TrimRight(text, "\r\n\t ")
-		if len(text) > maxLine {
-			text = strings.ToValidUTF8(text[:maxLine], "")
+		if len(text) > maxLineBytes {
+			text = strings.ToValidUTF8(text[:maxLineBytes], "")
 		}
 		if heading(text) || text == "" {
 			c.flush()
 			continue
 		}
-		if c.bytes > 0 && c.bytes+len(text) > maxPassage {
+		if c.bytes > 0 && c.bytes+len(text) > maxPassageBytes {
 			c.flush()
 		}
 		if c.bytes == 0 {
@@ -67,7 +67,7 @@ func splitPassages(file, text string) []passage {
 }
 
 func (s *splitter) flush() {
-	if s.bytes >= minPassage {
+	if s.bytes >= minPassageBytes {
 		s.passages = append(s.passages, passage{
 			path:    s.path,
 			line:    s.start,
@@ -78,14 +78,14 @@ func (s *splitter) flush() {
 	s.lines, s.bytes = nil, 0
 }
 
-var headingLine = regexp.MustCompile(`^(#{1,6}) +(.*)$`)
+var headingPattern = regexp.MustCompile(`^(#{1,6}) +(.*)$`)
 
 // markdownHeading reports whether the line is a heading, and records it. A heading is not a passage itself.
 func (s *splitter) markdownHeading(line string) bool {
 	if strings.HasPrefix(strings.TrimSpace(line), "```") {
 		s.inCodeBlock = !s.inCodeBlock
 	}
-	m := headingLine.FindStringSubmatch(line)
+	m := headingPattern.FindStringSubmatch(line)
 	if m == nil || s.inCodeBlock {
 		return false
 	}
@@ -95,12 +95,12 @@ func (s *splitter) markdownHeading(line string) bool {
 	return true
 }
 
-var declaration = regexp.MustCompile(`^(?:package|func|type|var|const)\b.*`)
+var declarationPattern = regexp.MustCompile(`^(?:package|func|type|var|const)\b.*`)
 
 // goHeading records the Go declaration that the following lines belong to. The passage includes the line of the
-// declaration and the comment before it.
+// declarationPattern and the comment before it.
 func (s *splitter) goHeading(line string) bool {
-	if declaration.MatchString(line) {
+	if declarationPattern.MatchString(line) {
 		s.headings = []string{line}
 	}
 	return false

@@ -15,11 +15,11 @@ import (
 	"github.com/troupe-dev/troupe/services/worker/internal/plugins"
 )
 
-const root = "../../../.."
+const repositoryRoot = "../../../.."
 
 // Names lists every plugin: each package of pkg/plugin, and each plugin file in it.
 func TestNames_ListsEveryPluginPackage(t *testing.T) {
-	entries, err := os.ReadDir(filepath.Join(root, "pkg/plugin"))
+	entries, err := os.ReadDir(filepath.Join(repositoryRoot, "pkg/plugin"))
 	require.NoError(t, err)
 	var found []string
 	for _, e := range entries {
@@ -33,7 +33,7 @@ func TestNames_ListsEveryPluginPackage(t *testing.T) {
 
 // The documentation page about plugins has a section for each plugin, which names every setting.
 func TestPage_DescribesEveryPluginAndSetting(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs/plugins.md"))
+	text, err := os.ReadFile(filepath.Join(repositoryRoot, "docs/plugins.md"))
 	require.NoError(t, err)
 	parts := map[string]string{}
 	for part := range strings.SplitSeq(string(text), "\n## ") {
@@ -53,7 +53,7 @@ func TestPage_DescribesEveryPluginAndSetting(t *testing.T) {
 
 // All documentation pages that list the plugins list all of them.
 func TestPages_ListEveryPlugin(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
+	text, err := os.ReadFile(filepath.Join(repositoryRoot, "CHANGELOG.md"))
 	require.NoError(t, err)
 	found := regexp.MustCompile(`plugins: ([a-z, ]+)\.`).FindStringSubmatch(string(text))
 	require.NotNil(t, found)

@@ -28,14 +28,14 @@ type Catalog struct {
 	Log    *zap.Logger
 }
 
-// names lists all plugins, sorted.
-var names = []string{
+// pluginNames lists all plugins, sorted.
+var pluginNames = []string{
 	approval.Name, compaction.Name, plugin.ContextWatchName, guardrails.Name,
 	plugin.RateLimitName, plugin.ReflectionName, plugin.ToolLogName, trust.Name,
 }
 
 // Names returns the names of all plugins, sorted.
-func Names() []string { return slices.Clone(names) }
+func Names() []string { return slices.Clone(pluginNames) }
 
 // Plugin creates the plugin with the given name. decode fills a struct with the declared settings, and its errors
 // are returned unchanged. An unknown name fails with not_found. Invalid settings fail with user_invalid_input or

@@ -37,8 +37,8 @@ type traceAttempt struct {
 	ended          bool
 }
 
-// interrupted is the note on a step or call that never ended although its trace has ended.
-const interrupted = "broken off"
+// interruptedNote is the note on a step or call that never ended although its trace has ended.
+const interruptedNote = "broken off"
 
 // buildTree returns the tree of a trace: the turn, its steps, and their attempts and calls, in order.
 func buildTree(trace *troupev1.Trace, events []*troupev1.Event) *node {
@@ -57,7 +57,7 @@ func buildTree(trace *troupev1.Trace, events []*troupev1.Event) *node {
 	t.addPendingRoute()
 	open := "running"
 	if trace.GetResult() != nil {
-		open = interrupted
+		open = interruptedNote
 	} else if n := len(events); n > 0 {
 		t.root.duration = events[n-1].GetTime().AsTime().Sub(events[0].GetTime().AsTime())
 	}
@@ -263,7 +263,7 @@ func (t *traceTree) markUnfinished(open string) {
 		for number, a := range s.attempts {
 			what := open
 			if a.ended || number < s.latest {
-				what = interrupted
+				what = interruptedNote
 			}
 			if !a.ended {
 				a.text += ", " + what

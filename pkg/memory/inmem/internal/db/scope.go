@@ -50,14 +50,14 @@ func (d *DB) FindScope(ref session.Ref, c *Session, name memory.Scope) *Scope {
 // HasRoom reports whether the scope stays within its limits after the changes. Changes that make the scope smaller
 // always fit.
 func (s *Scope) HasRoom(delta map[string]json.RawMessage) bool {
-	values := s.mergeChanges(delta)
+	values := s.valuesWith(delta)
 	return len(values) <= max(memory.MaxStateKeys, len(s.Values)) &&
 		stateSize(values) <= max(memory.MaxStateBytes, stateSize(s.Values))
 }
 
 // ApplyChanges applies changes to the scope. An empty value removes its key.
 func (s *Scope) ApplyChanges(delta map[string]json.RawMessage) {
-	s.Values = s.mergeChanges(delta)
+	s.Values = s.valuesWith(delta)
 	s.Revision++
 	for key, value := range delta {
 		s.Keys[key] = s.Revision
@@ -67,8 +67,8 @@ func (s *Scope) ApplyChanges(delta map[string]json.RawMessage) {
 	}
 }
 
-// mergeChanges returns the values of the scope with the changes applied.
-func (s *Scope) mergeChanges(delta map[string]json.RawMessage) map[string]json.RawMessage {
+// valuesWith returns the values of the scope with the changes applied.
+func (s *Scope) valuesWith(delta map[string]json.RawMessage) map[string]json.RawMessage {
 	values := maps.Clone(s.Values)
 	for key, value := range delta {
 		values[key] = bytes.Clone(value)

@@ -174,8 +174,8 @@ func (s *Turns) newHolderResult(c *db.Session, t *db.Turn, b memory.Begin) memor
 }
 
 // windowAtBegin returns the latest messages within the limits, up to the last message when the turn began.
-func windowAtBegin(messages []conversation.Message, first int64, limit int, tokens int64) []conversation.Message {
-	all := slices.DeleteFunc(messages, func(m conversation.Message) bool { return m.Sequence > first })
+func windowAtBegin(messages []conversation.Message, last int64, limit int, tokens int64) []conversation.Message {
+	all := slices.DeleteFunc(messages, func(m conversation.Message) bool { return m.Sequence > last })
 	fits := conversation.CountFitting(func(yield func(conversation.Message) bool) {
 		for _, m := range slices.Backward(all) {
 			if !yield(m) {

@@ -64,8 +64,8 @@ func (s *Turns) findFailed(op string, c *db.Session, b memory.Begin) (*db.Turn, 
 
 // hasMessage reports whether the session still has the message with this sequence. It returns true for sequence 0,
 // which means that the turn began without a message.
-func hasMessage(c *db.Session, first int64) bool {
-	return first == 0 || slices.ContainsFunc(c.Log, func(m conversation.Message) bool { return m.Sequence == first })
+func hasMessage(c *db.Session, sequence int64) bool {
+	return sequence == 0 || slices.ContainsFunc(c.Log, func(m conversation.Message) bool { return m.Sequence == sequence })
 }
 
 // copyWaitingTurn copies the finished steps of a waiting turn and the journals of its waiting steps into the new turn.

@@ -106,8 +106,8 @@ func (call commitCall) args(nonce string, refusal db.Reply) []any {
 	return slices.Concat(args, call.changes, call.journal, call.bodies)
 }
 
-// newCommitCall encodes a commit. It includes a digest of everything that the commit stores, which identifies a
-// repeated commit.
+// newCommitCall encodes a commit. It includes a digest of its outcome, result, messages, state and rounds, which
+// identifies a repeated commit.
 func (t *Turns) newCommitCall(c memory.Commit, own, shared map[string]json.RawMessage) (commitCall, error) {
 	result, err := db.Encoding.Marshal(wire.ResultToProto(c.Result))
 	if err != nil {

@@ -74,7 +74,7 @@ type Guard struct {
 	Credentials *turncred.Authority // verifies the turn credentials of workers (nil when the mesh has no identities)
 	FindTrace   scope.FindTrace
 	TraceStatus scope.TraceStatus
-	Barred      func(caller identity.Principal, method string) error
+	CheckBarred func(caller identity.Principal, method string) error
 }
 
 // NewServer returns a gRPC server for the port. No services are registered on it yet.
@@ -86,6 +86,6 @@ func (p *Port) NewServer(g Guard) (*rpc.Server, error) {
 	return rpc.NewServer(p.telemetry, rpc.Config{
 		Reflection: p.cfg.Reflection, TLS: p.Certificate.Credentials(), Rates: rate.New(rates), PeerConnections: p.cfg.PeerConnections,
 		Authenticate: turncred.Authenticate(g.Credentials, p.clients.Authenticate),
-		Scope:        scope.New(g.Credentials, g.FindTrace, g.TraceStatus), CheckBarred: g.Barred,
+		Scope:        scope.New(g.Credentials, g.FindTrace, g.TraceStatus), CheckBarred: g.CheckBarred,
 	})
 }

@@ -23,7 +23,7 @@ import (
 // Config has the settings of discovery. The tags define flags of the orchestrator.
 type Config struct {
 	Etcd      []string      `help:"Addresses of etcd: https://host:port, or host:port for plain text." default:"127.0.0.1:2379" env:"TROUPE_ETCD"`
-	RouteWait time.Duration `help:"How long a step waits for a first instance of its agent." default:"5s" env:"TROUPE_ROUTE_WAIT"`
+	RouteWait time.Duration `help:"How long a step waits for an instance while none of its agent works here or is paused." default:"5s" env:"TROUPE_ROUTE_WAIT"`
 	Snapshot  string        `help:"File of the last known instances, for starts without etcd." env:"TROUPE_SNAPSHOT" type:"path" default:"" placeholder:"FILE"`
 
 	EtcdSecurity etcdregistry.Security `embed:"" prefix:"etcd-"`

@@ -20,9 +20,9 @@ type Waiter struct {
 	wakeChan chan struct{} // has capacity 1; a value means that a slot may be free
 
 	// The lock of the queue guards the fields below.
-	arrival    uint64 // number of its arrival in the list, from 1 (0 before that)
-	lastTry    uint64 // version of the list at its last try
-	wasBlocked bool   // it tried before an earlier step had tried
+	arrival          uint64 // number of its arrival in the list, from 1 (0 before that)
+	lastTriedVersion uint64 // version of the list at its last try
+	wasBlocked       bool   // it tried before an earlier step had tried
 }
 
 // NewWaiter returns a waiter that is not in any wait list.
@@ -89,7 +89,7 @@ func (l *waitList) notifyFreeSlot() {
 // wakeFirst wakes the first eligible step that has not tried since the last change.
 func (l *waitList) wakeFirst(eligible func(*Waiter) bool) {
 	for _, w := range l.waiting {
-		if w.lastTry < l.version && eligible(w) {
+		if w.lastTriedVersion < l.version && eligible(w) {
 			w.Wake()
 			return
 		}
@@ -103,12 +103,12 @@ func (l *waitList) mayTry(w *Waiter) bool {
 		if other == w {
 			break
 		}
-		if other.lastTry < l.version && other.comesBefore(w) {
+		if other.lastTriedVersion < l.version && other.comesBefore(w) {
 			w.wasBlocked = true
 			return false
 		}
 	}
-	w.lastTry, w.wasBlocked = l.version, false
+	w.lastTriedVersion, w.wasBlocked = l.version, false
 	return true
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/selection"
 )
 
-func agentCandidates(of ...Candidate) Input {
+func newAgentInput(of ...Candidate) Input {
 	for i := range of {
 		of[i].Name, of[i].Type = of[i].ID, Agent
 		of[i].Available = of[i].Availability == selection.Available
@@ -19,7 +19,7 @@ func agentCandidates(of ...Candidate) Input {
 // The candidate with the most needed capabilities is chosen. Without needs, the first available one is chosen.
 // Req: OC-17
 func TestDecide_ByCapability(t *testing.T) {
-	in := agentCandidates(
+	in := newAgentInput(
 		Candidate{ID: "a", Capabilities: []string{"tax"}}, Candidate{ID: "b", Capabilities: []string{"law", "tax"}},
 		Candidate{ID: "c", Capabilities: []string{"law", "more", "tax"}}, Candidate{ID: "d"},
 	)
@@ -52,7 +52,7 @@ func TestDecide_ByCapability(t *testing.T) {
 // In N×k decisions, each of N candidates is chosen k times, even while other candidates are unavailable.
 // Req: OC-17
 func TestDecide_RoundRobin(t *testing.T) {
-	in := agentCandidates(Candidate{ID: "a"}, Candidate{ID: "b", Availability: selection.NotReady}, Candidate{ID: "c"}, Candidate{ID: "d"})
+	in := newAgentInput(Candidate{ID: "a"}, Candidate{ID: "b", Availability: selection.NotReady}, Candidate{ID: "c"}, Candidate{ID: "d"})
 	in.Strategy = selection.RoundRobin
 	had := map[string]int{}
 	for range 30 {
@@ -64,7 +64,7 @@ func TestDecide_RoundRobin(t *testing.T) {
 }
 
 func TestDecide_ByLoad(t *testing.T) {
-	in := agentCandidates(Candidate{ID: "a", Load: 0.5}, Candidate{ID: "b", Load: 0.25}, Candidate{ID: "c", Load: 0.25}, Candidate{
+	in := newAgentInput(Candidate{ID: "a", Load: 0.5}, Candidate{ID: "b", Load: 0.25}, Candidate{ID: "c", Load: 0.25}, Candidate{
 		ID:           "d",
 		Availability: selection.BreakerOpen,
 	})
@@ -84,7 +84,7 @@ func TestDecide_ByLoad(t *testing.T) {
 }
 
 func TestDecide_ByPriority(t *testing.T) {
-	in := agentCandidates(Candidate{ID: "a"}, Candidate{ID: "b", Priority: 10}, Candidate{ID: "c", Priority: -1}, Candidate{ID: "d"})
+	in := newAgentInput(Candidate{ID: "a"}, Candidate{ID: "b", Priority: 10}, Candidate{ID: "c", Priority: -1}, Candidate{ID: "d"})
 	in.Strategy = selection.Priority
 	d := Decide(in)
 	require.Equal(t, []string{"b", "a", "d", "c"}, d.Chosen())
@@ -98,7 +98,7 @@ func TestDecide_ByPriority(t *testing.T) {
 }
 
 func TestDecide_ByName(t *testing.T) {
-	in := agentCandidates(Candidate{ID: "a"}, Candidate{ID: "b"})
+	in := newAgentInput(Candidate{ID: "a"}, Candidate{ID: "b"})
 	in.Strategy, in.Names = selection.Manual, []string{"b"}
 	d := Decide(in)
 	require.Equal(t, []string{"b"}, d.Chosen())

@@ -29,9 +29,9 @@ func planDecision(w *workflow.Workflow, from workflow.Step, tasks []execution.Pl
 			return routing.Decision{}, failure.Newf(failure.AgentContract, routing.Op,
 				"agent %s gives task %d to %q; the workflow allows %s", from.Agent, i+1, task.Agent, strings.Join(p.Agents, ", "))
 		}
-		if strings.TrimSpace(task.Text) == "" || len(task.Text) > execution.MaxTaskText {
+		if strings.TrimSpace(task.Text) == "" || len(task.Text) > execution.MaxTaskBytes {
 			return routing.Decision{}, failure.Newf(failure.AgentContract, routing.Op,
-				"agent %s gives %s a task of %d bytes; use 1 to %d, and not only white space", from.Agent, task.Agent, len(task.Text), execution.MaxTaskText)
+				"agent %s gives %s a task of %d bytes; use 1 to %d, and not only white space", from.Agent, task.Agent, len(task.Text), execution.MaxTaskBytes)
 		}
 	}
 	return fixedDecision(w.Steps[from.Next], fmt.Sprintf("all %d tasks of %s are done, and %s follows", len(tasks), from.Name, from.Next)), nil

@@ -10,9 +10,9 @@ import (
 // can expire although its worker still runs. A registry that loses many registrations at once is more likely wrong
 // than right.
 const (
-	registrationTTL = 15 * time.Second // lifetime of a registration, and how long a missing instance is kept
-	massPercent     = 15               // removals freeze if more than this share is missing at once
-	massMinimum     = 2
+	registrationTTL    = 15 * time.Second // lifetime of a registration, and how long a missing instance is kept
+	maxMissingPercent  = 15               // removals freeze if more than this share is missing at once
+	minMissingToFreeze = 2
 )
 
 // absence records an instance whose registration vanished, since when, and what its worker answered.
@@ -69,7 +69,7 @@ func (m *missingInstances) review(registered map[registry.Key]registry.Instance,
 		m.frozen = len(m.absences) > 0
 		return
 	}
-	m.frozen = !waiting && vanished >= massMinimum && 100*vanished > massPercent*(len(registered)+len(m.absences))
+	m.frozen = !waiting && vanished >= minMissingToFreeze && 100*vanished > maxMissingPercent*(len(registered)+len(m.absences))
 }
 
 // isShown reports whether the instance still counts as known. An instance that does not answer is kept only to

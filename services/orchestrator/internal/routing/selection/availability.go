@@ -19,14 +19,14 @@ const (
 	Starting                         // it is being started, or its start failed
 	Paused
 	Draining
-	NotReady       // its state takes no steps
-	Missing        // its registration vanished
-	NoShare        // its version has no share of the steps
-	NotNamed       // the policy names another instance and allows no other
-	Unfit          // it has none of the needed capabilities
-	Absent         // an agent without instances, or an unknown tool
-	Quarantined    // its agent is quarantined (guarantee S18)
-	availabilities // number of values
+	NotReady          // its state takes no steps
+	Missing           // its registration vanished
+	NoShare           // its version has no share of the steps
+	NotNamed          // the policy names another instance and allows no other
+	Unfit             // it has none of the needed capabilities
+	Absent            // an agent without instances, or an unknown tool
+	Quarantined       // its agent is quarantined (guarantee S18)
+	availabilityCount // number of values
 )
 
 // texts returns the recorded name of a reason, and its phrases for one instance and for several.
@@ -80,7 +80,7 @@ func (a Availability) MarshalText() ([]byte, error) { return []byte(a.String()),
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (a *Availability) UnmarshalText(text []byte) error {
-	for known := range availabilities {
+	for known := range availabilityCount {
 		if known.String() == string(text) {
 			*a = known
 			return nil
@@ -118,7 +118,7 @@ func (c *CandidateClass) UnmarshalText(text []byte) error {
 }
 
 // tally counts the instances by availability.
-type tally [availabilities]int
+type tally [availabilityCount]int
 
 // countRejected returns the number of instances that are not available.
 func (t *tally) countRejected() (n int) {
@@ -131,7 +131,7 @@ func (t *tally) countRejected() (n int) {
 // String summarizes the instances that are not available.
 func (t *tally) String() string {
 	var parts []string
-	for why := Available + 1; why < availabilities; why++ {
+	for why := Available + 1; why < availabilityCount; why++ {
 		switch _, one, many := why.texts(); {
 		case t[why] == 1:
 			parts = append(parts, "1 "+one)

@@ -7,12 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func capableInstance(of ...[]string) Input {
+func newCapabilityInput(of ...[]string) Input {
 	all := readyCandidates(len(of))
 	for i := range all {
 		all[i].Capabilities = of[i]
 	}
-	in := input(Capability, all)
+	in := newInput(Capability, all)
 	in.Policy.Needs = []string{"gpu", "maps"}
 	return in
 }
@@ -20,7 +20,7 @@ func capableInstance(of ...[]string) Input {
 // The candidate with more of the needed capabilities comes first. Between equals, the choice is always the same.
 // Req: OC-17
 func TestCapability_PrefersTheMostNeededCapabilities(t *testing.T) {
-	in := capableInstance(nil, []string{"gpu"}, []string{"audio", "maps"}, []string{"gpu", "maps", "more"}, []string{"gpu", "maps"})
+	in := newCapabilityInput(nil, []string{"gpu"}, []string{"audio", "maps"}, []string{"gpu", "maps", "more"}, []string{"gpu", "maps"})
 	require.Equal(t, map[string]int{"b-3": 100}, countTargets(in, 100), "ties are stable")
 	d := Decide(in)
 	require.Equal(t, "b-3 has all that the step needs: gpu, maps; 1 has nothing of what the step needs", d.Reason)
@@ -45,7 +45,7 @@ func TestCapability_PrefersTheMostNeededCapabilities(t *testing.T) {
 }
 
 func TestCapability_NoInstanceFits(t *testing.T) {
-	d := Decide(capableInstance(nil, []string{"audio"}))
+	d := Decide(newCapabilityInput(nil, []string{"audio"}))
 	require.Empty(t, d.Target)
 	require.False(t, d.MaySucceedLater, "waiting for them is useless")
 	require.Equal(t, "no instance can take it: 2 have nothing of what the step needs", d.Reason)
@@ -54,15 +54,15 @@ func TestCapability_NoInstanceFits(t *testing.T) {
 // The decision is the same whether or not the sets of capabilities have numbers.
 func TestCapability_DistinguishesManySets(t *testing.T) {
 	var sets [][]string
-	for i := range 3 * maxNumbered {
+	for i := range 3 * maxNumberedValues {
 		sets = append(sets, []string{fmt.Sprint("solo-", i)}, []string{fmt.Sprint("solo-", i), "gpu"})
 	}
-	in := capableInstance(append(sets, []string{"gpu", "maps"}, []string{"maps", "gpu"})...)
+	in := newCapabilityInput(append(sets, []string{"gpu", "maps"}, []string{"maps", "gpu"})...)
 	require.Zero(t, in.Candidates[len(sets)].capabilitySet)
 	d := Decide(in)
 	require.Equal(t, fmt.Sprint("b-", len(sets)), d.Target)
 	require.Equal(t, []string{fmt.Sprint("b-", len(sets)+1), "b-1", "b-3"}, d.Alternatives)
-	require.Equal(t, 3*maxNumbered, d.Input.Omitted[Unfit]+maxRejected)
+	require.Equal(t, 3*maxNumberedValues, d.Input.Omitted[Unfit]+maxRejected)
 	require.Equal(t, d, Decide(decodeJSON[Input](t, encodeJSON(t, in))))
 	require.Equal(t, d, Decide(d.Input))
 }

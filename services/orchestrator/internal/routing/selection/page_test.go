@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// page is the path of the documentation about routing.
-const page = "../../../../../docs/routing.md"
+// pagePath is the path of the documentation about routing.
+const pagePath = "../../../../../docs/routing.md"
 
 // The decision shown in the documentation is what Decide returns for the input shown there.
 func TestPage_ShowsADecisionThatDecideMakes(t *testing.T) {
-	text, err := os.ReadFile(page)
+	text, err := os.ReadFile(pagePath)
 	require.NoError(t, err)
 	quoted := regexp.MustCompile("(?s)\n```json\n(.*?)```\n").FindSubmatch(text)
 	require.Len(t, quoted, 2)
@@ -29,10 +29,10 @@ func TestPage_ShowsADecisionThatDecideMakes(t *testing.T) {
 
 // The documentation lists every reason why an instance is excluded.
 func TestPage_ListsEveryReason(t *testing.T) {
-	text, err := os.ReadFile(page)
+	text, err := os.ReadFile(pagePath)
 	require.NoError(t, err)
 	table, _, _ := strings.Cut(string(text), "An instance has the last word")
-	for why := Available + 1; why < availabilities; why++ {
+	for why := Available + 1; why < availabilityCount; why++ {
 		require.Contains(t, table, "`"+why.String()+"`")
 	}
 }

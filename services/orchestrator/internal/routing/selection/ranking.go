@@ -40,9 +40,9 @@ type ranking struct {
 	versions []version // versions that the policy names
 	shares   shares    // shares of the versions under a weighted policy
 
-	versionIndexes   [maxNumbered]int // by version number of a candidate: 1 + index of its version (0 until it is looked up)
-	metCounts        [maxNumbered]int // by capability set of a candidate: 1 + how many needs it meets (0 until it is counted)
-	countedCandidate *Candidate       // the candidate without a capability set number that metCounts[0] belongs to
+	versionIndexes   [maxNumberedValues]int // by version number of a candidate: 1 + index of its version (0 until it is looked up)
+	metCounts        [maxNumberedValues]int // by capability set of a candidate: 1 + how many needs it meets (0 until it is counted)
+	countedCandidate *Candidate             // the candidate without a capability set number that metCounts[0] belongs to
 }
 
 // namedInstance is the instance that a manual policy names.

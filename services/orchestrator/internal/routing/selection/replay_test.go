@@ -80,13 +80,13 @@ func decodeJSON[T any](t *testing.T, text string) (v T) {
 	return v
 }
 
-const inputs = 10_000
+const inputCount = 10_000
 
 // Deciding again with the input of a decision gives the same decision. This holds for the whole input and for the
 // part that the decision records (contract OC-18, C-15).
 func TestDecide_RecordedInputLeadsToTheSameDecision(t *testing.T) {
 	r := randomSource{rand.New(rand.NewPCG(7, 1))}
-	for range inputs {
+	for range inputCount {
 		in := r.newInput()
 		d := Decide(in)
 		read := decodeJSON[Decision](t, encodeJSON(t, d))
@@ -103,7 +103,7 @@ func TestDecide_RecordedInputLeadsToTheSameDecision(t *testing.T) {
 func TestDecide_RecordsTargetReasonAndAlternatives(t *testing.T) {
 	r := randomSource{rand.New(rand.NewPCG(7, 2))}
 	withoutTarget := 0
-	for range inputs {
+	for range inputCount {
 		in := r.newInput()
 		d := Decide(in)
 		require.Contains(t, Strategies(), d.Strategy)
@@ -135,13 +135,13 @@ func TestDecide_RecordsTargetReasonAndAlternatives(t *testing.T) {
 			require.False(t, ok && out.Incarnation == c.Incarnation)
 		}
 	}
-	require.Less(t, withoutTarget, inputs/2, "otherwise the test proves nothing")
+	require.Less(t, withoutTarget, inputCount/2, "otherwise the test proves nothing")
 }
 
 // When an instance rejects the step, the fallback is tried next. Each instance is tried only once.
 func TestDecide_SelectsTheFallbackAfterARejection(t *testing.T) {
 	r := randomSource{rand.New(rand.NewPCG(7, 3))}
-	for range inputs / 10 {
+	for range inputCount / 10 {
 		in := r.newInput()
 		if in.Excluded == nil {
 			in.Excluded = map[string]Rejected{}

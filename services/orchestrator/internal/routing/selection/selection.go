@@ -74,11 +74,11 @@ func PrepareCandidates(candidates []Candidate) (of ClassSizes) {
 	var skills [][]string
 	for i := range candidates {
 		c := &candidates[i]
-		if _, ok := kinds[c.Version]; !ok && len(kinds) < maxNumbered-1 {
+		if _, ok := kinds[c.Version]; !ok && len(kinds) < maxNumberedValues-1 {
 			kinds[c.Version] = uint8(len(kinds) + 1)
 		}
 		skill := slices.IndexFunc(skills, func(s []string) bool { return slices.Equal(s, c.Capabilities) })
-		if skill < 0 && len(skills) < maxNumbered-1 {
+		if skill < 0 && len(skills) < maxNumberedValues-1 {
 			skill, skills = len(skills), append(skills, c.Capabilities)
 		}
 		c.Position, c.hash, c.versionNumber, c.capabilitySet = int32(of[c.Class]), hash(c.ID), kinds[c.Version], uint8(skill+1)
@@ -87,9 +87,9 @@ func PrepareCandidates(candidates []Candidate) (of ClassSizes) {
 	return of
 }
 
-// maxNumbered limits how many versions, and how many capability sets, get a number. Further ones are compared by
+// maxNumberedValues limits how many versions, and how many capability sets, get a number. Further ones are compared by
 // name.
-const maxNumbered = 32
+const maxNumberedValues = 32
 
 // Rejected is an instance that does not get the step, with the reason.
 type Rejected struct {

@@ -18,7 +18,7 @@ func readyCandidates(n int) []Candidate {
 	return all
 }
 
-func input(strategy Strategy, candidates []Candidate) Input {
+func newInput(strategy Strategy, candidates []Candidate) Input {
 	return Input{Policy: Policy{Strategy: strategy}, Session: "s", Candidates: candidates, Sizes: PrepareCandidates(candidates)}
 }
 
@@ -33,8 +33,8 @@ func countTargets(in Input, n int) map[string]int {
 }
 
 func TestRoundRobin_SpreadsEvenly(t *testing.T) {
-	require.Equal(t, map[string]int{"b-0": 100, "b-1": 100, "b-2": 100}, countTargets(input(RoundRobin, readyCandidates(3)), 300))
-	d := Decide(input("", readyCandidates(3)))
+	require.Equal(t, map[string]int{"b-0": 100, "b-1": 100, "b-2": 100}, countTargets(newInput(RoundRobin, readyCandidates(3)), 300))
+	d := Decide(newInput("", readyCandidates(3)))
 	require.Equal(t, RoundRobin, d.Strategy, "the default")
 	require.Equal(t, "b-0 is next in turn of 3", d.Reason)
 	require.Equal(t, []string{"b-1", "b-2"}, d.Alternatives)
@@ -44,11 +44,11 @@ func TestRoundRobin_SpreadsEvenly(t *testing.T) {
 func TestRoundRobin_IgnoresLaterClasses(t *testing.T) {
 	all := readyCandidates(5)
 	all[3].Class, all[4].Class = Unregistered, Unstarted
-	require.Equal(t, map[string]int{"b-0": 10, "b-1": 10, "b-2": 10}, countTargets(input(RoundRobin, all), 30))
+	require.Equal(t, map[string]int{"b-0": 10, "b-1": 10, "b-2": 10}, countTargets(newInput(RoundRobin, all), 30))
 	for i := range 3 {
 		all[i].InFlight = 4
 	}
-	d := Decide(input(RoundRobin, all))
+	d := Decide(newInput(RoundRobin, all))
 	require.Equal(t, "b-3", d.Target)
 	require.Equal(t, "b-3 is next in turn of 2, though its registration is missing; 3 are full", d.Reason)
 	require.Equal(t, []string{"b-4"}, d.Alternatives)
@@ -57,14 +57,14 @@ func TestRoundRobin_IgnoresLaterClasses(t *testing.T) {
 func TestLoadBalanced_TakesTheLessBusyOfTwo(t *testing.T) {
 	all := readyCandidates(2)
 	all[0].InFlight, all[1].InFlight = 2, 1
-	d := Decide(input(LoadBalanced, all))
+	d := Decide(newInput(LoadBalanced, all))
 	require.Equal(t, "b-1", d.Target)
 	require.Equal(t, "b-0", d.Fallback)
 	require.Equal(t, "b-1 has 1 of 4 slots in use, the fewest of two asked", d.Reason)
 	require.Equal(t, InformedConfidence, d.Confidence)
 
 	all[1].Capacity = 1 // full now, as b-0 is not
-	d = Decide(input(LoadBalanced, all))
+	d = Decide(newInput(LoadBalanced, all))
 	require.Equal(t, "b-0", d.Target)
 	require.Equal(t, "b-0 is the only one that can take it; 1 is full", d.Reason)
 	require.Equal(t, CertainConfidence, d.Confidence)
@@ -74,7 +74,7 @@ func TestLoadBalanced_TakesTheLessBusyOfTwo(t *testing.T) {
 func TestLoadBalanced_UsesAllButTheBusiest(t *testing.T) {
 	all := readyCandidates(8)
 	all[7].InFlight = 3
-	count := countTargets(input(LoadBalanced, all), 7000)
+	count := countTargets(newInput(LoadBalanced, all), 7000)
 	require.Len(t, count, 7)
 	for id, n := range count {
 		require.InDelta(t, 1000, n, 150, id)
@@ -87,7 +87,7 @@ func TestSticky_MovesOnlyTheSessionsOfALostInstance(t *testing.T) {
 	fewer := slices.Delete(slices.Clone(all), 3, 4)
 	homes := map[string]int{}
 	for i := range 8000 {
-		before, after := input(Sticky, all), input(Sticky, fewer)
+		before, after := newInput(Sticky, all), newInput(Sticky, fewer)
 		before.Session, after.Session, after.Counter = fmt.Sprint("session-", i), fmt.Sprint("session-", i), uint64(i)
 		home := Decide(before).Target
 		homes[home]++
@@ -102,7 +102,7 @@ func TestSticky_MovesOnlyTheSessionsOfALostInstance(t *testing.T) {
 
 func TestSticky_ReasonNamesTheReplacedInstance(t *testing.T) {
 	all := readyCandidates(3)
-	in := input(Sticky, all)
+	in := newInput(Sticky, all)
 	d := Decide(in)
 	require.Equal(t, "the session stays with "+d.Target, d.Reason)
 	require.Equal(t, Selection, d.Type)
@@ -127,7 +127,7 @@ func versions(names ...string) []Candidate {
 func TestWeighted_GivesEachVersionItsShare(t *testing.T) {
 	count := func(weights map[string]int, n int, names ...string) map[string]int {
 		all := versions(names...)
-		in := input(Weighted, all)
+		in := newInput(Weighted, all)
 		in.Policy.Weights = weights
 		got := map[string]int{}
 		for id, n := range countTargets(in, n) {
@@ -153,7 +153,7 @@ func TestWeighted_GivesEachVersionItsShare(t *testing.T) {
 
 func TestWeighted_UsesAnotherVersionWhenOneIsMissing(t *testing.T) {
 	all := versions("v1", "v2")
-	in := input(Weighted, all)
+	in := newInput(Weighted, all)
 	in.Policy.Weights = map[string]int{"v2": 10}
 	d := Decide(in)
 	require.Equal(t, "b-1", d.Target)
@@ -167,7 +167,7 @@ func TestWeighted_UsesAnotherVersionWhenOneIsMissing(t *testing.T) {
 
 func TestPriority_UsesLowerPrioritiesOnlyWhenNeeded(t *testing.T) {
 	all := versions("v1", "v2", "v2", "v3")
-	in := input(Priority, all)
+	in := newInput(Priority, all)
 	in.Policy.Priorities = map[string]int{"v2": 10, "v3": -1}
 	all[1].InFlight = 2
 	d := Decide(in)
@@ -183,7 +183,7 @@ func TestPriority_UsesLowerPrioritiesOnlyWhenNeeded(t *testing.T) {
 
 func TestManual_FallsBackOnlyAsDeclared(t *testing.T) {
 	all := readyCandidates(3)
-	in := input(Manual, all)
+	in := newInput(Manual, all)
 	in.Policy.Instance = "b-2"
 	d := Decide(in)
 	require.Equal(t, "b-2", d.Target)
@@ -219,7 +219,7 @@ func TestManual_FallsBackOnlyAsDeclared(t *testing.T) {
 func TestDecide_ExcludesCandidatesWithAReason(t *testing.T) {
 	all := readyCandidates(4)
 	all[0].InFlight, all[1].Incarnation, all[2].Incarnation = 4, 7, 8
-	in := input(RoundRobin, all)
+	in := newInput(RoundRobin, all)
 	in.Excluded = map[string]Rejected{
 		"b-1": {ID: "b-1", Incarnation: 7, Availability: RejectedStep, Detail: "it drains"},
 		"b-2": {ID: "b-2", Incarnation: 7, Availability: Lost}, // it has restarted since

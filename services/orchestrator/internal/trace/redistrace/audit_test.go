@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	agents    = troupev1.DecisionType_DECISION_TYPE_AGENT_SELECTION
-	instances = troupev1.DecisionType_DECISION_TYPE_WORKER_SELECTION
+	agentChoice    = troupev1.DecisionType_DECISION_TYPE_AGENT_SELECTION
+	instanceChoice = troupev1.DecisionType_DECISION_TYPE_WORKER_SELECTION
 )
 
 // decisionEvent returns an event with a decision about an agent or an instance.
@@ -30,12 +30,12 @@ func decisionEvent(n int, sequence uint64, about troupev1.DecisionType) *troupev
 		Sequence: sequence, TraceId: traceRef(n).Trace, SessionId: "s", Time: timestamppb.New(time.Unix(int64(n), int64(sequence)*int64(time.Millisecond))),
 		Stage: troupev1.Stage_STAGE_ROUTE,
 		Payload: &troupev1.Event_RoutingDecision{RoutingDecision: &troupev1.RoutingDecision{
-			Type: agents, Target: "research", Reason: "it always follows", Alternatives: []string{"b"}, Confidence: 0.8,
+			Type: agentChoice, Target: "research", Reason: "it always follows", Alternatives: []string{"b"}, Confidence: 0.8,
 		}},
 	}
-	if about == instances {
+	if about == instanceChoice {
 		e.Stage, e.InstanceId = troupev1.Stage_STAGE_EXECUTE, "r-1"
-		e.Payload = &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{Choice: &troupev1.InstanceChoice{Type: instances, Reason: "it is next"}}}
+		e.Payload = &troupev1.Event_StepStarted{StepStarted: &troupev1.StepStarted{Choice: &troupev1.InstanceChoice{Type: instanceChoice, Reason: "it is next"}}}
 	}
 	return e
 }
@@ -74,22 +74,22 @@ func TestStore_FindsDecisions(t *testing.T) {
 			for n := 1; n <= 2; n++ {
 				epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(n), Events: []*troupev1.Event{
 					{Sequence: 1},
-					decisionEvent(n, 2, agents),
+					decisionEvent(n, 2, agentChoice),
 				}})
 				require.NoError(t, err)
-				rest := []*troupev1.Event{decisionEvent(n, 3, instances), {Sequence: 4}, decisionEvent(n, 5, agents)}
+				rest := []*troupev1.Event{decisionEvent(n, 3, instanceChoice), {Sequence: 4}, decisionEvent(n, 5, agentChoice)}
 				for range 2 { // a caller that got no reply repeats the call
 					require.NoError(t, s.Append(t.Context(), traceRef(n), epoch, 0, rest, nil))
 				}
-				err = s.Append(t.Context(), traceRef(n), epoch-1, 0, []*troupev1.Event{decisionEvent(n, 6, agents), decisionEvent(n, 3, agents)}, nil)
+				err = s.Append(t.Context(), traceRef(n), epoch-1, 0, []*troupev1.Event{decisionEvent(n, 6, agentChoice), decisionEvent(n, 3, agentChoice)}, nil)
 				require.True(t, failure.Is(err, failure.Fenced), "%v", err)
 			}
 			require.Equal(t, []string{"2-5", "2-3", "2-2", "1-5", "1-3", "1-2"}, decisionIDs(t, s, trace.DecisionQuery{Limit: 9}),
 				"what a fenced owner says did not happen")
 			require.Equal(t, []string{"2-5", "2-3"}, decisionIDs(t, s, trace.DecisionQuery{Limit: 2}))
-			require.Equal(t, []string{"2-3", "1-3"}, decisionIDs(t, s, trace.DecisionQuery{Limit: 9, Type: instances}))
+			require.Equal(t, []string{"2-3", "1-3"}, decisionIDs(t, s, trace.DecisionQuery{Limit: 9, Type: instanceChoice}))
 			require.Equal(t, []string{"1-5", "1-3", "1-2"}, decisionIDs(t, s, trace.DecisionQuery{Limit: 9, Trace: traceRef(1).Trace}))
-			require.Equal(t, []string{"1-5"}, decisionIDs(t, s, trace.DecisionQuery{Limit: 1, Trace: traceRef(1).Trace, Type: agents}))
+			require.Equal(t, []string{"1-5"}, decisionIDs(t, s, trace.DecisionQuery{Limit: 1, Trace: traceRef(1).Trace, Type: agentChoice}))
 			require.Empty(t, decisionIDs(t, s, trace.DecisionQuery{Limit: 9, Trace: traceRef(7).Trace}))
 			other, err := s.Decisions(t.Context(), "other", trace.DecisionQuery{Limit: 9})
 			require.NoError(t, err)
@@ -100,8 +100,8 @@ func TestStore_FindsDecisions(t *testing.T) {
 			d := all[0]
 			require.Equal(t, traceRef(2).Trace+"-5", d.GetRecordId())
 			require.Equal(t, traceRef(2).Trace, d.GetTraceId())
-			require.Equal(t, decisionEvent(2, 5, agents).GetTime().AsTime(), d.GetTime().AsTime())
-			require.Equal(t, agents, d.GetType())
+			require.Equal(t, decisionEvent(2, 5, agentChoice).GetTime().AsTime(), d.GetTime().AsTime())
+			require.Equal(t, agentChoice, d.GetType())
 			require.Equal(t, troupev1.Stage_STAGE_ROUTE, d.GetStage())
 			require.Equal(t, "research", d.GetTarget())
 			require.Equal(t, "it always follows", d.GetReason())
@@ -118,8 +118,8 @@ func TestStore_DecisionsAndEventsSurviveAKill(t *testing.T) {
 	server := redistest.StartServer(t, "--appendonly", "yes", "--appendfsync", "always")
 	s := newStore(t, server.Addr)
 	_, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(1), Events: []*troupev1.Event{
-		decisionEvent(1, 1, agents),
-		decisionEvent(1, 2, instances),
+		decisionEvent(1, 1, agentChoice),
+		decisionEvent(1, 2, instanceChoice),
 	}})
 	require.NoError(t, err)
 	server.Kill()
@@ -132,7 +132,7 @@ func TestStore_DeletesDecisionsWithTheirTrace(t *testing.T) {
 	redis := miniredis.RunT(t)
 	s := newStore(t, redis.Addr())
 	for n := 1; n <= 300; n++ {
-		epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(n), Events: []*troupev1.Event{decisionEvent(n, 1, agents)}})
+		epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(n), Events: []*troupev1.Event{decisionEvent(n, 1, agentChoice)}})
 		require.NoError(t, err)
 		if n > 1 {
 			require.NoError(t, s.Append(t.Context(), traceRef(n), epoch, 0, []*troupev1.Event{{Sequence: 2}},
@@ -151,11 +151,11 @@ func TestStore_AppendsEventsAndPointersInOneRoundTrip(t *testing.T) {
 	redis := miniredis.RunT(t)
 	address, sent := countingProxy(t, redis.Addr())
 	s := newStore(t, address)
-	epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(1), Events: []*troupev1.Event{decisionEvent(1, 1, agents)}})
+	epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: newRecord(1), Events: []*troupev1.Event{decisionEvent(1, 1, agentChoice)}})
 	require.NoError(t, err)
-	require.NoError(t, s.Append(t.Context(), traceRef(1), epoch, 0, []*troupev1.Event{decisionEvent(1, 2, agents)}, nil)) // from here on Redis has the script
+	require.NoError(t, s.Append(t.Context(), traceRef(1), epoch, 0, []*troupev1.Event{decisionEvent(1, 2, agentChoice)}, nil)) // from here on Redis has the script
 	before := sent.Load()
-	require.NoError(t, s.Append(t.Context(), traceRef(1), epoch, 0, []*troupev1.Event{decisionEvent(1, 3, agents), decisionEvent(1, 4, instances)}, nil))
+	require.NoError(t, s.Append(t.Context(), traceRef(1), epoch, 0, []*troupev1.Event{decisionEvent(1, 3, agentChoice), decisionEvent(1, 4, instanceChoice)}, nil))
 	require.EqualValues(t, 1, sent.Load()-before)
 }
 

@@ -23,7 +23,7 @@ import (
 
 const marker = "MARKED"
 
-var erasedWords = trace.Subject{Tenant: "default", Session: "s"}
+var erasedSubject = trace.Subject{Tenant: "default", Session: "s"}
 
 // storeTraceWithWords stores a trace of the session with the erased words in every list and field, and returns its
 // owner epoch.
@@ -32,14 +32,14 @@ func storeTraceWithWords(t *testing.T, s *redistrace.Store, n int, id string) in
 	r := newRecord(n)
 	r.SessionId, r.Text, r.RootTraceId = id, marker, traceRef(n-1).Trace
 	info := trace.TurnInfo{User: marker, Fingerprint: marker, Labels: `{"profile":"` + marker + `"}`}
-	decision := decisionEvent(n, 1, agents)
+	decision := decisionEvent(n, 1, agentChoice)
 	decision.GetRoutingDecision().Reason = marker
 	epoch, _, err := s.Claim(t.Context(), trace.Claim{Tenant: "default", Record: r, Turn: info, Events: []*troupev1.Event{decision}})
 	require.NoError(t, err)
 	require.NoError(t, s.RequestStop(t.Context(), trace.StopRequest{Ref: traceRef(n), Reason: marker}))
 	result := proto.CloneOf(quarantinedResult)
 	result.Text = marker
-	require.NoError(t, s.Append(t.Context(), traceRef(n), epoch, 0, []*troupev1.Event{decisionEvent(n, 2, instances)}, result))
+	require.NoError(t, s.Append(t.Context(), traceRef(n), epoch, 0, []*troupev1.Event{decisionEvent(n, 2, instanceChoice)}, result))
 	return epoch
 }
 
@@ -77,13 +77,13 @@ func keysWith(all map[string]string, words ...string) (found []string) {
 }
 
 func eraseSession(ctx context.Context, s *redistrace.Store) (memory.ErasureReport, error) {
-	if _, err := s.BeginErasure(ctx, erasedWords, "admin ann", false); err != nil {
+	if _, err := s.BeginErasure(ctx, erasedSubject, "admin ann", false); err != nil {
 		return memory.ErasureReport{}, err
 	}
-	if err := s.EraseTraces(ctx, erasedWords.Ref()); err != nil {
+	if err := s.EraseTraces(ctx, erasedSubject.Ref()); err != nil {
 		return memory.ErasureReport{}, err
 	}
-	return s.EndErasure(ctx, erasedWords)
+	return s.EndErasure(ctx, erasedSubject)
 }
 
 // An erased session leaves only tombstones with ids and counts, whatever the states of its traces. Other sessions
@@ -170,7 +170,7 @@ func TestStore_RejectsLateWritersOfAnErasedSession(t *testing.T) {
 }
 
 // failAfter is a Redis hook that fails every round trip after the given number.
-type failAfter struct{ left int }
+type failAfter struct{ commandsLeft int }
 
 var errCut = errors.New("the connection was cut")
 
@@ -178,7 +178,7 @@ func (f *failAfter) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (f *failAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if f.left--; f.left < 0 {
+		if f.commandsLeft--; f.commandsLeft < 0 {
 			cmd.SetErr(errCut)
 			return errCut
 		}
@@ -188,7 +188,7 @@ func (f *failAfter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (f *failAfter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if f.left--; f.left < 0 {
+		if f.commandsLeft--; f.commandsLeft < 0 {
 			return errCut
 		}
 		return next(ctx, cmds)
@@ -210,7 +210,7 @@ func TestStore_CompletesAnInterruptedErasure(t *testing.T) {
 		storeTraceWithWords(t, s, 11, "s")
 		broken := openStoreAt(t, "redis://"+server+"/0?max_retries=-1&pool_size=1")
 		require.NoError(t, broken.Ping(t.Context()))
-		redistrace.AddHook(broken, &failAfter{left: trips})
+		redistrace.AddHook(broken, &failAfter{commandsLeft: trips})
 		_, err := eraseSession(t.Context(), broken)
 		done = err == nil
 		if !done && trips > 0 {
@@ -218,7 +218,7 @@ func TestStore_CompletesAnInterruptedErasure(t *testing.T) {
 				"a while later")
 			found, err := s.UnfinishedErasures(t.Context(), 9)
 			require.NoError(t, err)
-			require.Equal(t, []trace.Subject{erasedWords}, found, "cut after %d trips", trips)
+			require.Equal(t, []trace.Subject{erasedSubject}, found, "cut after %d trips", trips)
 			found, err = s.UnfinishedErasures(t.Context(), 9)
 			require.NoError(t, err)
 			require.Empty(t, found, "each is one caller's")

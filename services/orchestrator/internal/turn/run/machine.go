@@ -65,9 +65,11 @@ func (t *Turn) drive(work, ctx context.Context) {
 	}
 }
 
-func (t *Turn) enter(work, ctx context.Context, at state) (_ state, err error) {
+// enter runs the phase of state at and returns the state that follows. workCtx ends when the turn is stopped. ctx outlives
+// it, as in drive. While the turn still works on its answer, a panic becomes the error.
+func (t *Turn) enter(workCtx, ctx context.Context, at state) (_ state, err error) {
 	if at.isWorking() {
 		defer panics.Recover("turn", &err)
 	}
-	return stateSpecs[at].enter(t, work, ctx)
+	return stateSpecs[at].enter(t, workCtx, ctx)
 }
