@@ -187,7 +187,8 @@ const notTwin = "not: "
 const (
 	aboutTheProcess = notTwin + "it is about the process that holds the session, and no model is asked in between"
 	aboutErrors     = notTwin + "the turn is rejected, so no model is asked"
-	aboutUnsaved    = notTwin + "it is about sessions that are not saved by themselves, which the mesh does not have yet"
+	aboutUnsaved    = notTwin + "it is about when turns become history, and not about what a model is asked"
+	aboutExports    = notTwin + "every scenario compares the exports of both runtimes"
 	aboutWarnings   = notTwin + "warnings of a long session do not reach the model; \"a compaction\" and \"more turns than the window\" do"
 )
 
@@ -210,11 +211,15 @@ var sessionTests = map[string]string{
 	"Answer_ToAnotherAgentsCallIsRejected":       aboutErrors,
 	"Answer_ToSomeCallsKeepsTheRestPending":      "approvals one by one",
 	"Answer_TurnActsForTheAnsweringUser":         notTwin + "the actor of a turn reaches tools and providers, and is in no request",
+	"Compact_ModelWritesTheSummary":              notTwin + "in a mesh a worker writes the summary in a call of its own, which belongs to no turn",
 	"Compact_RunsAtSave":                         aboutUnsaved,
 	"Compact_RunsBetweenTurns":                   "a compaction",
 	"Compact_SplitsNoRound":                      "a compaction",
 	"Compact_WarnsOnceOverAllSessions":           aboutWarnings,
 	"Compact_WarnsOncePerCrossing":               aboutWarnings,
+	"Export_IncludesUnsaved":                     aboutUnsaved,
+	"Export_IsAcceptedByAServer":                 aboutExports,
+	"Export_IsWhole":                             aboutExports,
 	"Life_AFailedStartOpensNothing":              aboutTheProcess,
 	"Life_AnotherIDBeginsAtTurnOne":              "two turns",
 	"Life_AnotherSessionContinues":               "another process",

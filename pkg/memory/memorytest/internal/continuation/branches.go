@@ -174,10 +174,13 @@ func waitingBranchesRejectResultsThatDoNotFit(t *testing.T, store memory.Store) 
 		},
 		"needs a reason": func(f *memory.Fail) { f.Outcome, f.Results = session.OutcomeFailed, nil },
 		"66 calls are too many": func(f *memory.Fail) {
-			for i := range 63 {
-				f.Results[0].Pending = append(f.Results[0].Pending, execution.Pending{ID: pendingcall.ID(1, 2, 10+i), Tool: "read", Needs: execution.NeedApproval})
+			for number := range 31 { // each step is within the limit
+				for i, step := range []int{2, 4} {
+					f.Results[i].Pending = append(f.Results[i].Pending, execution.Pending{
+						ID: pendingcall.ID(1, step, 10+number), Tool: "read", Needs: execution.NeedApproval,
+					})
+				}
 			}
-			f.Results[1].Pending = f.Results[1].Pending[:1]
 		},
 	} {
 		f := newSuspension(ref, turn)
@@ -206,9 +209,8 @@ func waitingBranchesNeedACredentialForAuth(t *testing.T, store memory.Store) {
 func waitingBranchesRejectResultsOfOldEpochs(t *testing.T, store memory.Store) {
 	ref := fixture.NewRef()
 	turn := fixture.BeginTurn(t, store, ref, "t1", "read on")
-	f := newSuspension(ref, turn)
-	f.Epoch--
-	_, err := store.FailTurn(t.Context(), f)
+	fixture.TakeOver(t, store, ref, turn)
+	_, err := store.FailTurn(t.Context(), newSuspension(ref, turn))
 	fixture.RequireMode(t, err, failure.Fenced)
 }
 

@@ -59,7 +59,6 @@ func settingsStandOnTheSession(t *testing.T, store memory.Store) {
 func settingsAreChecked(t *testing.T, store memory.Store) {
 	for field, wrong := range map[string]session.Settings{
 		"max_messages":     {MaxMessages: 1},
-		"strategy":         {AutoCompact: true, Strategy: "magic"},
 		"auto_compact":     {Strategy: conversation.Summarize},
 		"summary_by_model": {AutoCompact: true, Strategy: conversation.SlidingWindow, SummaryByModel: true},
 	} {
