@@ -67,7 +67,7 @@ var restrictedImports = []struct{ technology, packages string }{
 	{module + "services/memory", "services/memory services/standalone cmd/troupe/internal/serve test"},
 	{
 		"testing",
-		"test cmd/troupe/internal/clitest pkg/memory/memorytest internal/registry/registrytest pkg/llm/llmtest internal/llmreplay internal/audit/audittest internal/wire/wiretest",
+		"test cmd/troupe/internal/clitest pkg/memory/memorytest internal/registry/registrytest pkg/llm/llmtest internal/llmreplay internal/audit/audittest internal/wire/wiretest services/orchestrator/internal/trace/tracetest",
 	},
 }
 
