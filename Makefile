@@ -153,6 +153,16 @@ CHAOS = $(if $(KILLS),-chaos.worker-kills=$(KILLS) $(foreach f,memory-kills redi
 chaos: redis-server ## Kill, stop and cut off the parts of a real mesh under load, and check every promise; see docs/chaos.md.
 	go test -tags chaos -count=1 -v -timeout 2h ./test/chaos -run 'Chaos|Rollback|PlantedBugs' $(CHAOS)
 
+# How many SEEDS `make simulate` runs, from which SEED on (a random one by default), with which FAULTS (crash, message,
+# freeze, partition, outage, clock, rollback; all by default). RECORD=file repeats a run from its record, and
+# BUGS=all or BUGS=B1,B7 searches planted bugs.
+SEEDS ?= 500
+SIMULATE = -simulation.seeds=$(SEEDS) -simulation.seed=$(or $(SEED),0) -simulation.folder=$(CURDIR)/.tmp/simulation \
+	$(if $(FAULTS),-simulation.faults=$(FAULTS)) $(if $(RECORD),-simulation.record=$(abspath $(RECORD))) $(if $(BUGS),-simulation.bugs=$(BUGS))
+.PHONY: simulate
+simulate: ## Run a simulated mesh under the faults of many seeds, and check every promise; see docs/simulation.md.
+	GOGC=400 go test -vet=off -count=1 -v -timeout 12h -run '$(if $(BUGS),TestPlantedBugs,TestSimulation|TestRecord)$$' ./test/simulation $(SIMULATE)
+
 # How long each target is fuzzed, and in which folders there are some; make test runs their seeds.
 # They come in any order, so that what is cut off is not always the same. 10m is the long run, and
 # takes five hours. Only what is ours is instrumented: with -fuzz everything would be, SDKs and all,

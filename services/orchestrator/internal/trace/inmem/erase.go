@@ -161,6 +161,7 @@ func (s *Store) EndErasure(ctx context.Context, subject trace.Subject) (report m
 // UnfinishedErasures implements trace.Eraser.
 func (s *Store) UnfinishedErasures(ctx context.Context, limit int) (all []trace.Subject, err error) {
 	err = s.runFor(ctx, "UnfinishedErasures", "", func() error {
+		all = nil
 		for subject, e := range s.erasures {
 			if e.Ended.IsZero() && !e.next.After(s.clock()) && len(all) < limit {
 				e.next = s.clock().Add(erasureTimeout)

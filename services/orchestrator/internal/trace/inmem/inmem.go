@@ -218,6 +218,7 @@ func (r *record) toProto() *troupev1.Trace {
 // Events implements trace.Store.
 func (s *Store) Events(ctx context.Context, ref trace.Ref, after uint64, limit int) (page []*troupev1.Event, err error) {
 	err = s.run(ctx, "Events", ref, func() error {
+		page = nil // the call may be made twice
 		r := s.traces[ref]
 		if r == nil {
 			return nil
@@ -235,6 +236,7 @@ func (s *Store) Events(ctx context.Context, ref trace.Ref, after uint64, limit i
 // List implements trace.Store.
 func (s *Store) List(ctx context.Context, tenant string, q trace.Query) (all []*troupev1.Trace, err error) {
 	err = s.runFor(ctx, "List", "", func() error {
+		all = nil
 		for ref, r := range s.traces {
 			t := r.toProto()
 			if ref.Tenant != tenant || q.OnlyQuarantined && !t.GetQuarantined() || q.Root != "" && t.GetRootTraceId() != q.Root {
@@ -257,6 +259,7 @@ func (s *Store) List(ctx context.Context, tenant string, q trace.Query) (all []*
 // Decisions implements trace.DecisionIndex.
 func (s *Store) Decisions(ctx context.Context, tenant string, q trace.DecisionQuery) (all []*troupev1.Decision, err error) {
 	err = s.runFor(ctx, "Decisions", "", func() error {
+		all = nil
 		for ref, r := range s.traces {
 			if ref.Tenant != tenant || q.Trace != "" && q.Trace != ref.Trace {
 				continue

@@ -4,13 +4,13 @@ package takeover
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/troupe-dev/troupe/internal/jitter"
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/admission"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/routing/instances"
@@ -94,7 +94,7 @@ func (r *Reconciler) Maintain(ctx context.Context) {
 
 // withJitter returns a random duration close to d, so that replicas do not call at the same moment.
 func withJitter(d time.Duration) time.Duration {
-	return d*3/4 + rand.N(d/2) //nolint:gosec // it spreads load and hides nothing
+	return d*3/4 + jitter.Below(d/2)
 }
 
 // heartbeat renews the leases of this orchestrator's traces and stops the turns that were cancelled at another
