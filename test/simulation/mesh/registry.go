@@ -123,6 +123,10 @@ func (g *registration) register(ctx context.Context) error {
 	return g.call(ctx, "register", func() error {
 		g.mu.Lock()
 		defer g.mu.Unlock()
+		if g.lease != nil && g.directory.renew(g.lease) { // the reply to an earlier try was lost
+			g.renewed = time.Now()
+			return g.lease.registration.SetState(ctx, g.instance.State)
+		}
 		stored, err := g.directory.Register(ctx, g.instance)
 		if err == nil {
 			g.lease, g.renewed = g.directory.add(stored), time.Now()

@@ -48,6 +48,8 @@ const (
 	registryOutage = 40 * time.Second
 )
 
+const updateOdds = 5 // percent of the runs in which all workers are replaced meanwhile
+
 // OnlyRegistryIsAway reports whether the registry is away during the whole run, and nothing else goes wrong.
 func (s Schedule) OnlyRegistryIsAway() bool {
 	return len(s.Faults) == 1 && s.Faults[0].Process == Registry && s.Faults[0].For >= s.Time && s.Time >= registryOutage
@@ -82,7 +84,7 @@ func ClassNames() (names []string) {
 	for _, c := range classes {
 		names = append(names, c.name)
 	}
-	return append(names, "registry")
+	return append(names, "registry", "update")
 }
 
 // New returns the schedule of a seed, with faults of the named classes only (none named means all classes).
@@ -97,6 +99,9 @@ func New(seed uint64, only ...string) Schedule {
 				g.faults = append(g.faults, f)
 			}
 		}
+	}
+	if update := g.rng.IntN(100) < updateOdds; update && (len(only) == 0 || slices.Contains(only, "update")) {
+		g.faults = append(g.faults, g.update()...)
 	}
 	s := Schedule{Seed: seed, Clients: clients, Contenders: contenders, Time: FaultTime, Faults: g.faults}
 	if slices.ContainsFunc(s.Faults, func(f Fault) bool { return (f.Kind == Clock || f.Kind == Rollback) && f.Process == Store }) {
@@ -179,6 +184,16 @@ func (g *generator) partition() Fault {
 		peer = pick(g, Memory(1+g.rng.IntN(Memories)), Registry)
 	}
 	return Fault{Kind: pick(g, Partition, Silence), Process: p, Peer: peer, For: 200*time.Millisecond + g.upTo(20*time.Second)}
+}
+
+// update replaces all workers while an orchestrator does not reach the registry.
+func (g *generator) update() (all []Fault) {
+	all = append(all, Fault{At: Start, Kind: Partition, Process: Orchestrator(1 + g.rng.IntN(Orchestrators)), Peer: Registry, For: FaultTime})
+	for n := range Workers {
+		at := Start + time.Second + time.Duration(g.rng.Int64N(int64(FaultTime/2)))
+		all = append(all, Fault{At: at, Kind: CrashAtRequest, Process: Worker(n + 1), For: 200 * time.Millisecond})
+	}
+	return all
 }
 
 func (g *generator) outage() Fault {
