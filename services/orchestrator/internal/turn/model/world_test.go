@@ -119,6 +119,9 @@ var (
 	workerNames       = [workers]string{"worker 1", "worker 2"}
 )
 
+// maxEpoch is higher than every epoch of a turn.
+const maxEpoch = 100
+
 // explorer makes the transitions of a table.
 type explorer struct {
 	table
@@ -320,7 +323,7 @@ func (x explorer) begin(w world, i int, lost int8, name string, add func(world, 
 		case r == closed && o.At == reclaiming:
 			o.At, o.Worker = ending, 0 // the lost worker had committed
 		case r == closed:
-			*o = orchestrator{At: closingTrace, Epoch: to.Turn.Epoch} // the trace may need an end
+			*o = orchestrator{At: closingTrace, Epoch: maxEpoch} // the trace may need an end
 			if to.Trail.Ended {
 				*o = orchestrator{}
 			}
@@ -390,10 +393,8 @@ func (x explorer) lookUp(w world, i int, add func(world, string)) {
 	o := &to.O[i]
 	o.Epoch = w.Turn.Epoch
 	switch c := x.find(decide.Orphan, found, false); c {
-	case decide.EndClosedTurn:
-		o.At = closingTrace
-	case decide.EndVanishedTurn:
-		o.At, o.Epoch = closingTrace, 100 // higher than every epoch of a turn
+	case decide.EndClosedTurn, decide.EndVanishedTurn:
+		o.At, o.Epoch = closingTrace, maxEpoch
 	case decide.TakeOver:
 		o.At = releasing
 		if found != decide.LeaseHeld {
