@@ -38,8 +38,8 @@ func newChain(t *telemetry.Telemetry, cfg Config) (chain []interceptor, draining
 	return []interceptor{
 		outermostInterceptor(t, cfg.IsExpectedError), panicInterceptor(), healthWatchInterceptor(ctx),
 		authFailureInterceptor(cfg.Rates), authInterceptor(cfg, t.Audit), rateInterceptor(cfg.Rates), permissionInterceptor(cfg, t.Audit, violations),
-		ownershipInterceptor(violations), auditInterceptor(t.Audit, cfg.Instance), validationInterceptor(protovalidate.GlobalValidator), scopeInterceptor(cfg.Scope, t.Audit,
-			violations),
+		ownershipInterceptor(violations), auditInterceptor(t.Audit, cfg.Instance), validationInterceptor(protovalidate.GlobalValidator),
+		scopeInterceptor(cfg.Scope, t.Audit, violations),
 	}, draining, nil
 }
 

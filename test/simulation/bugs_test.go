@@ -143,5 +143,5 @@ func TestShrink_KeepsWhatFails(t *testing.T) {
 		return slices.ContainsFunc(c.Faults, func(f schedule.Fault) bool { return f.Process == "guilty" })
 	})
 	require.Len(t, small.Faults, 1)
-	require.Zero(t, small.Clients+small.Contenders)
+	require.Zero(t, small.Clients+small.Contenders+small.Guests)
 }

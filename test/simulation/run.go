@@ -22,6 +22,7 @@ import (
 	"github.com/troupe-dev/troupe/test/chaos/simclients"
 	"github.com/troupe-dev/troupe/test/chaos/verify"
 	"github.com/troupe-dev/troupe/test/chaos/violation"
+	"github.com/troupe-dev/troupe/test/simulation/guests"
 	"github.com/troupe-dev/troupe/test/simulation/mesh"
 	"github.com/troupe-dev/troupe/test/simulation/network"
 	"github.com/troupe-dev/troupe/test/simulation/schedule"
@@ -50,6 +51,7 @@ type run struct {
 	mesh       *mesh.Mesh
 	clients    *simclients.Clients
 	contention *contention.Run
+	guests     *guests.Guests
 	conns      []*grpc.ClientConn
 }
 
@@ -68,10 +70,15 @@ func simulate(s schedule.Schedule, log *zap.Logger) (check func() Outcome, err e
 	clock := history.NewClock()
 	r.clients = simclients.New(&balancer{seed: s.Seed, conns: r.conns}, clock, "s", s.Seed)
 	r.clients.AnswerDeadline = answerDeadline
+	if slices.ContainsFunc(s.Faults, func(f schedule.Fault) bool { return f.Kind == schedule.Rollback }) {
+		r.clients.AnswerDeadline += mesh.TurnTimeout // a turn whose epoch was lost may last until its timeout
+	}
 	r.contention = contention.New(clock, "c", s.Seed, memoryrpc.New(memoryConn))
+	r.guests = guests.New(&balancer{seed: s.Seed + 1, conns: r.conns}, &r.mesh.Payments, s.Seed)
 	_ = retry.Sleep(ctx, schedule.Start)
 	r.clients.Start(ctx, s.Clients)
 	r.contention.Start(ctx, s.Contenders)
+	r.guests.Start(ctx, s.Guests)
 	_ = retry.Sleep(ctx, s.Time/2)
 	before := r.clients.Counts().Turns
 	_ = retry.Sleep(ctx, s.Time/2)
@@ -79,12 +86,14 @@ func simulate(s schedule.Schedule, log *zap.Logger) (check func() Outcome, err e
 	r.mesh.Network.Heal()
 	r.contention.Finish()
 	r.clients.Finish()
+	r.guests.Finish()
 	checkErr := r.clients.CheckSessions(ctx)
 	took := r.mesh.Network.Now()
 	for _, c := range append(r.conns, memoryConn) {
 		checkErr = errors.Join(checkErr, c.Close())
 	}
 	ended := r.mesh.Stop()
+	time.Sleep(settleTime)
 	return func() Outcome {
 		o := r.outcome()
 		o.Took = took
@@ -105,6 +114,9 @@ func simulate(s schedule.Schedule, log *zap.Logger) (check func() Outcome, err e
 // whose orchestrator was lost before it stored an event lives for 30 s.
 const answerDeadline = 50 * time.Second
 
+// settleTime is how long the goroutines of crashed processes may take to notice that nobody answers them any more.
+const settleTime = 3 * time.Minute
+
 // limit is how much simulated time a run may take.
 const limit = 10 * time.Minute
 
@@ -114,17 +126,19 @@ func (r *run) outcome() Outcome {
 	for n := range streams {
 		streams[n].IsFirst = false // the requests go to different orchestrators, so the order of arrival is unknown
 	}
-	found := slices.Concat(r.contention.Violations(), r.contention.Histories(), r.clients.Violations(), r.clients.CheckHistories(), verify.CheckStreams(streams),
-		verify.CheckEffects(r.mesh.Ledger.Calls(), verify.AttemptsFromStreams(streams), r.clients.CommittedSteps(), r.clients.RequestedMarks()))
+	effects := verify.CheckEffects(r.mesh.Ledger.Calls(), verify.AttemptsFromStreams(streams), r.clients.CommittedSteps(), r.clients.RequestedMarks())
+	found := slices.Concat(r.guests.Violations(), verify.CheckStreams(r.guests.Streams()), r.contention.Violations(), r.contention.Histories(),
+		r.clients.Violations(), r.clients.CheckHistories(), verify.CheckStreams(streams), effects)
 	hits := r.mesh.Network.Hits()
 	if hits[schedule.Rollback] > 0 { // class D0: acknowledged writes may be lost, but no epoch and no stream may be wrong
 		found = slices.DeleteFunc(found, func(v violation.Violation) bool { return !slices.Contains(holdsWithoutDurability, v.Check) })
 	}
-	for _, reuse := range r.mesh.ReusedEpochs() {
+	for _, reuse := range r.mesh.Tier.ReusedEpochs() {
 		found = append(found, violation.Newf(CheckEpochReuse, "%s", reuse))
 	}
 	return Outcome{
-		Violations: found, Story: r.mesh.Network.Story(), Hits: hits, Seen: verify.CountFaults(streams, r.mesh.Ledger.Calls()), Turns: r.clients.Counts().Turns,
+		Violations: found, Story: r.mesh.Network.Story(), Hits: hits, Seen: verify.CountFaults(streams, r.mesh.Ledger.Calls()),
+		Turns: r.clients.Counts().Turns + r.guests.Turns(),
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 
 var (
 	seedsFlag  = flag.Int("simulation.seeds", 24, "how many seeds to run")
+	timeFlag   = flag.Duration("simulation.time", 0, "how long to run seeds, in place of a number of them")
 	seedFlag   = flag.Uint64("simulation.seed", 1, "the first seed (0 means a random one)")
 	faultsFlag = flag.String("simulation.faults", "", "classes of faults, separated by commas (empty means all)")
 	recordFlag = flag.String("simulation.record", "", "file with the record of a run to repeat, in place of seeds")
@@ -117,7 +118,7 @@ func TestSimulation(t *testing.T) {
 			require.Contains(t, schedule.ClassNames(), class)
 		}
 	}
-	t.Logf("seeds %d to %d", first, first+uint64(*seedsFlag)-1)
+	t.Logf("seeds from %d", first)
 	var sum totals
 	began := time.Now()
 	var next atomic.Int64
@@ -125,7 +126,10 @@ func TestSimulation(t *testing.T) {
 		for range *lanesFlag {
 			t.Run("lane", func(t *testing.T) {
 				t.Parallel()
-				for n := next.Add(1) - 1; n < int64(*seedsFlag) && !t.Failed(); n = next.Add(1) - 1 {
+				for n := next.Add(1) - 1; !t.Failed(); n = next.Add(1) - 1 {
+					if *timeFlag == 0 && n >= int64(*seedsFlag) || *timeFlag > 0 && time.Since(began) > *timeFlag {
+						return
+					}
 					s := schedule.New(first+uint64(n), only...)
 					o := play(t, s)
 					sum.add(o)
@@ -138,7 +142,7 @@ func TestSimulation(t *testing.T) {
 	})
 	t.Logf("%d seeds in %s, %s simulated: %d turns, %d takeovers, %d retractions, %d replayed results, %d calls in doubt, faults %v", sum.seeds,
 		time.Since(began).Round(time.Second), sum.simulated.Round(time.Second), sum.turns, sum.takeovers, sum.retractions, sum.replayed, sum.inDoubt, sum.kinds)
-	if *seedsFlag >= 20 && len(only) == 0 && !t.Failed() { // otherwise the seeds prove nothing
+	if sum.seeds >= 20 && len(only) == 0 && !t.Failed() { // otherwise the seeds prove nothing
 		require.Greater(t, sum.turns, 4*sum.seeds)
 		for what, n := range map[string]int{"takeovers": sum.takeovers, "retractions": sum.retractions, "replayed results": sum.replayed, "faults": sum.hits} {
 			require.Positive(t, n, what)

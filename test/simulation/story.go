@@ -17,7 +17,7 @@ func (o Outcome) violates(check string) bool {
 }
 
 // sessionNames finds the sessions that a violation names.
-var sessionNames = regexp.MustCompile(`\b[sc]-\d+(-\d+)?\b`)
+var sessionNames = regexp.MustCompile(`\b[scg]-\d+(-\d+)?f?\b`)
 
 // Tell returns the story of a run for a person: what was promised, what went wrong, and every message of the sessions
 // concerned, with its time, its process and its fault.

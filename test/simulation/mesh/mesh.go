@@ -13,28 +13,33 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	"github.com/troupe-dev/troupe/internal/registry"
 	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	"github.com/troupe-dev/troupe/internal/worker"
+	"github.com/troupe-dev/troupe/pkg/agent"
 	memory "github.com/troupe-dev/troupe/services/memory/app"
 	orchestrator "github.com/troupe-dev/troupe/services/orchestrator/app"
 	"github.com/troupe-dev/troupe/test/chaos/bugbuild"
 	"github.com/troupe-dev/troupe/test/chaos/ledger"
 	"github.com/troupe-dev/troupe/test/chaos/scriptedagent"
+	"github.com/troupe-dev/troupe/test/simulation/helper"
 	"github.com/troupe-dev/troupe/test/simulation/network"
 	"github.com/troupe-dev/troupe/test/simulation/schedule"
+	"github.com/troupe-dev/troupe/test/simulation/stores"
 )
 
 // Mesh is a running mesh. It is safe for concurrent use.
 type Mesh struct {
-	Network *network.Network
-	Ledger  ledger.Book
+	Network  *network.Network
+	Ledger   ledger.Book // of the scripted agent
+	Payments ledger.Book // of the helper
+	Tier     *stores.Tier
 
 	log       *zap.Logger
-	tier      *tier
 	traces    *orchestrator.TracesInRAM
-	directory *directory
+	directory *stores.Directory
 	clients   *network.Peer
 
 	life    context.Context //nolint:containedctx // of the mesh; Stop ends it
@@ -69,18 +74,21 @@ func addresses(first, n int) (all []string) {
 
 // Start starts all processes. It must be called in the bubble.
 func Start(s schedule.Schedule, log *zap.Logger) *Mesh {
-	m := &Mesh{log: log, directory: newDirectory(), places: map[string]*place{}}
+	m := &Mesh{log: log, directory: stores.NewDirectory(), places: map[string]*place{}}
 	m.life, m.end = context.WithCancel(context.Background())
 	m.Network = network.New(s, m.crash)
-	m.tier, m.traces = newTier(m.Network), orchestrator.NewTracesInRAM(storeClock(m.Network, schedule.TraceStore))
+	m.Tier, m.traces = stores.NewTier(m.Network), orchestrator.NewTracesInRAM(stores.Clock(m.Network, schedule.TraceStore))
 	m.clients = m.Network.Join(schedule.Clients, schedule.Clients)
-	m.running.Go(func() { m.directory.expireUntil(m.life) })
+	m.running.Go(func() { m.directory.ExpireUntil(m.life) })
 	m.running.Go(m.rollBackWhenDue)
 	for n := range schedule.Memories {
 		m.start(schedule.Memory(n + 1))
 	}
 	for n := range schedule.Workers {
 		m.start(schedule.Worker(n + 1))
+	}
+	for n := range schedule.Helpers {
+		m.start(schedule.Helper(n + 1))
 	}
 	for n := range schedule.Orchestrators {
 		m.start(schedule.Orchestrator(n + 1))
@@ -92,16 +100,9 @@ func Start(s schedule.Schedule, log *zap.Logger) *Mesh {
 func (m *Mesh) rollBackWhenDue() {
 	for retry.Sleep(m.life, 10*time.Millisecond) == nil {
 		for _, f := range m.Network.TakeDue(schedule.Rollback) {
-			m.tier.rollBack(f.Writes)
+			m.Tier.RollBack(f.Writes)
 		}
 	}
-}
-
-// ReusedEpochs returns the epochs that the store granted twice.
-func (m *Mesh) ReusedEpochs() []string {
-	m.tier.mu.Lock()
-	defer m.tier.mu.Unlock()
-	return m.tier.reused
 }
 
 // start starts the next incarnation of a process.
@@ -118,7 +119,7 @@ func (m *Mesh) start(name string) {
 	}
 	p.starts++
 	id := name
-	if name[0] == 'w' {
+	if name[0] == 'w' || name[0] == 'h' {
 		id = fmt.Sprintf("%s.%d", name, p.starts)
 	}
 	p.peer = m.Network.Join(name, id)
@@ -149,22 +150,25 @@ type service interface {
 
 const anyPort = "127.0.0.1:0"
 
+// TurnTimeout is the timeout of every turn.
+const TurnTimeout = 2 * time.Minute
+
 // build creates a process as its program does.
 func (m *Mesh) build(peer *network.Peer, name string) (service, error) {
 	t := telemetry.FromLogger(m.log.Named(peer.ID()))
 	net := peer.Network(map[string][]string{anyMemory: memoryAddrs})
-	directory := remoteRegistry{peer, m.directory}
+	directory := m.directory.For(peer)
 	var n int
 	switch name[0] {
 	case 'm':
 		_, _ = fmt.Sscanf(name, "memory-%d", &n) // names are made here
-		return memory.NewIn(memory.Environment{Network: net, Store: remoteStore{peer, m.tier}, DesiredStates: directory}, t,
+		return memory.NewIn(memory.Environment{Network: net, Store: m.Tier.For(peer), DesiredStates: directory}, t,
 			memory.Config{GRPCAddr: memoryAddrs[n-1], HTTPAddr: anyPort, Grace: time.Second})
 	case 'o':
 		_, _ = fmt.Sscanf(name, "orchestrator-%d", &n)
 		return m.buildOrchestrator(peer, t, net, directory, orchestratorAddrs[n-1])
 	default:
-		a, err := scriptedagent.New(poster{peer, &m.Ledger})
+		a, err := m.buildAgent(peer, name)
 		if err != nil {
 			return nil, err
 		}
@@ -174,17 +178,25 @@ func (m *Mesh) build(peer *network.Peer, name string) (service, error) {
 	}
 }
 
-func (m *Mesh) buildOrchestrator(peer *network.Peer, t *telemetry.Telemetry, net rpc.Network, directory remoteRegistry, addr string) (service, error) {
+// buildAgent creates the agent of a worker.
+func (m *Mesh) buildAgent(peer *network.Peer, name string) (*agent.Agent, error) {
+	if name[0] == 'h' {
+		return helper.New(poster{peer, &m.Payments})
+	}
+	return scriptedagent.New(poster{peer, &m.Ledger})
+}
+
+func (m *Mesh) buildOrchestrator(peer *network.Peer, t *telemetry.Telemetry, net rpc.Network, directory registry.Registry, addr string) (service, error) {
 	traces := m.traces.With(func(ctx context.Context, op, session string, call func() error) error {
 		return peer.Call(ctx, schedule.TraceStore, op, session, func(context.Context) error { return call() })
 	})
 	return orchestrator.NewIn(orchestrator.Environment{Network: net, Traces: traces, Registry: directory}, t, orchestrator.Config{
-		HTTPAddr: anyPort, Workflow: "one", InstanceID: peer.ID(), Timeout: 2 * time.Minute, Drain: 100 * time.Millisecond,
+		HTTPAddr: anyPort, Workflow: "one", InstanceID: peer.ID(), Timeout: TurnTimeout, Drain: 100 * time.Millisecond,
 		Port:      orchestrator.PortConfig{GRPCAddr: addr},
 		Stores:    orchestrator.StoresConfig{Memory: anyMemory, TraceRetention: 24 * time.Hour},
 		Discovery: orchestrator.DiscoveryConfig{RouteWait: 12 * time.Second}, // a thawed orchestrator considers all workers unresponsive for 5 s
 		Admission: orchestrator.AdmissionConfig{MaxQueueTime: 5 * time.Second},
-	}, os.DirFS(filepath.Join(bugbuild.RepositoryRoot(), "test", "chaos", "mesh", "agents")))
+	}, os.DirFS(filepath.Join(bugbuild.RepositoryRoot(), "test", "simulation", "mesh", "agents")))
 }
 
 // poster posts calls of tools and models to the ledger.

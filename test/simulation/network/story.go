@@ -51,7 +51,7 @@ func (n *Network) tell(from, to, what, detail string) {
 // record adds a message, unless it is one of the many that keep the mesh alive.
 func (n *Network) record(m message, arrow, detail string) {
 	switch m.method {
-	case "Check", "Watch", "Heartbeat", "GetState", "renew lease", "RenewTurn", "Ping":
+	case "Check", "Watch", "Heartbeat", "GetState", "renew lease", "RenewTurn", "Ping", "registry update", "UnfinishedErasures":
 		if detail == "" {
 			return
 		}

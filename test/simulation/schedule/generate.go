@@ -12,7 +12,8 @@ import (
 const (
 	Orchestrators = 2
 	Memories      = 2
-	Workers       = 3
+	Workers       = 3 // of the scripted agent
+	Helpers       = 2 // workers of the helper
 
 	Clients    = "clients"
 	Store      = "store"    // of the memory service
@@ -30,6 +31,9 @@ func Memory(n int) string { return fmt.Sprintf("memory-%d", n) }
 // Worker returns the name of the place of a worker. Each worker that takes the place has an id of its own.
 func Worker(n int) string { return fmt.Sprintf("worker-%d", n) }
 
+// Helper returns the name of the place of a worker of the helper.
+func Helper(n int) string { return fmt.Sprintf("helper-%d", n) }
+
 // FaultTime is the time in which faults begin. The mesh is ready at Start.
 const (
 	Start     = 2 * time.Second
@@ -40,6 +44,7 @@ const (
 const (
 	clients    = 2
 	contenders = 1
+	guests     = 1
 )
 
 // In a few runs, only the registry is away, for longer than any lease. Turns must go on nevertheless (guarantee G8).
@@ -103,13 +108,13 @@ func New(seed uint64, only ...string) Schedule {
 	if update := g.rng.IntN(100) < updateOdds; update && (len(only) == 0 || slices.Contains(only, "update")) {
 		g.faults = append(g.faults, g.update()...)
 	}
-	s := Schedule{Seed: seed, Clients: clients, Contenders: contenders, Time: FaultTime, Faults: g.faults}
+	s := Schedule{Seed: seed, Clients: clients, Contenders: contenders, Guests: guests, Time: FaultTime, Faults: g.faults}
 	if slices.ContainsFunc(s.Faults, func(f Fault) bool { return (f.Kind == Clock || f.Kind == Rollback) && f.Process == Store }) {
 		s.Contenders = 0 // they expect that leases last as long as they say, and that acknowledged writes stay
 	}
 	if alone := g.rng.IntN(100) < registryOdds; alone && (len(only) == 0 || slices.Contains(only, "registry")) {
 		s.Faults = []Fault{{At: Start, Kind: Outage, Process: Registry, For: registryOutage}}
-		s.Clients, s.Contenders, s.Time = 1, 0, registryOutage
+		s.Clients, s.Contenders, s.Guests, s.Time = 1, 0, 0, registryOutage
 	}
 	slices.SortStableFunc(s.Faults, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
 	return s
@@ -128,6 +133,8 @@ func (g *generator) process() string {
 		return Orchestrator(1 + g.rng.IntN(Orchestrators))
 	case dice < 6:
 		return Memory(1 + g.rng.IntN(Memories))
+	case dice < 7:
+		return Helper(1 + g.rng.IntN(Helpers))
 	default:
 		return Worker(1 + g.rng.IntN(Workers))
 	}

@@ -66,6 +66,7 @@ type Schedule struct {
 	Seed       uint64        `json:"seed"`
 	Clients    int           `json:"clients"`    // callers of the mesh, each with its own sessions
 	Contenders int           `json:"contenders"` // callers of the memory service that compete for turns
+	Guests     int           `json:"guests"`     // callers that cancel, approve, fork, resume and watch
 	Time       time.Duration `json:"time"`       // how long the clients begin new requests; no fault begins afterwards
 	Faults     []Fault       `json:"faults"`
 }
@@ -113,6 +114,9 @@ func (s Schedule) smaller() (all []Schedule) {
 	}
 	if s.Contenders > 0 {
 		add(func(c *Schedule) { c.Contenders-- })
+	}
+	if s.Guests > 0 {
+		add(func(c *Schedule) { c.Guests-- })
 	}
 	if s.Clients > 0 {
 		add(func(c *Schedule) { c.Clients-- })

@@ -1,6 +1,7 @@
 package inmem
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -37,7 +38,15 @@ func (s *Store) expired(limit int) (refs []trace.Ref) {
 			refs = append(refs, ref)
 		}
 	}
-	slices.SortFunc(refs, func(a, b trace.Ref) int { return s.open[a].Compare(s.open[b]) })
+	session := func(ref trace.Ref) string {
+		if r := s.traces[ref]; r != nil {
+			return r.record.GetSessionId()
+		}
+		return ""
+	}
+	slices.SortFunc(refs, func(a, b trace.Ref) int {
+		return cmp.Or(s.open[a].Compare(s.open[b]), cmp.Compare(session(a), session(b)))
+	})
 	return refs[:min(limit, len(refs))]
 }
 

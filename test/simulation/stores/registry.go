@@ -1,4 +1,4 @@
-package mesh
+package stores
 
 import (
 	"context"
@@ -21,8 +21,8 @@ const (
 	registryWait = time.Second // between two tries to reach the registry
 )
 
-// directory is the registry that all processes share: the reference implementation, with leases that expire.
-type directory struct {
+// Directory is the registry that all processes share: the reference implementation, with leases that expire.
+type Directory struct {
 	*inmem.Registry
 
 	mu     sync.Mutex
@@ -35,12 +35,13 @@ type leased struct {
 	expires      time.Time
 }
 
-func newDirectory() *directory {
-	return &directory{Registry: inmem.New(), leases: map[*leased]struct{}{}}
+// NewDirectory returns an empty registry.
+func NewDirectory() *Directory {
+	return &Directory{Registry: inmem.New(), leases: map[*leased]struct{}{}}
 }
 
-// expireUntil removes registrations whose lease has expired, until ctx ends.
-func (d *directory) expireUntil(ctx context.Context) {
+// ExpireUntil removes registrations whose lease has expired, until ctx ends.
+func (d *Directory) ExpireUntil(ctx context.Context) {
 	for retry.Sleep(ctx, time.Second) == nil {
 		d.mu.Lock()
 		for l := range d.leases {
@@ -54,7 +55,7 @@ func (d *directory) expireUntil(ctx context.Context) {
 }
 
 // renew renews a lease and reports whether it still existed.
-func (d *directory) renew(l *leased) bool {
+func (d *Directory) renew(l *leased) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_, ok := d.leases[l]
@@ -62,7 +63,7 @@ func (d *directory) renew(l *leased) bool {
 	return ok
 }
 
-func (d *directory) add(r registry.Registration) *leased {
+func (d *Directory) add(r registry.Registration) *leased {
 	l := &leased{r, time.Now().Add(leaseTTL)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -70,7 +71,7 @@ func (d *directory) add(r registry.Registration) *leased {
 	return l
 }
 
-func (d *directory) remove(ctx context.Context, l *leased) {
+func (d *Directory) remove(ctx context.Context, l *leased) {
 	d.mu.Lock()
 	delete(d.leases, l)
 	d.mu.Unlock()
@@ -80,8 +81,11 @@ func (d *directory) remove(ctx context.Context, l *leased) {
 // remoteRegistry is the registry as one process reaches it.
 type remoteRegistry struct {
 	peer      *network.Peer
-	directory *directory
+	directory *Directory
 }
+
+// For returns the registry as a process reaches it.
+func (d *Directory) For(peer *network.Peer) registry.Registry { return remoteRegistry{peer, d} }
 
 func (r remoteRegistry) call(ctx context.Context, method string, do func() error) error {
 	return r.peer.Call(ctx, schedule.Registry, method, "", func(context.Context) error { return do() })
