@@ -17,6 +17,7 @@ import (
 
 	"github.com/troupe-dev/troupe/test/chaos"
 	"github.com/troupe-dev/troupe/test/chaos/bugbuild"
+	"github.com/troupe-dev/troupe/test/overlay"
 	"github.com/troupe-dev/troupe/test/simulation/schedule"
 )
 
@@ -28,46 +29,46 @@ const maxBugSeeds = 10_000
 // plantedBug is a bug that the simulation must find.
 type plantedBug struct {
 	id, what string
-	changes  []bugbuild.Change
+	changes  []overlay.Change
 }
 
 // ours returns the planted bugs. Bugs in the scripts of Redis are planted at the same place of the store in RAM; the
 // others are the bugs of the chaos suite. B2, B3 and B13 need real servers.
 func ours() []plantedBug {
 	bugs := []plantedBug{
-		{id: "B1", what: "a commit does not look at its epoch", changes: []bugbuild.Change{{
+		{id: "B1", what: "a commit does not look at its epoch", changes: []overlay.Change{{
 			File:        "pkg/memory/inmem/internal/db/db.go",
 			Find:        "\tcase lease.Epoch != c.Epoch:\n",
 			Replacement: "\tcase lease.Epoch != c.Epoch && op != \"memory.CommitStep\":\n",
 		}}},
-		{id: "B4", what: "a commit is acknowledged before it is stored", changes: []bugbuild.Change{{
+		{id: "B4", what: "a commit is acknowledged before it is stored", changes: []overlay.Change{{
 			File: "services/memory/internal/api/turns.go",
 			Find: "\tlast, err := s.store.CommitStep(ctx, c)\n",
 			Replacement: `	last, err := c.Base+int64(len(c.Messages)), error(nil)
 	go s.store.CommitStep(context.WithoutCancel(ctx), c)
 `,
 		}}},
-		{id: "B5", what: "a takeover keeps the epoch", changes: []bugbuild.Change{{
+		{id: "B5", what: "a takeover keeps the epoch", changes: []overlay.Change{{
 			File:        "pkg/memory/inmem/internal/turns/begin.go",
 			Find:        "\tc.Epoch = max(c.Epoch+1, s.db.LeastEpoch)\n",
 			Replacement: "\tif t.Epoch == 0 {\n\t\tc.Epoch = max(c.Epoch+1, s.db.LeastEpoch)\n\t}\n",
 		}}},
-		{id: "B6", what: "epochs know no generation, and the data go back in time", changes: []bugbuild.Change{{
+		{id: "B6", what: "epochs know no generation, and the data go back in time", changes: []overlay.Change{{
 			File:        "pkg/memory/inmem/inmem.go",
 			Find:        "return generation << generationBits",
 			Replacement: "return generation * 0",
 		}}},
-		{id: "B11", what: "an orchestrator ignores the list after an outage of the registry", changes: []bugbuild.Change{{
+		{id: "B11", what: "an orchestrator ignores the list after an outage of the registry", changes: []overlay.Change{{
 			File:        "services/orchestrator/internal/routing/instances/cache.go",
 			Find:        "\tcase u.List != nil:\n",
-			Replacement: "\tcase u.List != nil && c.source == listed:\n\tcase u.List != nil:\n",
+			Replacement: "\tcase u.List != nil && c.source == fromRegistry:\n\tcase u.List != nil:\n",
 		}}},
-		{id: "B12", what: "a worker treats an unreachable registry as a lost lease", changes: []bugbuild.Change{{
+		{id: "B12", what: "a worker treats an unreachable registry as a lost lease", changes: []overlay.Change{{
 			File:        "internal/lifecycle/admission.go",
 			Find:        "case s.Lease == LeaseExpired:",
 			Replacement: "case s.Lease == LeaseExpired || s.Lease == LeaseUnknown:",
 		}}},
-		{id: "B14", what: "two orchestrators write to one trace", changes: []bugbuild.Change{{
+		{id: "B14", what: "two orchestrators write to one trace", changes: []overlay.Change{{
 			File:        "services/orchestrator/internal/trace/inmem/inmem.go",
 			Find:        "\t\tcase r.epoch != ownerEpoch:\n",
 			Replacement: "\t\tcase r.epoch != ownerEpoch && false:\n",
@@ -85,7 +86,7 @@ func ours() []plantedBug {
 // The changes of all planted bugs fit the code, so that the table stays in step with it.
 func TestPlantedBugs_FitTheCode(t *testing.T) {
 	for _, b := range ours() {
-		_, err := bugbuild.ApplyAll(b.changes)
+		_, err := overlay.ApplyAll(bugbuild.RepositoryRoot(), b.changes)
 		require.NoError(t, err, b.id)
 	}
 }

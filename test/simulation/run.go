@@ -93,7 +93,7 @@ func simulate(s schedule.Schedule, log *zap.Logger) (check func() Outcome, err e
 		checkErr = errors.Join(checkErr, c.Close())
 	}
 	ended := r.mesh.Stop()
-	time.Sleep(settleTime)
+	_ = retry.Sleep(context.Background(), settleTime)
 	return func() Outcome {
 		o := r.outcome()
 		o.Took = took

@@ -109,7 +109,7 @@ func TestSimulation(t *testing.T) {
 	}
 	first := *seedFlag
 	if first == 0 {
-		first = rand.Uint64() >> 32 //nolint:gosec // not a secret
+		first = rand.Uint64() >> 32
 	}
 	var only []string
 	if *faultsFlag != "" {

@@ -7,7 +7,6 @@ import (
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/services/orchestrator/app/internal/discovery"
 	"github.com/troupe-dev/troupe/services/orchestrator/app/internal/stores"
-	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/inmem"
 )
 
 // Environment is what an orchestrator uses outside of its process. The zero value is TCP, Redis and etcd. The
@@ -19,10 +18,10 @@ type Environment struct {
 }
 
 // TracesInRAM keeps traces in RAM. Several orchestrators may share them.
-type TracesInRAM = inmem.Store
+type TracesInRAM = stores.TracesInRAM
 
 // NewTracesInRAM returns an empty store. clock is the time of the store (nil means time.Now).
-func NewTracesInRAM(clock func() time.Time) *TracesInRAM { return inmem.New(clock) }
+func NewTracesInRAM(clock func() time.Time) *TracesInRAM { return stores.NewTracesInRAM(clock) }
 
 func (e Environment) stores() stores.Environment {
 	env := stores.Environment{Network: e.Network}

@@ -188,7 +188,8 @@ func (g *guest) expect(mark string, r *troupev1.TurnResult, outcomes ...troupev1
 			return true
 		}
 	}
-	if r != nil && !(r.GetOutcome() == troupev1.TurnOutcome_TURN_OUTCOME_FAILED && failure.Is(grpcfailure.FromProto(r.GetFailure()), failure.AttemptsExhausted)) {
+	lost := r.GetOutcome() == troupev1.TurnOutcome_TURN_OUTCOME_FAILED && failure.Is(grpcfailure.FromProto(r.GetFailure()), failure.AttemptsExhausted)
+	if r != nil && !lost {
 		g.add(CheckOutcome, "%s ended as %s: %v", mark, r.GetOutcome(), r.GetFailure())
 	}
 	return false

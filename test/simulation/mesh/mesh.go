@@ -4,9 +4,9 @@ package mesh
 
 import (
 	"context"
+	"embed"
 	"fmt"
-	"os"
-	"path/filepath"
+	"io/fs"
 	"sync"
 	"time"
 
@@ -21,7 +21,6 @@ import (
 	"github.com/troupe-dev/troupe/pkg/agent"
 	memory "github.com/troupe-dev/troupe/services/memory/app"
 	orchestrator "github.com/troupe-dev/troupe/services/orchestrator/app"
-	"github.com/troupe-dev/troupe/test/chaos/bugbuild"
 	"github.com/troupe-dev/troupe/test/chaos/ledger"
 	"github.com/troupe-dev/troupe/test/chaos/scriptedagent"
 	"github.com/troupe-dev/troupe/test/simulation/helper"
@@ -186,17 +185,24 @@ func (m *Mesh) buildAgent(peer *network.Peer, name string) (*agent.Agent, error)
 	return scriptedagent.New(poster{peer, &m.Ledger})
 }
 
+//go:embed agents/workflows.yaml
+var workflows embed.FS
+
 func (m *Mesh) buildOrchestrator(peer *network.Peer, t *telemetry.Telemetry, net rpc.Network, directory registry.Registry, addr string) (service, error) {
 	traces := m.traces.With(func(ctx context.Context, op, session string, call func() error) error {
 		return peer.Call(ctx, schedule.TraceStore, op, session, func(context.Context) error { return call() })
 	})
+	files, err := fs.Sub(workflows, "agents")
+	if err != nil {
+		return nil, err
+	}
 	return orchestrator.NewIn(orchestrator.Environment{Network: net, Traces: traces, Registry: directory}, t, orchestrator.Config{
 		HTTPAddr: anyPort, Workflow: "one", InstanceID: peer.ID(), Timeout: TurnTimeout, Drain: 100 * time.Millisecond,
 		Port:      orchestrator.PortConfig{GRPCAddr: addr},
 		Stores:    orchestrator.StoresConfig{Memory: anyMemory, TraceRetention: 24 * time.Hour},
 		Discovery: orchestrator.DiscoveryConfig{RouteWait: 12 * time.Second}, // a thawed orchestrator considers all workers unresponsive for 5 s
 		Admission: orchestrator.AdmissionConfig{MaxQueueTime: 5 * time.Second},
-	}, os.DirFS(filepath.Join(bugbuild.RepositoryRoot(), "test", "simulation", "mesh", "agents")))
+	}, files)
 }
 
 // poster posts calls of tools and models to the ledger.

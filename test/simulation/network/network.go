@@ -68,9 +68,9 @@ func (n *Network) Heal() {
 // Peer is one incarnation of a process in the network. It is safe for concurrent use.
 type Peer struct {
 	network *Network
-	name    string // place of the process
-	id      string // id of the incarnation
-	ctx     context.Context
+	name    string          // place of the process
+	id      string          // id of the incarnation
+	ctx     context.Context //nolint:containedctx // of the process; a crash ends it
 	die     context.CancelFunc
 }
 

@@ -22,7 +22,7 @@ const (
 	Ledger     = "ledger"   // of the tools, outside of the mesh
 )
 
-// Orchestrator, Memory and Worker return the name of a process, counted from 1.
+// Orchestrator returns the name of an orchestrator, counted from 1.
 func Orchestrator(n int) string { return fmt.Sprintf("orchestrator-%d", n) }
 
 // Memory returns the name of a memory service.
@@ -163,10 +163,10 @@ func (g *generator) crash() Fault {
 func (g *generator) message() Fault {
 	p := g.process()
 	f := Fault{Kind: pick(g, LoseRequest, LoseReply, LoseReply, LoseReply, Duplicate, Duplicate, Delay, Cut), Process: p, Method: g.method(p)}
-	switch f.Kind {
-	case Delay:
+	if f.Kind == Delay {
 		f.For = g.upTo(8 * time.Second)
-	case Cut:
+	}
+	if f.Kind == Cut {
 		f.Method = "ExecuteStep"
 		if p[0] == 'o' {
 			f.Method, f.Process = "Orchestrate", Clients

@@ -59,8 +59,10 @@ func (s journal) Recording(ctx context.Context, ref session.Ref, turnID string, 
 }
 
 // LoadRounds implements memory.Store.
-func (s journal) LoadRounds(ctx context.Context, ref session.Ref, agent string, from int64) ([]conversation.Rounds, error) {
-	return call(ctx, s.remote, "LoadRounds", ref.Session, func(t memory.Store) ([]conversation.Rounds, error) { return t.LoadRounds(ctx, ref, agent, from) })
+func (s journal) LoadRounds(ctx context.Context, ref session.Ref, agent string, from int64, before *conversation.Rounds) ([]conversation.Rounds, error) {
+	return call(ctx, s.remote, "LoadRounds", ref.Session, func(t memory.Store) ([]conversation.Rounds, error) {
+		return t.LoadRounds(ctx, ref, agent, from, before)
+	})
 }
 
 // GetSession implements memory.Store.

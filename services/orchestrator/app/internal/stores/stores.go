@@ -17,6 +17,7 @@ import (
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/inmem"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
 )
 
@@ -62,6 +63,12 @@ type Environment struct {
 	Network rpc.Network
 	Traces  trace.Store // nil means Redis
 }
+
+// TracesInRAM keeps traces in RAM.
+type TracesInRAM = inmem.Store
+
+// NewTracesInRAM returns an empty store. clock is the time of the store (nil means time.Now).
+func NewTracesInRAM(clock func() time.Time) *TracesInRAM { return inmem.New(clock) }
 
 // Open returns the stores. The caller closes them.
 func Open(cfg Config, env Environment, self *identity.Source, t *telemetry.Telemetry) (*Stores, error) {

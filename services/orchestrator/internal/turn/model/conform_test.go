@@ -59,8 +59,8 @@ type operation struct {
 
 // operations returns all calls with epochs up to 3.
 func operations() (all []operation) {
-	for by := int8(1); by <= 2; by++ {
-		for lost := int8(0); lost <= 2; lost++ {
+	for _, by := range []int8{1, 2} {
+		for lost := range int8(3) {
 			all = append(all, operation{
 				fmt.Sprintf("begin by %d, lost %d", by, lost),
 				func(t turn) (turn, reply) { return code.begin(t, by, lost) },
@@ -77,7 +77,7 @@ func operations() (all []operation) {
 			})
 		}
 	}
-	for epoch := int8(1); epoch <= 2; epoch++ {
+	for _, epoch := range []int8{1, 2} {
 		all = append(all, operation{
 			fmt.Sprintf("release under %d", epoch), func(t turn) (turn, reply) { return code.release(t, epoch) },
 			func(ctx context.Context, r *realTurn) (reply, int8) {
@@ -145,7 +145,7 @@ func TestModel_TracesConformToTheStore(t *testing.T) {
 	var walk func(path []int8)
 	walk = func(path []int8) {
 		if len(path) < length {
-			for n := int8(0); n < 8; n++ {
+			for n := range int8(8) {
 				walk(append(path, n))
 			}
 			return
