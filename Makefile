@@ -80,10 +80,12 @@ test-race-all: redis-server ## Run all tests with the race detector.
 check: verify lint size test docs-run test-race test-node demo chaos ## Run every check that CI runs, but for fuzzing.
 
 .PHONY: nightly
-nightly: ## Run what takes too long for CI: all tests with the race detector, 300 kills, 36 kills of orchestrators, a minute of fuzzing a target, all mutants.
+nightly: ## Run what takes too long for CI: all tests with the race detector, 300 kills, 36 kills of orchestrators, 20,000 simulated days, a minute of fuzzing a target, all mutants.
 	$(MAKE) test-race-all
 	$(MAKE) chaos KILLS=300
 	$(MAKE) replicas
+	$(MAKE) simulate SEEDS=20000
+	$(MAKE) model
 	$(MAKE) fuzz
 	$(MAKE) mutants
 	$(MAKE) mutants-control
@@ -152,6 +154,21 @@ CHAOS = $(if $(KILLS),-chaos.worker-kills=$(KILLS) $(foreach f,memory-kills redi
 .PHONY: chaos
 chaos: redis-server ## Kill, stop and cut off the parts of a real mesh under load, and check every promise; see docs/chaos.md.
 	go test -tags chaos -count=1 -v -timeout 2h ./test/chaos -run 'Chaos|Rollback|PlantedBugs' $(CHAOS)
+
+# How many SEEDS `make simulate` runs, or for how much TIME, from which SEED on (a random one by default), with which
+# FAULTS (crash, message, freeze, partition, outage, clock, rollback, registry, update; all by default). RECORD=file
+# repeats a run from its record. BUGS=all or BUGS=B1,B7 searches planted bugs.
+SEEDS ?= 500
+SIMULATE = -simulation.seeds=$(SEEDS) -simulation.seed=$(or $(SEED),0) -simulation.folder=$(CURDIR)/.tmp/simulation \
+	$(if $(TIME),-simulation.time=$(TIME)) $(if $(FAULTS),-simulation.faults=$(FAULTS)) $(if $(BUGS),-simulation.bugs=$(BUGS)) \
+	$(if $(RECORD),-simulation.record=$(abspath $(RECORD)))
+.PHONY: simulate
+simulate: ## Run a simulated mesh under the faults of many seeds, and check every promise; see docs/simulation.md.
+	GOGC=400 go test -vet=off -count=1 -v -timeout 12h -run '$(if $(BUGS),TestPlantedBugs,TestSimulation|TestRecord)$$' ./test/simulation $(SIMULATE)
+
+.PHONY: model
+model: ## Visit every state of the protocol of a turn; see docs/simulation.md.
+	GOGC=400 go test -vet=off -count=1 -v ./services/orchestrator/internal/turn/model -model.all
 
 # How long each target is fuzzed, and in which folders there are some; make test runs their seeds.
 # They come in any order, so that what is cut off is not always the same. 10m is the long run, and

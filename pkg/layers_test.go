@@ -18,7 +18,7 @@ const module = "github.com/troupe-dev/troupe/"
 var layers = []struct{ name, packages string }{
 	{
 		"ground",
-		"pkg/gen pkg/failure internal/errortype internal/grpcfailure internal/retry internal/breaker internal/panics internal/storeerror internal/failedturn internal/statechange internal/stepjournal internal/attachment internal/eventstream internal/pendingcall internal/response internal/egress pkg/secret internal/audit internal/broker pkg/ownership internal/lifecycle pkg/session pkg/execution pkg/budget pkg/conversation pkg/event internal/manifest",
+		"pkg/gen pkg/failure internal/errortype internal/grpcfailure internal/jitter internal/retry internal/breaker internal/panics internal/storeerror internal/failedturn internal/statechange internal/stepjournal internal/attachment internal/eventstream internal/pendingcall internal/response internal/egress pkg/secret internal/audit internal/broker pkg/ownership internal/lifecycle pkg/session pkg/execution pkg/budget pkg/conversation pkg/event internal/manifest",
 	},
 	{"contracts", "pkg/llm internal/llmreplay pkg/tool pkg/memory internal/recorder internal/toolrounds internal/chatformat internal/transfer internal/turnlease internal/registry"},
 	{
@@ -67,7 +67,7 @@ var restrictedImports = []struct{ technology, packages string }{
 	{module + "services/memory", "services/memory services/standalone cmd/troupe/internal/serve test"},
 	{
 		"testing",
-		"test cmd/troupe/internal/clitest pkg/memory/memorytest internal/registry/registrytest pkg/llm/llmtest internal/llmreplay internal/audit/audittest internal/wire/wiretest",
+		"test cmd/troupe/internal/clitest pkg/memory/memorytest internal/registry/registrytest pkg/llm/llmtest internal/llmreplay internal/audit/audittest internal/wire/wiretest services/orchestrator/internal/trace/tracetest",
 	},
 }
 

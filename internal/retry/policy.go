@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/troupe-dev/troupe/internal/jitter"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
@@ -67,7 +67,7 @@ func (p Policy) Pause(retries int) time.Duration {
 	}
 	base := time.Duration(min(pause, longest))
 	spread := time.Duration(p.Jitter * float64(base))
-	return min(base-spread+rand.N(2*spread+1), time.Duration(longest)) //nolint:gosec // it spreads load, and hides nothing
+	return min(base-spread+jitter.Below(2*spread+1), time.Duration(longest))
 }
 
 // longestPause is longer than every pause, but small enough that adding to it does not overflow.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/troupe-dev/troupe/internal/jitter"
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
@@ -24,11 +25,15 @@ type Backoff struct{ backoff *backoff.ExponentialBackOff }
 func NewBackoff() *Backoff {
 	b := backoff.NewExponentialBackOff()
 	b.InitialInterval, b.MaxInterval = firstPause, maxPause
+	b.RandomizationFactor = 0 // Wait varies the pauses
 	return &Backoff{b}
 }
 
-// Wait pauses, longer each time. It returns the context's error if ctx ends first.
-func (b *Backoff) Wait(ctx context.Context) error { return Sleep(ctx, b.backoff.NextBackOff()) }
+// Wait pauses, longer each time and up to 50 % more or less. It returns the context's error if ctx ends first.
+func (b *Backoff) Wait(ctx context.Context) error {
+	pause := b.backoff.NextBackOff()
+	return Sleep(ctx, pause/2+jitter.Below(pause+1))
+}
 
 // Reset makes the next pause the shortest one again.
 func (b *Backoff) Reset() { b.backoff.Reset() }

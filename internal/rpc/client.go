@@ -37,11 +37,16 @@ func Dial(target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.Cl
 // Calls to the named services are retried up to twice when the server cannot be reached. So name only services
 // whose methods are all idempotent.
 func DialWith(creds credentials.TransportCredentials, target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.ClientConn, error) {
+	return Network{}.DialWith(creds, target, t, repeatable...)
+}
+
+// DialWith is like the function DialWith, over this network.
+func (n Network) DialWith(creds credentials.TransportCredentials, target string, t *telemetry.Telemetry, repeatable ...string) (*grpc.ClientConn, error) {
 	config, err := serviceConfig(repeatable)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := grpc.NewClient(target,
+	conn, err := grpc.NewClient(target, append([]grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		grpc.WithDefaultServiceConfig(config),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: connectBackoff(), MinConnectTimeout: connectionTimeout}),
@@ -52,7 +57,7 @@ func DialWith(creds credentials.TransportCredentials, target string, t *telemetr
 			otelgrpc.WithPropagators(propagation.TraceContext{}),
 			otelgrpc.WithMeterProvider(t.Metrics), otelgrpc.WithTracerProvider(t.Traces))),
 		grpc.WithChainUnaryInterceptor(runUnaryInterceptor), grpc.WithChainStreamInterceptor(runStreamInterceptor),
-	)
+	}, n.DialOptions...)...)
 	if err != nil {
 		return nil, fmt.Errorf("rpc: dial %s: %w", target, err)
 	}

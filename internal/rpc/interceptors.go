@@ -28,10 +28,6 @@ type interceptor struct {
 // newChain returns the interceptors of every server, outermost first. Calling draining ends the health watches,
 // which would otherwise never end.
 func newChain(t *telemetry.Telemetry, cfg Config) (chain []interceptor, draining context.CancelFunc, err error) {
-	validator, err := protovalidate.New()
-	if err != nil {
-		return nil, nil, err
-	}
 	violations, err := t.Violations()
 	if err != nil {
 		return nil, nil, err
@@ -42,8 +38,8 @@ func newChain(t *telemetry.Telemetry, cfg Config) (chain []interceptor, draining
 	return []interceptor{
 		outermostInterceptor(t, cfg.IsExpectedError), panicInterceptor(), healthWatchInterceptor(ctx),
 		authFailureInterceptor(cfg.Rates), authInterceptor(cfg, t.Audit), rateInterceptor(cfg.Rates), permissionInterceptor(cfg, t.Audit, violations),
-		ownershipInterceptor(violations), auditInterceptor(t.Audit, cfg.Instance), validationInterceptor(validator), scopeInterceptor(cfg.Scope, t.Audit,
-			violations),
+		ownershipInterceptor(violations), auditInterceptor(t.Audit, cfg.Instance), validationInterceptor(protovalidate.GlobalValidator),
+		scopeInterceptor(cfg.Scope, t.Audit, violations),
 	}, draining, nil
 }
 

@@ -244,18 +244,3 @@ func (s *Server) checkMethods() error {
 	}
 	return nil
 }
-
-// Listen opens a TCP port. Its error names the flag and says what to do if the port is in use. If a permit
-// function rejects the address, Listen closes the port and returns that error.
-func Listen(flag, addr string, permit ...func(flag string, at net.Addr) error) (net.Listener, error) {
-	lis, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("%s: cannot listen on %s: %w; choose another address, or 127.0.0.1:0 for any free port", flag, addr, err)
-	}
-	for _, permitted := range permit {
-		if err := permitted(flag, lis.Addr()); err != nil {
-			return nil, errors.Join(err, lis.Close())
-		}
-	}
-	return lis, nil
-}

@@ -35,6 +35,7 @@ import (
 // Worker is a process that hosts one agent.
 type Worker struct {
 	cfg                Config
+	env                Environment
 	telemetry          *telemetry.Telemetry
 	agent              *agent.Agent
 	instance           *lifecycle.Instance
@@ -58,13 +59,25 @@ const (
 // New opens the ports of a worker but connects to nothing. It returns an error for invalid settings and for ports
 // in use. The caller must then call Run, which closes what New opened, or Close.
 func New(t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
+	return NewIn(Environment{}, t, cfg, a)
+}
+
+// Environment is what a worker uses outside of its process. The zero value is TCP and etcd. The simulation replaces
+// both.
+type Environment struct {
+	Network   rpc.Network
+	Registrar registry.Registrar // where the worker registers (nil means in etcd)
+}
+
+// NewIn is like New, in an environment.
+func NewIn(env Environment, t *telemetry.Telemetry, cfg Config, a *agent.Agent) (*Worker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("worker %s: %w", a.Name(), err)
 	}
 	if cfg.InstanceID == "" {
 		cfg.InstanceID = a.Name() + "-" + uuid.NewString()[:8]
 	}
-	w := &Worker{cfg: cfg, agent: a, telemetry: t.Named(a.Name()), board: probe.NewBoard(ConditionLifecycle, conditionRegistry, conditionMemory)}
+	w := &Worker{cfg: cfg, env: env, agent: a, telemetry: t.Named(a.Name()), board: probe.NewBoard(ConditionLifecycle, conditionRegistry, conditionMemory)}
 	w.instance = lifecycle.New(lifecycle.Config{
 		Capacity:       a.Capacity(),
 		StartupTimeout: a.Lifecycle().Timeout,
@@ -112,15 +125,15 @@ func (w *Worker) openPortsAndClients() (err error) {
 	if err != nil {
 		return err
 	}
-	if w.grpcListener, err = rpc.Listen("--grpc-addr", w.cfg.GRPCAddr, w.cfg.Identity.CheckAddress, w.cfg.checkAdvertised); err != nil {
+	if w.grpcListener, err = w.env.Network.Listen("--grpc-addr", w.cfg.GRPCAddr, w.cfg.Identity.CheckAddress, w.cfg.checkAdvertised); err != nil {
 		return err
 	}
 	w.closers.Add(w.grpcListener)
-	if w.httpListener, err = rpc.Listen("--http-addr", w.cfg.HTTPAddr); err != nil {
+	if w.httpListener, err = w.env.Network.Listen("--http-addr", w.cfg.HTTPAddr); err != nil {
 		return err
 	}
 	w.closers.Add(w.httpListener)
-	memory, err := rpc.DialWith(self.ClientCredentials(identity.Memory, ""), w.cfg.Memory, w.telemetry, troupev1.MemoryService_ServiceDesc.ServiceName)
+	memory, err := w.env.Network.DialWith(self.ClientCredentials(identity.Memory, ""), w.cfg.Memory, w.telemetry, troupev1.MemoryService_ServiceDesc.ServiceName)
 	if err != nil {
 		return fmt.Errorf("--memory: %w", err)
 	}
@@ -130,16 +143,9 @@ func (w *Worker) openPortsAndClients() (err error) {
 	}
 	tier := memoryrpc.New(memory)
 	w.agent.Config().SetStore(&configStore{configs: tier, agentConfig: w.agent.Config(), agent: w.agent.Name()})
-	creds, err := w.cfg.EtcdSecurity.Credentials(w.cfg.Etcd, self, w.telemetry.Log)
-	if err != nil {
+	if err := w.openRegistrar(self); err != nil {
 		return err
 	}
-	etcd, err := etcdregistry.DialWith(creds, w.cfg.Etcd, w.telemetry.Log)
-	if err != nil {
-		return fmt.Errorf("--etcd: %w", err)
-	}
-	w.closers.Add(etcd)
-	w.registrar = etcdregistry.New(etcd, w.telemetry.Log, etcdregistry.Config{OnDenied: w.etcdProvisioner(), TTL: w.cfg.registrationTTL})
 	if w.grpc, err = rpc.NewServer(w.telemetry, rpc.Config{
 		Reflection: w.cfg.Reflection, Internal: true, Identity: self, Instance: w.cfg.InstanceID, PeerConnections: rpc.MaxInternalPeerConnections,
 	}); err != nil {
@@ -154,6 +160,24 @@ func (w *Worker) openPortsAndClients() (err error) {
 		return err
 	}
 	troupev1.RegisterAgentServiceServer(w.grpc, steps)
+	return nil
+}
+
+// openRegistrar opens the connection to the registry.
+func (w *Worker) openRegistrar(self *identity.Source) error {
+	if w.registrar = w.env.Registrar; w.registrar != nil {
+		return nil
+	}
+	creds, err := w.cfg.EtcdSecurity.Credentials(w.cfg.Etcd, self, w.telemetry.Log)
+	if err != nil {
+		return err
+	}
+	etcd, err := etcdregistry.DialWith(creds, w.cfg.Etcd, w.telemetry.Log)
+	if err != nil {
+		return fmt.Errorf("--etcd: %w", err)
+	}
+	w.closers.Add(etcd)
+	w.registrar = etcdregistry.New(etcd, w.telemetry.Log, etcdregistry.Config{OnDenied: w.etcdProvisioner(), TTL: w.cfg.registrationTTL})
 	return nil
 }
 

@@ -4,7 +4,6 @@ package client
 import (
 	"context"
 	"iter"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/troupe-dev/troupe/internal/grpcfailure"
+	"github.com/troupe-dev/troupe/internal/jitter"
 	"github.com/troupe-dev/troupe/internal/retry"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -109,7 +109,7 @@ func (c *Client) waitToRetry(ctx context.Context, err error) bool {
 	if !ok || !failure.Is(err, failure.Overloaded, failure.PolicyRateLimit) {
 		return false
 	}
-	after += rand.N(after/4 + 1) //nolint:gosec // not a secret; it spreads the retries of clients that were rejected together
+	after += jitter.Below(after/4 + 1) // it spreads the retries of clients that were rejected together
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= after {
 		return false
 	}

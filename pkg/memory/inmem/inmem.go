@@ -49,6 +49,8 @@ type Store struct {
 	memory.State
 	memory.Artifacts
 	memory.Configs
+
+	db *db.DB
 }
 
 // New returns an empty store.
@@ -60,7 +62,7 @@ func New(cfg Config) *Store {
 		Clock:        cfg.Clock,
 		MaxMessages:  cmp.Or(cfg.MaxMessages, session.MaxMessages),
 		MaxBytes:     cmp.Or(cfg.MaxBytes, session.MaxBytes),
-		LeastEpoch:   cfg.Generation << generationBits,
+		LeastEpoch:   leastEpoch(cfg.Generation),
 		KeepJournals: cfg.KeepJournals,
 	})
 	j, a := journal.New(d), artifacts.New(d)
@@ -74,5 +76,17 @@ func New(cfg Config) *Store {
 		State:     state.New(d),
 		Artifacts: a,
 		Configs:   configs.New(d),
+		db:        d,
 	}
+}
+
+// leastEpoch returns the least epoch of a generation.
+func leastEpoch(generation int64) int64 { return generation << generationBits }
+
+// StartGeneration begins a later generation of the data: from now on, epochs are at least generation · 2³². It is
+// called when the data may have gone back in time.
+func (s *Store) StartGeneration(generation int64) {
+	s.db.Lock()
+	defer s.db.Unlock()
+	s.db.LeastEpoch = leastEpoch(generation)
 }

@@ -33,18 +33,26 @@ import (
 // App is a memory service. New opens its ports, and Run serves them.
 type App struct {
 	cfg             Config
+	env             Environment
 	telemetry       *telemetry.Telemetry
 	board           *probe.Board
 	grpc            *rpc.Server
 	grpcLis         net.Listener
 	httpLis         net.Listener
-	store           *redisstore.Store
-	durability      *durabilityChecker
-	generationGuard *generation.Guard // nil without etcd and for ephemeral data
+	store           addressedStore
+	checkStore      func(context.Context) error
+	durability      *durabilityChecker // nil without Redis
+	generationGuard *generation.Guard  // nil without etcd and for ephemeral data
 	maintainer      *maintenance.Maintainer
 	desiredStates   registry.DesiredStates // nil without etcd
 	quarantine      quarantine
 	closers         process.Closers
+}
+
+// addressedStore is a store with an address for the log.
+type addressedStore interface {
+	maintenance.Store
+	Addr() string
 }
 
 // storeCondition is the name of the readiness condition that holds while Redis serves requests.
@@ -54,9 +62,12 @@ const storeCondition = "redis"
 const storeRecordName = "redis"
 
 // New opens the ports. It does not connect to Redis or etcd yet. The caller must call Run or Close.
-func New(t *telemetry.Telemetry, cfg Config) (*App, error) {
+func New(t *telemetry.Telemetry, cfg Config) (*App, error) { return NewIn(Environment{}, t, cfg) }
+
+// NewIn is like New, in an environment.
+func NewIn(env Environment, t *telemetry.Telemetry, cfg Config) (*App, error) {
 	cfg.Durability = cmp.Or(cfg.Durability, string(redisconn.D1))
-	a := &App{cfg: cfg, telemetry: t, board: probe.NewBoard(storeCondition)}
+	a := &App{cfg: cfg, env: env, telemetry: t, board: probe.NewBoard(storeCondition)}
 	if err := a.open(); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
@@ -71,11 +82,11 @@ func (a *App) open() (err error) {
 	if err = a.openStore(self); err != nil {
 		return err
 	}
-	if a.grpcLis, err = rpc.Listen("--grpc-addr", a.cfg.GRPCAddr, a.cfg.Identity.CheckAddress); err != nil {
+	if a.grpcLis, err = a.env.Network.Listen("--grpc-addr", a.cfg.GRPCAddr, a.cfg.Identity.CheckAddress); err != nil {
 		return err
 	}
 	a.closers.Add(a.grpcLis)
-	if a.httpLis, err = rpc.Listen("--http-addr", a.cfg.HTTPAddr); err != nil {
+	if a.httpLis, err = a.env.Network.Listen("--http-addr", a.cfg.HTTPAddr); err != nil {
 		return err
 	}
 	a.closers.Add(a.httpLis)
@@ -105,6 +116,10 @@ func (a *App) open() (err error) {
 }
 
 func (a *App) openStore(self *identity.Source) (err error) {
+	if a.env.Store != nil {
+		a.store, a.checkStore, a.desiredStates = unmaintainedStore{a.env.Store}, a.env.Store.Ping, a.env.DesiredStates
+		return nil
+	}
 	if len(a.cfg.Etcd) > 0 {
 		creds, err := a.cfg.EtcdSecurity.Credentials(a.cfg.Etcd, self, a.telemetry.Log)
 		if err != nil {
@@ -126,7 +141,7 @@ func (a *App) openStore(self *identity.Source) (err error) {
 		}
 	}
 	a.durability = &durabilityChecker{class: redisconn.DurabilityClass(a.cfg.Durability), log: a.telemetry.Log, checkedProcesses: map[string]bool{}}
-	a.store, err = redisstore.New(redisstore.Config{
+	redis, err := redisstore.New(redisstore.Config{
 		URL:             a.cfg.Redis,
 		Durability:      a.durability.class,
 		Security:        a.cfg.RedisSecurity,
@@ -139,8 +154,8 @@ func (a *App) openStore(self *identity.Source) (err error) {
 	if err != nil {
 		return err // the error names the flag
 	}
-	a.durability.store = a.store
-	a.closers.Add(a.store)
+	a.store, a.checkStore, a.durability.store = redis, a.durability.checkRedis, redis
+	a.closers.Add(redis)
 	return nil
 }
 
@@ -183,7 +198,7 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 		probe.ServerPart(a.httpLis, a.board.Handler(a.telemetry.MetricsHandler)),
 		a.grpc.ProcessPart(a.grpcLis, a.cfg.Grace),
 		probe.DependencyPart(a.board, a.telemetry.Log, probe.Dependency{
-			Condition: storeCondition, Address: a.store.Addr(), Check: a.durability.checkRedis,
+			Condition: storeCondition, Address: a.store.Addr(), Check: a.checkStore,
 		}, true),
 	}
 	parts = append(parts, process.Part{Name: "maintenance", Grace: a.cfg.Grace, Run: a.maintainer.Run})
@@ -195,7 +210,7 @@ func (a *App) Run(ctx context.Context, ready func()) error {
 	}
 	if a.generationGuard != nil {
 		parts = append(parts, process.Part{Name: "generation", Grace: a.cfg.Grace, Run: func(ctx context.Context, ready func()) error {
-			return a.generationGuard.Run(ctx, a.store, ready)
+			return a.generationGuard.Run(ctx, a.durability.store, ready)
 		}})
 	}
 	return errors.Join(process.Run(ctx, a.telemetry.Log, ready, parts...), a.Close())

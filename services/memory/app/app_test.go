@@ -200,7 +200,7 @@ func TestDurability_IsCheckedForEachRedisProcess(t *testing.T) {
 func TestDurability_UnreachableRedisIsNotReportedAsLessDurable(t *testing.T) {
 	server := redistest.ReserveServer(t)
 	r := runApp(t, "redis://"+server.Addr)
-	err := r.store.CheckDurability(t.Context())
+	err := r.durability.store.CheckDurability(t.Context())
 	require.Equal(t, failure.SystemNetwork, failure.ModeOf(err), "error: %v", err)
 	require.NotErrorIs(t, err, redisconn.ErrDurabilityUnknown)
 	require.NotErrorIs(t, err, redisconn.ErrNotDurable)

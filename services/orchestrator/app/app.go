@@ -40,6 +40,7 @@ import (
 // App is an orchestrator process. Its ports are open as soon as New returns.
 type App struct {
 	cfg          Config
+	env          Environment
 	telemetry    *telemetry.Telemetry
 	readiness    *probe.Board
 	grpc         *rpc.Server
@@ -63,6 +64,11 @@ const (
 // New opens the ports and reads the workflows. It reads them from files, or from the configured folder if files is
 // nil. It connects to no other service. The caller must call Run, which closes what New opened, or else Close.
 func New(t *telemetry.Telemetry, cfg Config, files fs.FS) (*App, error) {
+	return NewIn(Environment{}, t, cfg, files)
+}
+
+// NewIn is like New, in an environment.
+func NewIn(env Environment, t *telemetry.Telemetry, cfg Config, files fs.FS) (*App, error) {
 	if cfg.InstanceID == "" {
 		cfg.InstanceID = "orchestrator-" + uuid.NewString()[:8]
 	}
@@ -70,7 +76,7 @@ func New(t *telemetry.Telemetry, cfg Config, files fs.FS) (*App, error) {
 		files = os.DirFS(cfg.Agents)
 	}
 	board := probe.NewBoard(conditionRegistry, stores.ConditionMemory, stores.ConditionTraces)
-	a := &App{cfg: cfg, telemetry: t, readiness: board}
+	a := &App{cfg: cfg, env: env, telemetry: t, readiness: board}
 	if err := a.open(files); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
@@ -95,7 +101,7 @@ func (a *App) open(files fs.FS) error {
 	if err != nil {
 		return err
 	}
-	s, err := stores.Open(a.cfg.Stores, self, a.telemetry)
+	s, err := stores.Open(a.cfg.Stores, a.env.stores(), self, a.telemetry)
 	if err != nil {
 		return err
 	}
@@ -130,14 +136,14 @@ func (a *App) open(files fs.FS) error {
 
 // openPorts listens on both ports, and returns the one for gRPC.
 func (a *App) openPorts(self *identity.Source) (*clientport.Port, error) {
-	port, err := clientport.Open(a.cfg.Port, a.cfg.Identity.InsecurePlaintext, a.telemetry)
+	port, err := clientport.Open(a.cfg.Port, a.env.Network, a.cfg.Identity.InsecurePlaintext, a.telemetry)
 	if err != nil {
 		return nil, err
 	}
 	a.certificates = []identity.Refreshable{self, port.Certificate}
 	a.grpcLis = port.Listener
 	a.closers.Add(a.grpcLis)
-	if a.httpLis, err = rpc.Listen("--http-addr", a.cfg.HTTPAddr); err != nil {
+	if a.httpLis, err = a.env.Network.Listen("--http-addr", a.cfg.HTTPAddr); err != nil {
 		return nil, err
 	}
 	a.closers.Add(a.httpLis)
@@ -149,7 +155,7 @@ func (a *App) openPorts(self *identity.Source) (*clientport.Port, error) {
 func (a *App) openDiscovery(self *identity.Source) (*admission.Controller, error) {
 	var controller *admission.Controller
 	var err error
-	a.discovery, err = discovery.Open(a.cfg.Discovery, self, a.telemetry, func(known bool) {
+	a.discovery, err = discovery.Open(a.cfg.Discovery, a.env.discovery(), self, a.telemetry, func(known bool) {
 		if known {
 			a.readiness.Set(conditionRegistry, nil)
 		}

@@ -20,7 +20,15 @@ const (
 
 // Build builds programs into a folder, with the changes applied to their sources.
 func Build(folder string, changes []overlay.Change, programs ...string) error {
-	args := []string{"build", "-o", folder + "/"}
+	return build(folder, changes, []string{"build", "-o", folder + "/"}, programs...)
+}
+
+// BuildTest builds the tests of a package as a program, with the changes applied to the sources.
+func BuildTest(folder, program string, changes []overlay.Change, pkg string) error {
+	return build(folder, changes, []string{"test", "-vet=off", "-c", "-o", program}, pkg)
+}
+
+func build(folder string, changes []overlay.Change, args []string, packages ...string) error {
 	if len(changes) > 0 {
 		file, err := overlay.Write(RepositoryRoot(), folder, changes)
 		if err != nil {
@@ -28,7 +36,7 @@ func Build(folder string, changes []overlay.Change, programs ...string) error {
 		}
 		args = append(args, "-overlay", file)
 	}
-	cmd := exec.Command("go", append(args, programs...)...)
+	cmd := exec.Command("go", append(args, packages...)...)
 	cmd.Dir = RepositoryRoot()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", cmd, err, out)

@@ -16,7 +16,7 @@ func TestBuild_AppliesTheChange(t *testing.T) {
 	const file = "test/chaos/worker/main.go"
 	before, err := os.ReadFile(filepath.Join(bugbuild.RepositoryRoot(), file))
 	require.NoError(t, err)
-	err = bugbuild.Build(t.TempDir(), []overlay.Change{{File: file, Find: `const Agent = "chaos"`, Replacement: `const Agent = nothing`}}, bugbuild.Worker)
+	err = bugbuild.Build(t.TempDir(), []overlay.Change{{File: file, Find: `scriptedagent.New(client)`, Replacement: `nothing`}}, bugbuild.Worker)
 	require.ErrorContains(t, err, "undefined: nothing")
 	after, err := os.ReadFile(filepath.Join(bugbuild.RepositoryRoot(), file))
 	require.NoError(t, err)

@@ -147,13 +147,16 @@ func (r *sessionRun) playTakeover(ctx context.Context, b memory.Begin, begun mem
 		return err
 	}
 	late, old := r.newCommit(begun, "zombie"), leaseFromTurn(b, begun.Turn.Epoch)
-	for what, write := range map[string]func() error{
-		"commit": func() error { _, err := r.commit(ctx, late); return err },
-		"record": func() error { return r.recordJournal(ctx, old, execution.Entry{Number: 9, Phase: execution.Done}) },
-		"renew":  func() error { return r.renewLease(ctx, old) },
+	for _, write := range []struct {
+		name string
+		call func() error
+	}{
+		{"commit", func() error { _, err := r.commit(ctx, late); return err }},
+		{"record", func() error { return r.recordJournal(ctx, old, execution.Entry{Number: 9, Phase: execution.Done}) }},
+		{"renew", func() error { return r.renewLease(ctx, old) }},
 	} {
-		if err := write(); !failure.Is(err, failure.Fenced) {
-			return unexpectedAnswerError(err, "late %s of a fenced holder, want fenced", what)
+		if err := write.call(); !failure.Is(err, failure.Fenced) {
+			return unexpectedAnswerError(err, "late %s of a fenced holder, want fenced", write.name)
 		}
 	}
 	if err := r.checkJournal(ctx, leaseFromTurn(b, second.Turn.Epoch), entries[:known]); err != nil {

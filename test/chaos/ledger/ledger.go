@@ -47,16 +47,20 @@ type Reply struct {
 	Receipt string `json:"receipt"`
 }
 
-// Ledger is a running ledger server. It is safe for concurrent use.
-type Ledger struct {
-	server   *http.Server
-	listener net.Listener
-	done     chan struct{}
-
+// Book is a ledger without a server. The zero value is empty. It is safe for concurrent use.
+type Book struct {
 	mu    sync.Mutex
 	calls []Call
 	keys  map[string]string // receipts of idempotent calls
 	holds []*HeldCall
+}
+
+// Ledger is a running ledger server. It is safe for concurrent use.
+type Ledger struct {
+	Book
+	server   *http.Server
+	listener net.Listener
+	done     chan struct{}
 }
 
 // New starts a ledger on a free loopback port. The caller closes it.
@@ -65,7 +69,7 @@ func New() (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Ledger{listener: listener, done: make(chan struct{}), keys: map[string]string{}}
+	l := &Ledger{listener: listener, done: make(chan struct{})}
 	l.server = &http.Server{Handler: l, ReadHeaderTimeout: time.Minute}
 	go func() { defer close(l.done); _ = l.server.Serve(listener) }()
 	return l, nil
@@ -87,7 +91,7 @@ func (l *Ledger) Close() error {
 }
 
 // Calls returns all calls so far, in the order of their arrival.
-func (l *Ledger) Calls() []Call {
+func (l *Book) Calls() []Call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.calls)
@@ -111,15 +115,24 @@ func (l *Ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(Reply{Receipt: receipt})
 }
 
+// Record records a call and returns its receipt.
+func (l *Book) Record(call Call) (receipt string) {
+	receipt, _ = l.record(call)
+	return receipt
+}
+
 // record records a call and returns its receipt. It also returns the hold that matches the call (nil if there is
 // none), after telling it of the call.
-func (l *Ledger) record(call Call) (receipt string, hold *HeldCall) {
+func (l *Book) record(call Call) (receipt string, hold *HeldCall) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	call.At = time.Now()
 	l.calls = append(l.calls, call)
 	receipt = fmt.Sprintf("%s#%d", call.Kind, len(l.calls))
 	if call.Kind == Idempotent {
+		if l.keys == nil {
+			l.keys = map[string]string{}
+		}
 		if first, ok := l.keys[call.Key]; ok {
 			receipt = first
 		}
@@ -144,7 +157,7 @@ type HeldCall struct {
 }
 
 // Hold holds the next matching call until it is released.
-func (l *Ledger) Hold(wanted func(Call) bool) *HeldCall {
+func (l *Book) Hold(wanted func(Call) bool) *HeldCall {
 	h := &HeldCall{wants: wanted, reached: make(chan Call, 1), released: make(chan struct{})}
 	h.release = sync.OnceFunc(func() { close(h.released) })
 	l.mu.Lock()

@@ -25,7 +25,7 @@ const (
 	CheckRejection  = "refusal"
 )
 
-// answerDeadline is the time after the last fault within which every client must have its answer.
+// answerDeadline is the time after the last fault within which every client must have its answer, by default.
 const answerDeadline = 15 * time.Second
 
 // BurstSize is the number of callers that send one request at once (R9).
@@ -38,6 +38,8 @@ func RequestMark(session, request string) string { return session + "/" + reques
 // Clients is the group of simulated clients of a run. It is safe for concurrent use.
 type Clients struct {
 	Recovery *RecoveryTimes
+	// AnswerDeadline is the time after the last fault within which every client must have its answer.
+	AnswerDeadline time.Duration
 
 	record *runRecord
 	conn   *recordingConn
@@ -55,7 +57,7 @@ type Clients struct {
 func New(conn grpc.ClientConnInterface, clock *history.Clock, prefix string, seed uint64) *Clients {
 	finished := make(chan struct{})
 	c := &Clients{
-		Recovery: NewRecoveryTimes(), record: newRecord(clock), prefix: prefix, seed: seed,
+		Recovery: NewRecoveryTimes(), AnswerDeadline: answerDeadline, record: newRecord(clock), prefix: prefix, seed: seed,
 		done: finished, finish: sync.OnceFunc(func() { close(finished) }),
 	}
 	c.conn = newRecordingConn(conn, c.Recovery.recordEvent, c.Recovery.removeTurn)
@@ -77,8 +79,8 @@ func (c *Clients) Finish() {
 	began := time.Now()
 	c.finish()
 	c.running.Wait()
-	if took := time.Since(began); took > answerDeadline {
-		c.record.addViolation(CheckLiveness, "the last client had its answer %s after the last fault, want %s", took.Round(time.Millisecond), answerDeadline)
+	if took := time.Since(began); took > c.AnswerDeadline {
+		c.record.addViolation(CheckLiveness, "the last client had its answer %s after the last fault, want %s", took.Round(time.Millisecond), c.AnswerDeadline)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/troupe-dev/troupe/internal/jitter"
 )
 
 // Durations for the leases of open traces. A trace whose owner dies is taken over after at most LeaseTime, plus
@@ -14,6 +16,9 @@ const (
 	LeaseTime         = 6 * time.Second // the duration of a lease, by the clock of the store
 	HeartbeatInterval = 2 * time.Second // about how long between two heartbeats
 )
+
+// WithJitter returns a random duration close to d, so that replicas do not call at the same moment.
+func WithJitter(d time.Duration) time.Duration { return d*3/4 + jitter.Below(d/2) }
 
 // OpenTraces is the list of all open traces, each with the time when its owner's lease expires. It is only a hint
 // for replicas that look for orphaned traces. The record of a trace determines its owner, and the memory service

@@ -398,3 +398,28 @@ func TestRunner_TakeoverKeepsAnswers(t *testing.T) {
 	require.Len(t, rig.receivedSteps()[3].GetAnswers(), 1)
 	require.EqualValues(t, 3, rig.receivedSteps()[3].GetAttempt())
 }
+
+// The memory service may lose writes (guarantee F7). The trace of a turn that is closed then ends, although it knows a
+// higher epoch than the turn has.
+func TestTakeOver_EndsATraceWhoseEpochWasLost(t *testing.T) {
+	r := newRig(t)
+	req := textRequest("s1", "r1")
+	_, ref, _ := r.loseOwnerDuringResearch(t, req)
+	second := r.newRunner(t, "two")
+	found, err := second.cfg.Traces.Store().Load(t.Context(), ref)
+	require.NoError(t, err)
+	found.Turn.TurnEpoch += 7
+	_, _, err = second.cfg.Traces.Store().Claim(t.Context(), trace.Claim{Record: found.Record, Turn: found.Turn})
+	require.NoError(t, err)
+	s, err := r.memory.GetSession(t.Context(), req.Ref)
+	require.NoError(t, err)
+	_, err = r.memory.FailTurn(t.Context(), memory.Fail{
+		Ref: req.Ref, TurnID: s.OpenTurn, Epoch: found.Turn.TurnEpoch - 7, Outcome: session.OutcomeFailed, Failure: failure.New(failure.SystemTimeout, "test", "it took too long"),
+	})
+	require.NoError(t, err)
+
+	second.reconciler.TakeOver(t.Context(), ref)
+	ended, err := second.cfg.Traces.Store().Get(t.Context(), ref)
+	require.NoError(t, err)
+	require.Equal(t, troupev1.TraceState_TRACE_STATE_ENDED, ended.GetState())
+}

@@ -41,6 +41,8 @@ func (s *Turns) BeginTurn(_ context.Context, b memory.Begin) (memory.BeginResult
 func (s *Turns) beginKnownTurn(op string, c *db.Session, t *db.Turn, b memory.Begin) (memory.BeginResult, error) {
 	left := c.LeaseEnd.Sub(s.db.Now())
 	holds := left > 0 && t.Holder == b.TraceID
+	// An epoch of an earlier generation may be unknown, or belong to another caller.
+	over := b.LostEpoch == t.Epoch || t.Epoch < s.db.LeastEpoch
 	switch {
 	case t.Fingerprint != b.Fingerprint:
 		return memory.BeginResult{}, failure.Newf(failure.KeyReused, op,
@@ -48,7 +50,7 @@ func (s *Turns) beginKnownTurn(op string, c *db.Session, t *db.Turn, b memory.Be
 			With("turn_id", b.TurnID)
 	case t.Outcome != session.OutcomeOpen:
 		return memory.BeginResult{Status: memory.StatusClosed, Turn: t.Snapshot()}, nil
-	case holds && (b.LostEpoch != t.Epoch || b.LookupOnly):
+	case holds && (!over || b.LookupOnly):
 		return s.newHolderResult(c, t, b), nil
 	case !holds && (left > 0 || b.LookupOnly):
 		return memory.BeginResult{Status: memory.StatusOpen, Turn: t.Snapshot(), LeaseLeft: max(0, left)}, nil

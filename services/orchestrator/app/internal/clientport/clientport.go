@@ -49,7 +49,7 @@ type Port struct {
 
 // Open reads the certificate and the client tokens, and opens the Listener, which the caller closes. With
 // plaintext set, other machines may connect without TLS.
-func Open(cfg Config, plaintext bool, t *telemetry.Telemetry) (*Port, error) {
+func Open(cfg Config, network rpc.Network, plaintext bool, t *telemetry.Telemetry) (*Port, error) {
 	p := &Port{cfg: cfg, telemetry: t}
 	var err error
 	if p.Certificate, err = cfg.ClientTLS.Open(t.Log); err != nil {
@@ -62,7 +62,7 @@ func Open(cfg Config, plaintext bool, t *telemetry.Telemetry) (*Port, error) {
 	if err := errors.Join(p.Certificate.RegisterMetrics(meter), p.clients.RegisterMetrics(meter)); err != nil {
 		return nil, err
 	}
-	p.Listener, err = rpc.Listen("--grpc-addr", cfg.GRPCAddr, cfg.ClientTLS.CheckAddress(plaintext), cfg.Clients.CheckAddress)
+	p.Listener, err = network.Listen("--grpc-addr", cfg.GRPCAddr, cfg.ClientTLS.CheckAddress(plaintext), cfg.Clients.CheckAddress)
 	if err != nil {
 		return nil, err
 	}

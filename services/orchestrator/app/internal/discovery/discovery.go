@@ -52,19 +52,23 @@ type Discovery struct {
 	closers      process.Closers
 }
 
+// Environment replaces what a Discovery uses outside of its process. The zero value is TCP and etcd.
+type Environment struct {
+	Network  rpc.Network
+	Registry registry.Registry // nil means etcd
+}
+
 // Open returns a Discovery, which knows no instances until its Parts run. onChange is called after each change of
 // the instances and must not use the Discovery. Its argument reports whether the instances were ever known, from the
 // registry or from a snapshot. The caller closes the Discovery.
-func Open(cfg Config, self *identity.Source, t *telemetry.Telemetry, onChange func(known bool)) (*Discovery, error) {
-	creds, err := cfg.EtcdSecurity.Credentials(cfg.Etcd, self, t.Log)
-	if err != nil {
-		return nil, err
+func Open(cfg Config, env Environment, self *identity.Source, t *telemetry.Telemetry, onChange func(known bool)) (*Discovery, error) {
+	d := &Discovery{snapshotPath: cfg.Snapshot, registry: env.Registry}
+	if d.registry == nil {
+		if err := d.openEtcd(cfg, self, t); err != nil {
+			return nil, err
+		}
 	}
-	etcd, err := etcdregistry.DialWith(creds, cfg.Etcd, t.Log)
-	if err != nil {
-		return nil, fmt.Errorf("--etcd: %w", err)
-	}
-	pool := connection.NewPool(t, rpc.Dial)
+	pool := connection.NewPool(t, env.Network.Dial)
 	pool.UseIdentity(self)
 	cache := instances.New(t.Log, func(known bool, addresses map[string]bool) {
 		pool.CloseExcept(addresses)
@@ -72,18 +76,28 @@ func Open(cfg Config, self *identity.Source, t *telemetry.Telemetry, onChange fu
 	})
 	cache.SetProbe(pool.CheckHealth)
 	cache.Desired().WithholdUntilKnown()
-	r := etcdregistry.New(etcd, t.Log, etcdregistry.Config{})
-	d := &Discovery{
-		Instances: cache, Pool: pool, Operator: operate.New(cache, r, pool, t.Log),
-		Dispatcher: dispatch.New(cache, pool, cfg.RouteWait), snapshotPath: cfg.Snapshot, registry: r,
-	}
-	d.closers.Add(etcd)
+	d.Instances, d.Pool, d.Operator, d.Dispatcher = cache, pool, operate.New(cache, d.registry, pool, t.Log), dispatch.New(cache, pool, cfg.RouteWait)
 	d.closers.Add(process.CloserFunc(pool.Close))
 	d.closers.Add(process.CloserFunc(d.Dispatcher.Close))
 	if err := registerMetrics(t, cache); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
+}
+
+// openEtcd opens the registry in etcd.
+func (d *Discovery) openEtcd(cfg Config, self *identity.Source, t *telemetry.Telemetry) error {
+	creds, err := cfg.EtcdSecurity.Credentials(cfg.Etcd, self, t.Log)
+	if err != nil {
+		return err
+	}
+	etcd, err := etcdregistry.DialWith(creds, cfg.Etcd, t.Log)
+	if err != nil {
+		return fmt.Errorf("--etcd: %w", err)
+	}
+	d.closers.Add(etcd)
+	d.registry = etcdregistry.New(etcd, t.Log, etcdregistry.Config{})
+	return nil
 }
 
 // Parts returns the background processes that keep the instances up to date.

@@ -3,6 +3,7 @@
 package stores
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -15,6 +16,8 @@ import (
 	"github.com/troupe-dev/troupe/internal/rpc"
 	"github.com/troupe-dev/troupe/internal/telemetry"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace"
+	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/inmem"
 	"github.com/troupe-dev/troupe/services/orchestrator/internal/trace/redistrace"
 )
 
@@ -48,24 +51,39 @@ const (
 // Stores holds the stores of an orchestrator. They connect on first use.
 type Stores struct {
 	Memory *memoryrpc.Store
-	Traces *redistrace.Store
+	Traces trace.Store
 	// Dependencies are the readiness checks of the stores.
 	Dependencies []probe.Dependency
 
 	closers process.Closers
 }
 
+// Environment replaces what the stores use outside of their process. The zero value is TCP and Redis.
+type Environment struct {
+	Network rpc.Network
+	Traces  trace.Store // nil means Redis
+}
+
+// TracesInRAM keeps traces in RAM.
+type TracesInRAM = inmem.Store
+
+// NewTracesInRAM returns an empty store. clock is the time of the store (nil means time.Now).
+func NewTracesInRAM(clock func() time.Time) *TracesInRAM { return inmem.New(clock) }
+
 // Open returns the stores. The caller closes them.
-func Open(cfg Config, self *identity.Source, t *telemetry.Telemetry) (*Stores, error) {
-	s := &Stores{}
-	var err error
-	link := redisconn.Config{URL: cfg.Redis, Security: cfg.RedisSecurity}
-	if s.Traces, err = redistrace.New(link, cfg.TraceRetention); err != nil {
-		return nil, err // the error names the flag
+func Open(cfg Config, env Environment, self *identity.Source, t *telemetry.Telemetry) (*Stores, error) {
+	s := &Stores{Traces: env.Traces}
+	traces := probe.Dependency{Condition: ConditionTraces, Address: "memory", Check: func(context.Context) error { return nil }}
+	if s.Traces == nil {
+		redis, err := redistrace.New(redisconn.Config{URL: cfg.Redis, Security: cfg.RedisSecurity}, cfg.TraceRetention)
+		if err != nil {
+			return nil, err // the error names the flag
+		}
+		s.closers.Add(redis)
+		s.Traces, traces.Address, traces.Check = redis, redis.Addr(), redis.Ping
 	}
-	s.closers.Add(s.Traces)
 	service := troupev1.MemoryService_ServiceDesc.ServiceName
-	conn, err := rpc.DialWith(self.ClientCredentials(identity.Memory, ""), cfg.Memory, t, service)
+	conn, err := env.Network.DialWith(self.ClientCredentials(identity.Memory, ""), cfg.Memory, t, service)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("--memory: %w", err), s.Close())
 	}
@@ -73,7 +91,7 @@ func Open(cfg Config, self *identity.Source, t *telemetry.Telemetry) (*Stores, e
 	s.Memory = memoryrpc.New(conn)
 	s.Dependencies = []probe.Dependency{
 		{Condition: ConditionMemory, Address: cfg.Memory, Check: rpc.CheckServing(conn, service)},
-		{Condition: ConditionTraces, Address: s.Traces.Addr(), Check: s.Traces.Ping},
+		traces,
 	}
 	return s, nil
 }

@@ -29,10 +29,14 @@ func (c *Closer) EndOrphan(ctx context.Context, req request.Request, fingerprint
 
 // EndTrace ends the trace of a closed turn in place of the lost owner. It also publishes the events that the owner
 // left unpublished.
+//
+// It claims the trace under the highest epoch, because no orchestrator can drive a closed turn. The trace may know a
+// higher epoch than the turn, if the memory service has lost writes (guarantee F7).
 func (c *Closer) EndTrace(ctx context.Context, req request.Request, fingerprint string, closed session.Turn) error {
-	began := time.Now()
+	began, claimed := time.Now(), closed
+	claimed.Epoch = maxEpoch
 	events, err := c.publisher.Open(ctx, publish.Turn{
-		Request: req, Turn: closed, Target: req.Target, Fingerprint: fingerprint, MaxSteps: workflow.DefaultSteps,
+		Request: req, Turn: claimed, Target: req.Target, Fingerprint: fingerprint, MaxSteps: workflow.DefaultSteps,
 	}, true)
 	if failure.Is(err, failure.TurnNotOpen) {
 		return nil // the owner ended it first
@@ -47,6 +51,9 @@ func (c *Closer) EndTrace(ctx context.Context, req request.Request, fingerprint 
 	}
 	return nil
 }
+
+// maxEpoch is higher than every epoch of a turn.
+const maxEpoch = 1<<53 - 1
 
 // publishMissing publishes the missing events of a closed turn, and its last event.
 func (c *Closer) publishMissing(ctx context.Context, t Turn) error {

@@ -165,11 +165,7 @@ func (r *Reconciler) claimTurn(ctx context.Context, begin memory.Begin, known me
 func (r *Reconciler) endVanishedTurn(ctx context.Context, req request.Request, found trace.RunningTrace, why error) error {
 	record := found.Record
 	return r.Closer.EndTrace(ctx, req, found.Turn.Fingerprint, session.Turn{
-		ID: record.GetTurnId(), Trace: record.GetTraceId(), Number: int(record.GetTurn()), Epoch: maxEpoch,
+		ID: record.GetTurnId(), Trace: record.GetTraceId(), Number: int(record.GetTurn()),
 		Outcome: session.OutcomeFailed, Failure: grpcfailure.FromProto(grpcfailure.ToProto(why)),
 	})
 }
-
-// maxEpoch is higher than every epoch of a turn. It is used for a turn that no longer exists, which no
-// orchestrator can drive.
-const maxEpoch = 1<<53 - 1

@@ -4,7 +4,6 @@ package takeover
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -64,7 +63,7 @@ func (r *Reconciler) Maintain(ctx context.Context) {
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	slots := make(chan struct{}, maxAtOnce)
-	pause := time.NewTimer(withJitter(trace.HeartbeatInterval))
+	pause := time.NewTimer(trace.WithJitter(trace.HeartbeatInterval))
 	defer pause.Stop()
 	for {
 		select {
@@ -88,13 +87,8 @@ func (r *Reconciler) Maintain(ctx context.Context) {
 		if take > 0 && len(orphans) == take {
 			next /= 20 // there may be more
 		}
-		pause.Reset(withJitter(next))
+		pause.Reset(trace.WithJitter(next))
 	}
-}
-
-// withJitter returns a random duration close to d, so that replicas do not call at the same moment.
-func withJitter(d time.Duration) time.Duration {
-	return d*3/4 + rand.N(d/2) //nolint:gosec // it spreads load and hides nothing
 }
 
 // heartbeat renews the leases of this orchestrator's traces and stops the turns that were cancelled at another

@@ -1,4 +1,4 @@
-package main
+package scriptedagent
 
 import (
 	"net/http"
@@ -15,20 +15,20 @@ import (
 )
 
 // A step posts its seven calls in order and answers with their receipts.
-func TestWorker_RecordsEveryCallInTheLedger(t *testing.T) {
+func TestAgent_RecordsEveryCallInTheLedger(t *testing.T) {
 	l, err := ledger.New()
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		http.DefaultClient.CloseIdleConnections()
 		require.NoError(t, l.Close())
 	})
-	made, err := build(ledger.Client{URL: l.URL(), Worker: "w1"})
+	made, err := New(ledger.Client{URL: l.URL(), Worker: "w1"})
 	require.NoError(t, err)
 
 	done, err := made.Execute(t.Context(), agent.Invocation{Step: execution.Step{
 		TurnID: "turn", Number: 2,
-		History: []conversation.Message{conversation.User("s/old"), conversation.Assistant(Agent, "old"), conversation.User("s/r")},
-		Prior:   []execution.Result{{Step: 1, Agent: Agent, Text: "first"}},
+		History: []conversation.Message{conversation.User("s/old"), conversation.Assistant(Name, "old"), conversation.User("s/r")},
+		Prior:   []execution.Result{{Step: 1, Agent: Name, Text: "first"}},
 	}}, func(event.Event) error { return nil })
 	require.NoError(t, err)
 	require.Equal(t, "s/r step 2: read#2 | idempotent#4 | at_most_once#6", done.Result.Text)

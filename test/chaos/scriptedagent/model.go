@@ -1,4 +1,4 @@
-package main
+package scriptedagent
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 
 // model is a stateless script whose reply depends only on the request. It reads the user's last message, whose
 // text is the mark of the request.
-type model struct{ ledger ledger.Client }
+type model struct{ ledger Ledger }
 
 // Name implements llm.Model.
 func (model) Name() string { return "chaos/script" }
