@@ -143,7 +143,7 @@ func (r *run) outcome() Outcome {
 }
 
 // holdsWithoutDurability are the checks that hold although the store has lost acknowledged writes.
-var holdsWithoutDurability = []string{verify.Contiguous, verify.TerminalOnce, verify.OneKey, simclients.CheckLiveness, CheckLife}
+var holdsWithoutDurability = []string{verify.StreamContiguous, verify.StreamEndsOnce, verify.EffectKeepsKey, simclients.CheckLiveness, CheckLife}
 
 // balancer spreads the calls of clients over the orchestrators.
 type balancer struct {

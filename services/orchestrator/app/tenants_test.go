@@ -167,6 +167,14 @@ func callsByMethod(n targetIDs) []struct {
 		{"CancelTrace", func(ctx context.Context, c *client.Client) (proto.Message, error) {
 			return c.CancelTrace(ctx, &troupev1.CancelTraceRequest{TraceId: n.trace})
 		}},
+		{"ConfigureSession", func(ctx context.Context, c *client.Client) (proto.Message, error) {
+			return c.Sessions.ConfigureSession(ctx, &troupev1.ConfigureSessionRequest{
+				SessionId: n.session, Settings: &troupev1.SessionSettings{MaxMessages: 7},
+			})
+		}},
+		{"SaveSession", func(ctx context.Context, c *client.Client) (proto.Message, error) {
+			return c.Sessions.SaveSession(ctx, &troupev1.SaveSessionRequest{SessionId: n.session})
+		}},
 		{"PauseSession", func(ctx context.Context, c *client.Client) (proto.Message, error) {
 			return c.Sessions.PauseSession(ctx, &troupev1.PauseSessionRequest{SessionId: n.session})
 		}},

@@ -14,7 +14,7 @@ import (
 )
 
 // setFields sets every field of the given name in a message and its submessages. It returns how many fields it
-// set.
+// set. It leaves out StepRounds, which in a request is a position in a history and no object.
 func setFields(m protoreflect.Message, name protoreflect.Name, value any, depth int) (n int) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -22,7 +22,7 @@ func setFields(m protoreflect.Message, name protoreflect.Name, value any, depth 
 		if f.Name() == name {
 			m.Set(f, protoreflect.ValueOf(value))
 			n++
-		} else if f.Message() != nil && f.Cardinality() != protoreflect.Repeated && depth > 0 {
+		} else if f.Message() != nil && f.Cardinality() != protoreflect.Repeated && depth > 0 && f.Message().Name() != "StepRounds" {
 			if inner := m.NewField(f); setFields(inner.Message(), name, value, depth-1) > 0 {
 				n += setFields(m.Mutable(f).Message(), name, value, depth-1)
 			}

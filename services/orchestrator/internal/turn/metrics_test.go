@@ -117,7 +117,7 @@ func TestRunner_MeasuresTheWaitForAnApproval(t *testing.T) {
 	rig.makeResearchWait(approvalCall())
 	require.Equal(t, inputRequired, turnResult(runToEnd(t, runner, textRequest("s1", "r1"))).GetOutcome())
 	require.Equal(t, outcomeCompleted, turnResult(runToEnd(t, runner, answerRequest("r2", approvalAnswer("1-2-2")))).GetOutcome())
-	require.Regexp(t, `(?m)^troupe_calls_wait_seconds_bucket\{.*verdict="approve",le="1"\} 1$`, scrape())
+	require.Regexp(t, `(?m)^troupe_calls_wait_seconds_count\{.*verdict="approve"\} 1$`, scrape())
 	for _, name := range []string{"approval_requested", "approval_received"} {
 		require.Equal(t, 1, logs.FilterField(zap.String("event", name)).Len(), name)
 	}
