@@ -8,7 +8,7 @@ import (
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
-// answerID is the id of a task's only artifact. It holds the streamed text of the agents, and finally the answer.
+// answerID is the id of the artifact that every task has. It holds the streamed text of the agents, and finally the answer.
 const answerID a2a.ArtifactID = "answer"
 
 // answerStream streams text as chunks of one artifact. Each step, each model call after a tool call, and each

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/troupe-dev/troupe/pkg/event"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
 )
 
@@ -59,6 +60,18 @@ func finishReason(m *troupev1.ModelCall) string {
 		return "tool_calls"
 	}
 	return "stop"
+}
+
+// addToolCompleteItems adds the items for the end of a tool call.
+func addToolCompleteItems(c *troupev1.ToolCallFinished, add func(string, itemData)) {
+	status := lowerEnumName(c.GetStatus().String(), "TOOL_STATUS_")
+	add("tool-complete", itemData{
+		"callId": c.GetCallId(), "tool": c.GetTool(), "status": status, "progress": event.ToolStatus(status).Progress(),
+		"summary": c.GetSummary(), "milliseconds": c.GetDuration().AsDuration().Milliseconds(),
+	})
+	if c.GetStatus() == troupev1.ToolStatus_TOOL_STATUS_INPUT_REQUIRED {
+		add("tool-input-required", itemData{"callId": c.GetCallId(), "tool": c.GetTool()})
+	}
 }
 
 // addToolProgressItem adds the item for the progress of a tool.

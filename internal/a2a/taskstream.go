@@ -59,9 +59,7 @@ func (t *taskStream) convert(e *troupev1.Event) []a2a.Event {
 	t.stepStarted = t.stepStarted || e.GetStep() > 0
 	switch p := e.GetPayload().(type) {
 	case *troupev1.Event_RoutingDecision:
-		if p.RoutingDecision.GetType() != troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
-			t.countDecision()
-		}
+		t.countDecision(p.RoutingDecision)
 	case *troupev1.Event_StepStarted:
 		t.trackStep(e)
 	case *troupev1.Event_StepFinished:
@@ -87,6 +85,8 @@ func (t *taskStream) convert(e *troupev1.Event) []a2a.Event {
 		if e.GetBranch() == "" && t.concurrentSteps < 2 { // text of parallel agents is not part of the answer
 			converted = append(converted, t.answer.addText(e.GetStep(), p.TextDelta.GetText()))
 		}
+	case *troupev1.Event_ArtifactUpdate:
+		converted = append(converted, newArtifactChunk(t.task, p.ArtifactUpdate))
 	case *troupev1.Event_TurnResult:
 		if c := t.answer.finalChunk(p.TurnResult); c != nil {
 			converted = append(converted, c)
@@ -102,7 +102,10 @@ func (t *taskStream) convert(e *troupev1.Event) []a2a.Event {
 
 // countDecision counts concurrent steps, which are all decided before the first of them starts. After a takeover
 // the new owner decides the unfinished steps again. They still count as concurrent.
-func (t *taskStream) countDecision() {
+func (t *taskStream) countDecision(d *troupev1.RoutingDecision) {
+	if d.GetType() == troupev1.DecisionType_DECISION_TYPE_TOOL_SELECTION {
+		return
+	}
 	if t.stepStarted && len(t.streamingSteps) < 2 {
 		t.concurrentSteps, t.stepStarted = 0, false
 	}

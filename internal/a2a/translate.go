@@ -85,19 +85,16 @@ func translateEvent(e *troupev1.Event, at eventContext) []Item {
 	case *troupev1.Event_SubtaskStarted:
 		addSubtaskItems(p.SubtaskStarted, add)
 	case *troupev1.Event_ToolCallFinished:
-		c := p.ToolCallFinished
-		status := lowerEnumName(c.GetStatus().String(), "TOOL_STATUS_")
-		add("tool-complete", itemData{
-			"callId": c.GetCallId(), "tool": c.GetTool(), "status": status, "progress": event.ToolStatus(status).Progress(),
-			"summary": c.GetSummary(), "milliseconds": c.GetDuration().AsDuration().Milliseconds(),
-		})
-		if c.GetStatus() == troupev1.ToolStatus_TOOL_STATUS_INPUT_REQUIRED {
-			add("tool-input-required", itemData{"callId": c.GetCallId(), "tool": c.GetTool()})
-		}
+		addToolCompleteItems(p.ToolCallFinished, add)
 	case *troupev1.Event_ToolCallPending:
 		add("tool-input-required", pendingCallData(p.ToolCallPending.GetCall()))
 	case *troupev1.Event_AgentMessage:
 		addAgentMessageItems(p.AgentMessage, add)
+	case *troupev1.Event_ArtifactUpdate:
+		u := p.ArtifactUpdate
+		add(artifactItemKind(u.GetName()), itemData{
+			"name": u.GetName(), "version": u.GetVersion(), "size": u.GetSize(), "append": u.GetAppend(), "complete": u.GetComplete(),
+		})
 	case *troupev1.Event_Thinking:
 		add("thought-stream", itemData{"topic": lowerEnumName(p.Thinking.GetTopic().String(), "TOPIC_"), "text": p.Thinking.GetText()})
 	case *troupev1.Event_Custom:

@@ -10,8 +10,11 @@ import (
 	"github.com/troupe-dev/troupe/pkg/failure"
 )
 
-// MaxNameBytes is the maximum length of the name of an artifact, in bytes.
-const MaxNameBytes = 256
+// The limits of an artifact, in bytes.
+const (
+	MaxNameBytes     = 256
+	MaxArtifactBytes = 64 << 20
+)
 
 const maxMediaTypeBytes = 128 // bytes
 

@@ -178,3 +178,51 @@ func TestRun_FileOfALostTurnEndsTheRun(t *testing.T) {
 	_, err := runToEnd(t.Context(), loop.Loop{Model: model, Tools: shooter.tools(t)}, newStoredInput(store, lease, &fakeJournal{}), ignoreEvents)
 	require.True(t, failure.Is(err, failure.Fenced), "%v", err)
 }
+
+// Clients see an artifact while the tool that writes it still runs, and see it complete only once it is
+// stored.
+//
+// Req: LP-44
+func TestRun_ArtifactsAreToldWhileTheyGrow(t *testing.T) {
+	store, lease := openTurn(t)
+	begun := make(chan struct{})
+	write, err := tool.Func("write", "Writes.", func(ctx context.Context, _ struct{}) (string, error) {
+		m := hook.InTool(ctx).Memory()
+		if _, err := m.AppendArtifact(ctx, "a.md", "text/markdown", []byte("one "), false); err != nil {
+			return "", err
+		}
+		<-begun // the event came while the tool runs
+		version, err := m.AppendArtifact(ctx, "a.md", "text/markdown", []byte("two"), true)
+		require.Equal(t, 1, version)
+		if err == nil {
+			_, err = m.SaveArtifact(ctx, "b.png", "image/png", png(1))
+		}
+		return "written", err
+	})
+	require.NoError(t, err)
+	set, err := tool.NewSet(write)
+	require.NoError(t, err)
+	model := scripted.New(scripted.Call(conversation.ToolCall{ID: "a", Name: "write"}), scripted.Say("Done."))
+	var updates []event.ArtifactUpdate
+	_, err = runToEnd(t.Context(), loop.Loop{Model: model, Tools: set}, newStoredInput(store, lease, nil), func(p event.Payload) error {
+		u, ok := p.(event.ArtifactUpdate)
+		if !ok {
+			return nil
+		}
+		updates = append(updates, u)
+		if !u.Append && !u.Complete {
+			close(begun)
+		}
+		if u.Complete {
+			_, err := store.GetArtifact(t.Context(), lease.Ref, u.Name, u.Version)
+			require.NoError(t, err, "stored first, told afterwards")
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, []event.ArtifactUpdate{
+		{Name: "a.md", MediaType: "text/markdown", Size: 4, Data: []byte("one ")},
+		{Name: "a.md", MediaType: "text/markdown", Version: 1, Size: 7, Data: []byte("two"), Append: true, Complete: true},
+		{Name: "b.png", MediaType: "image/png", Version: 1, Size: 9, Complete: true},
+	}, updates)
+}

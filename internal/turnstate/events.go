@@ -33,7 +33,7 @@ type Origin struct {
 }
 
 // Events emits the events of a turn and keeps the ones that become entries of the trace. Only the goroutine of the
-// turn may use it, except for AddViolation, which is safe for concurrent use.
+// turn may use it, except for AddViolation and AddArtifactUpdate, which are safe for concurrent use.
 type Events struct {
 	origin       Origin
 	numbers      *Numbers
@@ -45,6 +45,8 @@ type Events struct {
 
 	mu         sync.Mutex // tools run concurrently
 	violations []event.OwnershipViolation
+	updates    []event.ArtifactUpdate
+	added      chan struct{} // signals the goroutine of the turn that there are updates
 }
 
 // NewEvents returns an Events for a turn. If numbers is nil, the events are numbered from 1. If emit is nil, the
@@ -53,7 +55,7 @@ func NewEvents(origin Origin, numbers *Numbers, emit func(event.Event) error) *E
 	if numbers == nil {
 		numbers = &Numbers{}
 	}
-	return &Events{origin: origin, numbers: numbers, emit: emit}
+	return &Events{origin: origin, numbers: numbers, emit: emit, added: make(chan struct{}, 1)}
 }
 
 // SetConsumer replaces the consumer and returns the previous one.
@@ -104,10 +106,8 @@ func (e *Events) deliver(ev event.Event) error {
 		e.interceptor.held = append(e.interceptor.held, ev)
 		return nil
 	}
-	for _, v := range e.takeViolations() { // violations come before this event
-		if err := e.deliver(event.Event{Payload: v}); err != nil {
-			return err
-		}
+	if err := e.deliverAdded(); err != nil { // they come before this event
+		return err
 	}
 	ev = e.complete(ev)
 	held, failed := e.interceptor.intercept(&ev)
@@ -163,10 +163,43 @@ func (e *Events) AddViolation(err *failure.Error) {
 	}
 }
 
-func (e *Events) takeViolations() []event.OwnershipViolation {
+// AddArtifactUpdate adds an update of an artifact, which is emitted before the next event, or when EmitAdded is called. It
+// is safe for concurrent use.
+func (e *Events) AddArtifactUpdate(u event.ArtifactUpdate) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	all := e.violations
-	e.violations = nil
-	return all
+	e.updates = append(e.updates, u)
+	select {
+	case e.added <- struct{}{}:
+	default: // a signal is pending
+	}
+}
+
+// Added returns the channel that signals that EmitAdded has something to emit.
+func (e *Events) Added() <-chan struct{} { return e.added }
+
+// EmitAdded emits the updates that were added. It fails like Emit.
+func (e *Events) EmitAdded() error {
+	if e.err == nil {
+		e.err = e.deliverAdded()
+	}
+	return e.err
+}
+
+func (e *Events) deliverAdded() error {
+	e.mu.Lock()
+	violations, updates := e.violations, e.updates
+	e.violations, e.updates = nil, nil
+	e.mu.Unlock()
+	for _, v := range violations {
+		if err := e.deliver(event.Event{Payload: v}); err != nil {
+			return err
+		}
+	}
+	for _, u := range updates {
+		if err := e.deliver(event.Event{Payload: u}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -1,6 +1,10 @@
 package wire
 
 import (
+	"cmp"
+	"net/http"
+
+	"github.com/troupe-dev/troupe/internal/attachment"
 	"github.com/troupe-dev/troupe/internal/wire/convert"
 	"github.com/troupe-dev/troupe/pkg/conversation"
 	troupev1 "github.com/troupe-dev/troupe/pkg/gen/troupe/v1"
@@ -42,4 +46,16 @@ func BlobFromProto(b *troupev1.Blob) conversation.Attachment {
 		a.Size = int64(len(a.Data))
 	}
 	return a
+}
+
+// InputFiles returns the files among the parts of a user's input, or an error if they cannot be attached. A file without
+// a media type gets the type that its content suggests. The caller's version and size are ignored, because the store sets
+// them.
+func InputFiles(parts []*troupev1.Part) ([]conversation.Attachment, error) {
+	files := AttachmentsFromProto(parts)
+	for i, f := range files {
+		files[i].Version, files[i].Size = 0, int64(len(f.Data))
+		files[i].MediaType = cmp.Or(f.MediaType, http.DetectContentType(f.Data))
+	}
+	return files, attachment.Check("OrchestrateRequest", "parts", files)
 }

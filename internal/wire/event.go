@@ -45,6 +45,7 @@ const (
 	maxWarningBytes   = 1024
 	maxThoughtBytes   = 16 << 10
 	maxBranchBytes    = 1024
+	maxMediaTypeBytes = 128
 	maxChanges        = 256 // limit of keys and of artifacts
 	maxKeyBytes       = 128
 	maxOwnerBytes     = 32
@@ -55,14 +56,14 @@ const (
 // adds the position on the trace. EventToProto returns nil for replayed events and for events that clients do not
 // get.
 func EventToProto(happened event.Event) *troupev1.Event {
+	if isReplayed(happened.Payload) {
+		return nil
+	}
 	out := &troupev1.Event{Time: timestamppb.New(happened.Time), Branch: conversation.Truncate(happened.Branch, maxBranchBytes)}
 	switch e := happened.Payload.(type) {
 	case event.TextDelta:
 		out.Payload = &troupev1.Event_TextDelta{TextDelta: &troupev1.TextDelta{Text: conversation.Truncate(e.Text, maxDeltaBytes)}}
 	case event.ModelCall:
-		if e.Replayed {
-			return nil
-		}
 		out.Payload = &troupev1.Event_ModelCall{ModelCall: &troupev1.ModelCall{
 			Model: conversation.Truncate(e.Model, maxNameBytes), Iteration: int32(e.Iteration), ToolCalls: int32(e.ToolCalls),
 			Usage: UsageToProto(e.Usage), Duration: durationpb.New(e.Duration), Finish: finishReasons.ToProto(e.Finish),
@@ -73,9 +74,6 @@ func EventToProto(happened event.Event) *troupev1.Event {
 				maxArgumentsBytes),
 		}}
 	case event.ToolFinished:
-		if e.Replayed {
-			return nil
-		}
 		out.Payload = &troupev1.Event_ToolCallFinished{ToolCallFinished: &troupev1.ToolCallFinished{
 			CallId: conversation.Truncate(e.CallID, maxNameBytes), Tool: conversation.Truncate(e.Tool, maxNameBytes), Status: toolStatuses.ToProto(e.Status),
 			Summary: conversation.Excerpt(e.Summary, event.MaxSummaryChars), Duration: durationpb.New(e.Duration),
@@ -89,6 +87,11 @@ func EventToProto(happened event.Event) *troupev1.Event {
 	case event.SubtaskStarted:
 		out.Payload = &troupev1.Event_SubtaskStarted{SubtaskStarted: &troupev1.SubtaskStarted{
 			Target: e.Target, SessionId: e.Session, RequestId: e.Request, TraceId: e.Trace, TurnId: e.Turn, CallId: conversation.Truncate(e.CallID, maxNameBytes),
+		}}
+	case event.ArtifactUpdate:
+		out.Payload = &troupev1.Event_ArtifactUpdate{ArtifactUpdate: &troupev1.ArtifactUpdate{
+			Name: e.Name, MediaType: conversation.Truncate(e.MediaType, maxMediaTypeBytes), Version: int32(e.Version), Size: e.Size, Data: e.Data,
+			Append: e.Append, Complete: e.Complete,
 		}}
 	case event.ToolPending:
 		out.Payload = &troupev1.Event_ToolCallPending{ToolCallPending: &troupev1.ToolCallPending{Call: pendingToProto(e.Pending)}}
@@ -110,6 +113,18 @@ func EventToProto(happened event.Event) *troupev1.Event {
 		return nil
 	}
 	return out
+}
+
+// isReplayed reports whether an earlier attempt has sent the event.
+func isReplayed(p event.Payload) bool {
+	switch p := p.(type) {
+	case event.ModelCall:
+		return p.Replayed
+	case event.ToolFinished:
+		return p.Replayed
+	default:
+		return false
+	}
 }
 
 // ViolationToProto converts a violation and cuts its texts to the limits of the wire.

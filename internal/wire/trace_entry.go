@@ -30,6 +30,11 @@ func TraceEntryFromProto(e *troupev1.Event) (event.Event, bool) {
 		entry.Author, entry.Payload = "user", event.UserInput{Turn: int(e.GetTurn()), Prompt: p.TurnStarted.GetText()}
 	case *troupev1.Event_ToolCallPending:
 		entry.Payload = event.ToolPending{Pending: pendingFromProto(p.ToolCallPending.GetCall())}
+	case *troupev1.Event_ArtifactUpdate: // without its content, which the store has
+		u := p.ArtifactUpdate
+		entry.Payload = event.ArtifactUpdate{
+			Name: u.GetName(), MediaType: u.GetMediaType(), Version: int(u.GetVersion()), Size: u.GetSize(), Append: u.GetAppend(), Complete: u.GetComplete(),
+		}
 	case *troupev1.Event_OwnershipViolation:
 		v := p.OwnershipViolation
 		entry.Payload = event.OwnershipViolation{Key: v.GetKey(), Owner: ownership.Owner(v.GetOwner()), Actor: v.GetActor(), Operation: v.GetOperation()}

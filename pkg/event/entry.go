@@ -106,6 +106,14 @@ type (
 		State map[string]json.RawMessage `json:"state_delta,omitempty"`
 		Files map[string]int             `json:"artifact_delta,omitempty"`
 	}
+	artifactEntry struct {
+		Name      string `json:"artifact"`
+		MediaType string `json:"media_type,omitempty"`
+		Version   int    `json:"version,omitempty"`
+		Size      int64  `json:"size"`
+		Append    bool   `json:"append,omitempty"`
+		Complete  bool   `json:"complete,omitempty"`
+	}
 	thinkingEntry struct {
 		Text  string `json:"content,omitempty"`
 		Topic Topic  `json:"kind,omitempty"`
@@ -198,6 +206,10 @@ func (p ToolProgress) entry() any {
 
 func (p SubtaskStarted) entry() any {
 	return subtaskEntry{CallID: p.CallID, Target: p.Target, Session: p.Session, Request: p.Request, Trace: p.Trace, TurnID: p.Turn}
+}
+
+func (p ArtifactUpdate) entry() any {
+	return artifactEntry{p.Name, p.MediaType, p.Version, p.Size, p.Append, p.Complete}
 }
 
 func (p ToolPending) entry() any {

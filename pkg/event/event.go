@@ -35,6 +35,7 @@ const (
 	InternalPrefix = "internal:"
 
 	MaxSummaryChars = 240      // characters of ToolFinished.Summary (CO-47)
+	MaxUpdateBytes  = 64 << 10 // bytes of an artifact's content in its ArtifactUpdates
 	MaxCustomData   = 64 << 10 // bytes of Custom.Data
 	MaxCustomEvents = 256      // Custom events of an attempt of a step
 	MaxCustomBytes  = 1 << 20  // names and data of these together

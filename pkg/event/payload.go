@@ -117,6 +117,17 @@ type SubtaskStarted struct {
 	CallID  string // id of the tool call (empty when the agent is not called as a tool)
 }
 
+// ArtifactUpdate reports that an artifact of the session was begun, has grown, or is complete (LP-44).
+type ArtifactUpdate struct {
+	Name      string
+	MediaType string
+	Version   int    // (0 until it is complete)
+	Size      int64  // bytes so far
+	Data      []byte // bytes that were added (nil if it has more than MaxUpdateBytes, or was stored at once: load it)
+	Append    bool   // whether an update came before
+	Complete  bool   // whether it is stored
+}
+
 // IsTransient reports whether an event is only for clients that listen now and is not stored in the trace.
 func IsTransient(p Payload) bool {
 	switch p.(type) {
@@ -274,6 +285,9 @@ func (ToolProgress) Kind() string { return "tool_progress" }
 
 // Kind implements Payload.
 func (SubtaskStarted) Kind() string { return "subtask" }
+
+// Kind implements Payload.
+func (ArtifactUpdate) Kind() string { return "artifact_update" }
 
 // Kind implements Payload.
 func (ToolPending) Kind() string { return "tool_pending" }

@@ -67,6 +67,7 @@ func New(s Start) *Control {
 	}
 	t.state, t.config = t.state.WithRejectionHandler(t.events.AddViolation), t.config.WithRejectionHandler(t.events.AddViolation)
 	setViolationHandler(t.memory, t.events.AddViolation)
+	t.memory.artifacts.SetReporter(t.events.AddArtifactUpdate)
 	set := s.Handlers
 	if set == nil {
 		set = &Set{}

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/troupe-dev/troupe/internal/statechange"
+	"github.com/troupe-dev/troupe/internal/turnstate"
 	"github.com/troupe-dev/troupe/pkg/event"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/ownership"
@@ -52,17 +53,18 @@ type Memory struct {
 	actor  string
 	stored *statechange.Stored
 
-	mu                 sync.Mutex
-	inherited          map[string]json.RawMessage // changes that a fork inherited
-	changes            statechange.Log            // made by the turn so far
-	unemitted          map[string]json.RawMessage // changes that no event contains yet
-	unemittedArtifacts map[string]int             // saved versions that no event contains yet
-	violated           func(*failure.Error)       // receives rejected writes (nil ignores them)
+	artifacts *turnstate.Artifacts
+
+	mu        sync.Mutex
+	inherited map[string]json.RawMessage // changes that a fork inherited
+	changes   statechange.Log            // made by the turn so far
+	unemitted map[string]json.RawMessage // changes that no event contains yet
+	violated  func(*failure.Error)       // receives rejected writes (nil ignores them)
 }
 
 // NewMemory returns a memory backed by store for a turn of the agent named actor. A nil store has no state and no artifacts.
 func NewMemory(store Store, actor string) *Memory {
-	return &Memory{store: store, actor: actor, stored: &statechange.Stored{}}
+	return &Memory{store: store, actor: actor, stored: &statechange.Stored{}, artifacts: &turnstate.Artifacts{}}
 }
 
 // Fork returns a copy of this memory for an agent that runs concurrently with others. Later changes of the copy do not affect the
@@ -73,7 +75,7 @@ func (m *Memory) Fork(actor string) *Memory {
 	base := map[string]json.RawMessage{}
 	maps.Copy(base, m.inherited)
 	maps.Copy(base, m.changes.Values())
-	return &Memory{store: m.store, actor: actor, stored: m.stored, inherited: base, violated: m.violated}
+	return &Memory{store: m.store, actor: actor, stored: m.stored, inherited: base, violated: m.violated, artifacts: m.artifacts.Fork()}
 }
 
 // Join applies the changes of a fork without emitting them, because the agent with the fork has emitted them already. If both have
@@ -97,7 +99,7 @@ func (m *Memory) Join(fork *Memory) (overwritten []string) {
 func (m *Memory) joinUnemitted(fork *Memory) (overwritten []string) {
 	overwritten = m.Join(fork)
 	fork.mu.Lock()
-	made, artifacts := fork.changes.Values(), maps.Clone(fork.unemittedArtifacts)
+	made := fork.changes.Values()
 	fork.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -105,7 +107,7 @@ func (m *Memory) joinUnemitted(fork *Memory) (overwritten []string) {
 		made[key], _ = m.changes.Value(key)
 	}
 	statechange.Collect(&m.unemitted, made)
-	statechange.Collect(&m.unemittedArtifacts, artifacts)
+	m.artifacts.Join(fork.artifacts)
 	return overwritten
 }
 
@@ -218,14 +220,17 @@ func (m *Memory) SaveArtifact(ctx context.Context, name, mediaType string, conte
 	if m.store == nil {
 		return 0, missingError("artifacts")
 	}
-	version, err := m.store.SaveArtifact(ctx, name, mediaType, bytes.Clone(content))
-	if err != nil {
-		return 0, err
+	return m.artifacts.Save(ctx, m.store.SaveArtifact, name, mediaType, bytes.Clone(content))
+}
+
+// AppendArtifact writes an artifact in pieces. Clients watch it grow, with the first 64 KiB of its content. The last piece,
+// which may be empty, stores it as SaveArtifact does and returns its version; earlier ones return 0. Until then it is in
+// RAM, and what is not complete at the end of the tool call or the turn is dropped. At most 8 grow at the same time.
+func (m *Memory) AppendArtifact(ctx context.Context, name, mediaType string, piece []byte, last bool) (version int, _ error) {
+	if m.store == nil {
+		return 0, missingError("artifacts")
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	statechange.Collect(&m.unemittedArtifacts, map[string]int{name: version})
-	return version, nil
+	return m.artifacts.Append(ctx, m.store.SaveArtifact, name, mediaType, piece, last)
 }
 
 // LoadArtifact returns a version of an artifact (0 means the latest).
@@ -262,21 +267,19 @@ func missingError(what string) error {
 func (m *Memory) takeUnemitted() (state map[string]json.RawMessage, artifacts map[string]int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	state, artifacts = m.unemitted, m.unemittedArtifacts
-	m.unemitted, m.unemittedArtifacts = nil, nil
-	return state, artifacts
+	state, m.unemitted = m.unemitted, nil
+	return state, m.artifacts.TakeUnemitted()
 }
 
-// snapshot returns a copy of all changes so far, which revert accepts.
-func (m *Memory) snapshot() statechange.Log {
+// snapshot returns a function that drops all changes made from now on (AD-5a).
+func (m *Memory) snapshot() (revert func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.changes.Clone()
-}
-
-// revert drops all changes made after a snapshot (AD-5a).
-func (m *Memory) revert(to statechange.Log) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.changes, m.unemitted, m.unemittedArtifacts = to, nil, nil
+	before := m.changes.Clone()
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.changes, m.unemitted = before, nil
+		m.artifacts.TakeUnemitted()
+	}
 }

@@ -24,10 +24,10 @@ func (r *runner) runTurnHandlers(ctx context.Context, all []boundHandler[turnFun
 // runReplyHandlers runs handlers that may return a text. It stops at the first text, error or Turn.End (AD-3). The
 // state changes of all these handlers form one delta, and an error drops it (AD-5a, AD-18).
 func (r *runner) runReplyHandlers(ctx context.Context, all []boundHandler[replyFunc]) (text string, err error) {
-	before := r.t.memory.snapshot()
+	revert := r.t.memory.snapshot()
 	for _, h := range all {
 		if err := r.t.recoverPanic(func() (err error) { text, err = h.fn(ctx, r.t); return err }); err != nil {
-			r.t.memory.revert(before)
+			revert()
 			return "", hookerror.Wrap(h.fullName(), err)
 		}
 		if text != "" || r.t.progress.Ended() {

@@ -11,7 +11,7 @@ import (
 // Limits of artifacts (guarantee S9). They apply to the artifacts of a session, and separately to the artifacts
 // of a user.
 const (
-	MaxArtifactBytes        = 64 << 20
+	MaxArtifactBytes        = attachment.MaxArtifactBytes
 	MaxArtifactNameBytes    = attachment.MaxNameBytes
 	MaxArtifacts            = 1000      // versions of a session or of a user, including staged contents
 	MaxSessionArtifactBytes = 256 << 20 // bytes of all these versions and contents

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/troupe-dev/troupe/internal/attachment"
 	"github.com/troupe-dev/troupe/pkg/execution"
 	"github.com/troupe-dev/troupe/pkg/failure"
 	"github.com/troupe-dev/troupe/pkg/session"
@@ -22,7 +23,7 @@ func (b Begin) Check(op string) error {
 	if err := checkPredecessor(op, b); err != nil {
 		return err
 	}
-	return CheckAttachments(op, "message.parts", b.NewFiles())
+	return attachment.Check(op, "message.parts", b.NewFiles())
 }
 
 // Check rejects a commit whose state, waiting calls or rounds cannot be stored. Modes: state_violation and

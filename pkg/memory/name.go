@@ -1,19 +1,10 @@
 package memory
 
-import (
-	"github.com/troupe-dev/troupe/internal/attachment"
-	"github.com/troupe-dev/troupe/pkg/conversation"
-)
+import "github.com/troupe-dev/troupe/internal/attachment"
 
 // CheckArtifactName rejects invalid names for new artifacts (AD-23). A name has neither a slash nor a backslash,
 // because a reader may use it as a file name. Artifacts that an older version stored under such a name can still
 // be read and deleted. Modes: user_invalid_input with the fact name.
 func CheckArtifactName(op, name string) error {
 	return attachment.CheckName(op, name)
-}
-
-// CheckAttachments rejects files that cannot be attached to a message. Its errors name a file as an element of
-// field. Modes: user_invalid_input with the fact fields.
-func CheckAttachments(op, field string, files []conversation.Attachment) error {
-	return attachment.Check(op, field, files)
 }

@@ -43,6 +43,11 @@ func newNarrator(s *a2aMesh) (*agent.Agent, error) {
 				return "", err
 			}
 		}
+		for _, last := range []bool{false, true} {
+			if _, err := memory.AppendArtifact(ctx, "report.md", "text/markdown", []byte("ab"), last); err != nil {
+				return "", err
+			}
+		}
 		return "two", memory.Set("count", 2)
 	})
 	if err != nil {
@@ -118,7 +123,7 @@ func (v *taskView) requireItems(t *testing.T, context, task, parent string) {
 // An agent calls another agent of the mesh. The call is a separate task that names its parent and can be
 // subscribed to. The parent task waits for it, and its history contains nothing of the child. Both belong to the
 // run of the parent.
-// Req: LP-29, OC-10
+// Req: LP-29, LP-44, OC-10
 func taskEventsCoverTheWholeTurn(t *testing.T, s *a2aMesh) {
 	may := make(chan struct{})
 	host := func(name string, made func() (*agent.Agent, error)) {
@@ -161,6 +166,9 @@ func taskEventsCoverTheWholeTurn(t *testing.T, s *a2aMesh) {
 	got.findItem(t, "file-write", map[string]any{"name": "map.png"})
 	got.findItem(t, "file-write", map[string]any{"name": "plan.md"})
 	got.findItem(t, "dataset-write", map[string]any{"name": "rows.csv"})
+	got.findItem(t, "file-write", map[string]any{"name": "report.md", "append": false, "complete": false})
+	got.findItem(t, "file-write", map[string]any{"name": "report.md", "append": true, "complete": true, "version": 1.0})
+	require.Equal(t, "abab (text/markdown, version 1)", got.files["artifact/report.md"])
 	got.findItem(t, "content-delta", map[string]any{"index": 1.0, "delta": "two"})
 	got.findItem(t, "content-complete", map[string]any{"finishReason": "tool_calls"})
 	got.findItem(t, "content-complete", map[string]any{"finishReason": "length"})

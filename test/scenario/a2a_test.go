@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -104,6 +105,21 @@ type taskView struct {
 	text         string
 	sequences    []uint64 // of the stored events of the mesh
 	items        []bridge.Item
+	files        map[a2a.ArtifactID]string // content of the artifacts that agents wrote, once they are complete
+}
+
+// addFile adds a chunk of an artifact that an agent writes.
+func (v *taskView) addFile(e *a2a.TaskArtifactUpdateEvent) {
+	if v.files == nil {
+		v.files = map[a2a.ArtifactID]string{}
+	}
+	if !e.Append {
+		v.files[e.Artifact.ID] = ""
+	}
+	v.files[e.Artifact.ID] += e.Artifact.Parts[0].Text()
+	if e.LastChunk {
+		v.files[e.Artifact.ID] += fmt.Sprintf(" (%v, version %v)", e.Artifact.Metadata["mediaType"], e.Artifact.Metadata["version"])
+	}
 }
 
 // addEvent adds an event and reports whether it ends the turn.
@@ -120,6 +136,10 @@ func (v *taskView) addEvent(t *testing.T, told a2a.Event) (ended bool) {
 	case *a2a.TaskStatusUpdateEvent:
 		status = e.Status
 	case *a2a.TaskArtifactUpdateEvent:
+		if e.Artifact.ID != "answer" {
+			v.addFile(e)
+			break
+		}
 		require.False(t, v.gotLastChunk, "behind the last chunk is none")
 		if !e.Append {
 			v.text = ""

@@ -59,6 +59,10 @@ func RunTasks(ctx context.Context, events *turnstate.Events, tasks ...Task) {
 			if events.Emit(p) != nil {
 				cancel()
 			}
+		case <-events.Added():
+			if events.EmitAdded() != nil {
+				cancel()
+			}
 		case <-r.done:
 			for len(r.events) > 0 && events.Err() == nil {
 				_ = events.Emit(<-r.events) // the next event returns the error again

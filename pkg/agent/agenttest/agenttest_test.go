@@ -68,7 +68,9 @@ func TestRun_ReturnsTheOutcomeOfATurn(t *testing.T) {
 	require.Empty(t, turn.Warnings)
 	require.Equal(t, event.Natural, turn.Result.Reason)
 	require.EqualValues(t, 7, turn.Result.Usage.InputTokens)
-	require.Equal(t, []string{"user_input", "llm_call", "tool_call", "tool_execution", "message", "llm_call", "assistant", "turn_result"}, turn.Kinds())
+	require.Equal(t, []string{
+		"user_input", "llm_call", "tool_call", "artifact_update", "tool_execution", "message", "llm_call", "assistant", "turn_result",
+	}, turn.Kinds())
 }
 
 func TestSession_KeepsItsHistoryStateAndArtifacts(t *testing.T) {

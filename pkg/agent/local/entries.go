@@ -53,6 +53,9 @@ func shortened(p event.Payload) (event.Payload, int) {
 		return p, header + len(p.Summary)
 	case event.Message:
 		return event.Message{Text: p.Text}, header + len(p.Text)
+	case event.ArtifactUpdate:
+		p.Data = nil
+		return p, header
 	case event.Thinking:
 		return p, header + len(p.Text)
 	case event.TurnResult:

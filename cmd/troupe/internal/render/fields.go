@@ -21,6 +21,18 @@ func Attachment(b *troupev1.Blob) string {
 	return fmt.Sprintf("%s, %s, %d bytes%s", console.EscapeLine(b.GetName()), console.EscapeLine(b.GetMediaType()), b.GetSize(), stored)
 }
 
+// ArtifactUpdate describes an artifact that a step writes, on one line.
+func ArtifactUpdate(u *troupev1.ArtifactUpdate) string {
+	what := "grows"
+	switch {
+	case u.GetComplete():
+		what = fmt.Sprintf("is complete, version %d", u.GetVersion())
+	case !u.GetAppend():
+		what = "is begun"
+	}
+	return fmt.Sprintf("%s, %s, %d bytes, %s", console.EscapeLine(u.GetName()), console.EscapeLine(u.GetMediaType()), u.GetSize(), what)
+}
+
 // TraceState returns the state of a trace in lower case.
 func TraceState(t *troupev1.Trace) string {
 	if t.GetResult() == nil {

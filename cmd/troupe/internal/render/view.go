@@ -65,9 +65,7 @@ func (v *View) PrintEvent(e *troupev1.Event) {
 		if parent := p.TurnStarted.GetParent(); parent != nil {
 			v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Dim, "parent"), Parent(parent))
 		}
-		if f := p.TurnStarted.GetFrom(); f != nil {
-			v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Dim, "from"), Origin(f))
-		}
+		v.printOrigin(p.TurnStarted.GetFrom())
 		for _, a := range p.TurnStarted.GetAnswers() {
 			v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Dim, "answer"), Answer(a))
 		}
@@ -113,6 +111,8 @@ func (v *View) PrintEvent(e *troupev1.Event) {
 			console.EscapeLine(p.TextRetracted.GetFailure().GetMessage()))
 	case *troupev1.Event_AgentMessage:
 		v.printLine("          %s", AgentMessage(p.AgentMessage))
+	case *troupev1.Event_ArtifactUpdate:
+		v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Dim, "artifact"), ArtifactUpdate(p.ArtifactUpdate))
 	case *troupev1.Event_Thinking:
 		v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Dim, Topic(p.Thinking)), v.Terminal.ApplyStyle(console.Dim,
 			console.EscapeAndIndent(p.Thinking.GetText(), 10)))
@@ -130,6 +130,13 @@ func (v *View) PrintEvent(e *troupev1.Event) {
 			v.printLine("%s", line)
 		}
 		v.printNextSteps(e.GetSessionId(), p.TurnResult)
+	}
+}
+
+// printOrigin prints the earlier trace that a turn continues, if there is one.
+func (v *View) printOrigin(from *troupev1.From) {
+	if from != nil {
+		v.printLine("%-9s %s", v.Terminal.ApplyStyle(console.Dim, "from"), Origin(from))
 	}
 }
 

@@ -562,6 +562,7 @@ type Event struct {
 	//	*Event_SubtaskStarted
 	//	*Event_OwnershipViolation
 	//	*Event_Custom
+	//	*Event_ArtifactUpdate
 	Payload       isEvent_Payload `protobuf_oneof:"payload"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -868,6 +869,15 @@ func (x *Event) GetCustom() *CustomEvent {
 	return nil
 }
 
+func (x *Event) GetArtifactUpdate() *ArtifactUpdate {
+	if x != nil {
+		if x, ok := x.Payload.(*Event_ArtifactUpdate); ok {
+			return x.ArtifactUpdate
+		}
+	}
+	return nil
+}
+
 type isEvent_Payload interface {
 	isEvent_Payload()
 }
@@ -974,6 +984,11 @@ type Event_Custom struct {
 	Custom *CustomEvent `protobuf:"bytes,42,opt,name=custom,proto3,oneof"`
 }
 
+type Event_ArtifactUpdate struct {
+	// artifact_update says that an artifact was begun, has grown, or is complete.
+	ArtifactUpdate *ArtifactUpdate `protobuf:"bytes,43,opt,name=artifact_update,json=artifactUpdate,proto3,oneof"`
+}
+
 func (*Event_TurnStarted) isEvent_Payload() {}
 
 func (*Event_Plan) isEvent_Payload() {}
@@ -1013,6 +1028,8 @@ func (*Event_SubtaskStarted) isEvent_Payload() {}
 func (*Event_OwnershipViolation) isEvent_Payload() {}
 
 func (*Event_Custom) isEvent_Payload() {}
+
+func (*Event_ArtifactUpdate) isEvent_Payload() {}
 
 // TurnStarted repeats the request and the ids under which it can be repeated.
 type TurnStarted struct {
@@ -2936,6 +2953,109 @@ func (x *AgentMessage) GetArtifacts() map[string]int32 {
 	return nil
 }
 
+// ArtifactUpdate says that a step began an artifact of the session, added to it, or completed it
+// (contract LP-44). It is stored before an event says that it is complete. An artifact that is not complete
+// when its tool call or its step ends will never be.
+type ArtifactUpdate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// name of the artifact.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// media_type such as text/markdown.
+	MediaType string `protobuf:"bytes,2,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
+	// version that was stored; 0 until it is complete.
+	Version int32 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	// size in bytes, so far.
+	Size int64 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
+	// data are the bytes that were added. Absent if it has more than 64 KiB so far, or was stored at once: load
+	// it when it is complete.
+	Data []byte `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"`
+	// append is whether an update of it came before; otherwise it begins anew, and what came before is void.
+	Append bool `protobuf:"varint,6,opt,name=append,proto3" json:"append,omitempty"`
+	// complete is whether it is stored, so that it can be loaded.
+	Complete      bool `protobuf:"varint,7,opt,name=complete,proto3" json:"complete,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ArtifactUpdate) Reset() {
+	*x = ArtifactUpdate{}
+	mi := &file_troupe_v1_event_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ArtifactUpdate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ArtifactUpdate) ProtoMessage() {}
+
+func (x *ArtifactUpdate) ProtoReflect() protoreflect.Message {
+	mi := &file_troupe_v1_event_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ArtifactUpdate.ProtoReflect.Descriptor instead.
+func (*ArtifactUpdate) Descriptor() ([]byte, []int) {
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ArtifactUpdate) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ArtifactUpdate) GetMediaType() string {
+	if x != nil {
+		return x.MediaType
+	}
+	return ""
+}
+
+func (x *ArtifactUpdate) GetVersion() int32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *ArtifactUpdate) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *ArtifactUpdate) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *ArtifactUpdate) GetAppend() bool {
+	if x != nil {
+		return x.Append
+	}
+	return false
+}
+
+func (x *ArtifactUpdate) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
 // Thinking is a plan or a reflection that an agent publishes, or the reasoning of its model.
 type Thinking struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2949,7 +3069,7 @@ type Thinking struct {
 
 func (x *Thinking) Reset() {
 	*x = Thinking{}
-	mi := &file_troupe_v1_event_proto_msgTypes[24]
+	mi := &file_troupe_v1_event_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2961,7 +3081,7 @@ func (x *Thinking) String() string {
 func (*Thinking) ProtoMessage() {}
 
 func (x *Thinking) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[24]
+	mi := &file_troupe_v1_event_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2974,7 +3094,7 @@ func (x *Thinking) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Thinking.ProtoReflect.Descriptor instead.
 func (*Thinking) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{24}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Thinking) GetTopic() Topic {
@@ -3004,7 +3124,7 @@ type Warning struct {
 
 func (x *Warning) Reset() {
 	*x = Warning{}
-	mi := &file_troupe_v1_event_proto_msgTypes[25]
+	mi := &file_troupe_v1_event_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3016,7 +3136,7 @@ func (x *Warning) String() string {
 func (*Warning) ProtoMessage() {}
 
 func (x *Warning) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[25]
+	mi := &file_troupe_v1_event_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3029,7 +3149,7 @@ func (x *Warning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warning.ProtoReflect.Descriptor instead.
 func (*Warning) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{25}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Warning) GetReason() string {
@@ -3065,7 +3185,7 @@ type Aggregate struct {
 
 func (x *Aggregate) Reset() {
 	*x = Aggregate{}
-	mi := &file_troupe_v1_event_proto_msgTypes[26]
+	mi := &file_troupe_v1_event_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3077,7 +3197,7 @@ func (x *Aggregate) String() string {
 func (*Aggregate) ProtoMessage() {}
 
 func (x *Aggregate) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[26]
+	mi := &file_troupe_v1_event_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3090,7 +3210,7 @@ func (x *Aggregate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Aggregate.ProtoReflect.Descriptor instead.
 func (*Aggregate) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{26}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Aggregate) GetSteps() int32 {
@@ -3167,7 +3287,7 @@ type TurnResult struct {
 
 func (x *TurnResult) Reset() {
 	*x = TurnResult{}
-	mi := &file_troupe_v1_event_proto_msgTypes[27]
+	mi := &file_troupe_v1_event_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3179,7 +3299,7 @@ func (x *TurnResult) String() string {
 func (*TurnResult) ProtoMessage() {}
 
 func (x *TurnResult) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[27]
+	mi := &file_troupe_v1_event_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3192,7 +3312,7 @@ func (x *TurnResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnResult.ProtoReflect.Descriptor instead.
 func (*TurnResult) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{27}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TurnResult) GetOutcome() TurnOutcome {
@@ -3323,7 +3443,7 @@ type PartialResult struct {
 
 func (x *PartialResult) Reset() {
 	*x = PartialResult{}
-	mi := &file_troupe_v1_event_proto_msgTypes[28]
+	mi := &file_troupe_v1_event_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3335,7 +3455,7 @@ func (x *PartialResult) String() string {
 func (*PartialResult) ProtoMessage() {}
 
 func (x *PartialResult) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[28]
+	mi := &file_troupe_v1_event_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3348,7 +3468,7 @@ func (x *PartialResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartialResult.ProtoReflect.Descriptor instead.
 func (*PartialResult) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{28}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PartialResult) GetCompletedSteps() []int32 {
@@ -3459,7 +3579,7 @@ type PartialStep struct {
 
 func (x *PartialStep) Reset() {
 	*x = PartialStep{}
-	mi := &file_troupe_v1_event_proto_msgTypes[29]
+	mi := &file_troupe_v1_event_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3471,7 +3591,7 @@ func (x *PartialStep) String() string {
 func (*PartialStep) ProtoMessage() {}
 
 func (x *PartialStep) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[29]
+	mi := &file_troupe_v1_event_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3484,7 +3604,7 @@ func (x *PartialStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartialStep.ProtoReflect.Descriptor instead.
 func (*PartialStep) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{29}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PartialStep) GetStep() int32 {
@@ -3544,7 +3664,7 @@ type Coordination struct {
 
 func (x *Coordination) Reset() {
 	*x = Coordination{}
-	mi := &file_troupe_v1_event_proto_msgTypes[30]
+	mi := &file_troupe_v1_event_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3556,7 +3676,7 @@ func (x *Coordination) String() string {
 func (*Coordination) ProtoMessage() {}
 
 func (x *Coordination) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[30]
+	mi := &file_troupe_v1_event_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3569,7 +3689,7 @@ func (x *Coordination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coordination.ProtoReflect.Descriptor instead.
 func (*Coordination) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{30}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Coordination) GetNextAgent() string {
@@ -3657,7 +3777,7 @@ type TurnMetrics struct {
 
 func (x *TurnMetrics) Reset() {
 	*x = TurnMetrics{}
-	mi := &file_troupe_v1_event_proto_msgTypes[31]
+	mi := &file_troupe_v1_event_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3669,7 +3789,7 @@ func (x *TurnMetrics) String() string {
 func (*TurnMetrics) ProtoMessage() {}
 
 func (x *TurnMetrics) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[31]
+	mi := &file_troupe_v1_event_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3682,7 +3802,7 @@ func (x *TurnMetrics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnMetrics.ProtoReflect.Descriptor instead.
 func (*TurnMetrics) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{31}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TurnMetrics) GetPlan() *durationpb.Duration {
@@ -3775,7 +3895,7 @@ type OwnershipViolation struct {
 
 func (x *OwnershipViolation) Reset() {
 	*x = OwnershipViolation{}
-	mi := &file_troupe_v1_event_proto_msgTypes[32]
+	mi := &file_troupe_v1_event_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3787,7 +3907,7 @@ func (x *OwnershipViolation) String() string {
 func (*OwnershipViolation) ProtoMessage() {}
 
 func (x *OwnershipViolation) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[32]
+	mi := &file_troupe_v1_event_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3800,7 +3920,7 @@ func (x *OwnershipViolation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnershipViolation.ProtoReflect.Descriptor instead.
 func (*OwnershipViolation) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{32}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *OwnershipViolation) GetKey() string {
@@ -3845,7 +3965,7 @@ type CustomEvent struct {
 
 func (x *CustomEvent) Reset() {
 	*x = CustomEvent{}
-	mi := &file_troupe_v1_event_proto_msgTypes[33]
+	mi := &file_troupe_v1_event_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3857,7 +3977,7 @@ func (x *CustomEvent) String() string {
 func (*CustomEvent) ProtoMessage() {}
 
 func (x *CustomEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_troupe_v1_event_proto_msgTypes[33]
+	mi := &file_troupe_v1_event_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3870,7 +3990,7 @@ func (x *CustomEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CustomEvent.ProtoReflect.Descriptor instead.
 func (*CustomEvent) Descriptor() ([]byte, []int) {
-	return file_troupe_v1_event_proto_rawDescGZIP(), []int{33}
+	return file_troupe_v1_event_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CustomEvent) GetName() string {
@@ -3891,7 +4011,7 @@ var File_troupe_v1_event_proto protoreflect.FileDescriptor
 
 const file_troupe_v1_event_proto_rawDesc = "" +
 	"\n" +
-	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\xd8\f\n" +
+	"\x15troupe/v1/event.proto\x12\ttroupe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17troupe/v1/failure.proto\x1a\x15troupe/v1/types.proto\"\x9e\r\n" +
 	"\x05Event\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x19\n" +
 	"\btrace_id\x18\x02 \x01(\tR\atraceId\x12\x1d\n" +
@@ -3930,7 +4050,8 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\rtool_progress\x18! \x01(\v2\x17.troupe.v1.ToolProgressH\x00R\ftoolProgress\x12D\n" +
 	"\x0fsubtask_started\x18\" \x01(\v2\x19.troupe.v1.SubtaskStartedH\x00R\x0esubtaskStarted\x12P\n" +
 	"\x13ownership_violation\x18) \x01(\v2\x1d.troupe.v1.OwnershipViolationH\x00R\x12ownershipViolation\x120\n" +
-	"\x06custom\x18* \x01(\v2\x16.troupe.v1.CustomEventH\x00R\x06customB\t\n" +
+	"\x06custom\x18* \x01(\v2\x16.troupe.v1.CustomEventH\x00R\x06custom\x12D\n" +
+	"\x0fartifact_update\x18+ \x01(\v2\x19.troupe.v1.ArtifactUpdateH\x00R\x0eartifactUpdateB\t\n" +
 	"\apayload\"\x94\x03\n" +
 	"\vTurnStarted\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x1d\n" +
@@ -4095,7 +4216,17 @@ const file_troupe_v1_event_proto_rawDesc = "" +
 	"\tartifacts\x18\x03 \x03(\v2&.troupe.v1.AgentMessage.ArtifactsEntryB\x16\xbaH\x13\x9a\x01\x10\x10\x80\x02\"\x05r\x03(\x80\x02*\x04\x1a\x02(\x00R\tartifacts\x1a<\n" +
 	"\x0eArtifactsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"Q\n" +
+	"\x05value\x18\x02 \x01(\x05R\x05value:\x028\x01\"\xec\x01\n" +
+	"\x0eArtifactUpdate\x12\x1e\n" +
+	"\x04name\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01(\x80\x02R\x04name\x12'\n" +
+	"\n" +
+	"media_type\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tmediaType\x12!\n" +
+	"\aversion\x18\x03 \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\aversion\x12\x1b\n" +
+	"\x04size\x18\x04 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x04size\x12\x1d\n" +
+	"\x04data\x18\x05 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80\x04R\x04data\x12\x16\n" +
+	"\x06append\x18\x06 \x01(\bR\x06append\x12\x1a\n" +
+	"\bcomplete\x18\a \x01(\bR\bcomplete\"Q\n" +
 	"\bThinking\x12&\n" +
 	"\x05topic\x18\x01 \x01(\x0e2\x10.troupe.v1.TopicR\x05topic\x12\x1d\n" +
 	"\x04text\x18\x02 \x01(\tB\t\xbaH\x06r\x04(\x80\x80\x01R\x04text\"N\n" +
@@ -4259,7 +4390,7 @@ func file_troupe_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_troupe_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_troupe_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_troupe_v1_event_proto_goTypes = []any{
 	(Stage)(0),                    // 0: troupe.v1.Stage
 	(RoutingStrategy)(0),          // 1: troupe.v1.RoutingStrategy
@@ -4292,35 +4423,36 @@ var file_troupe_v1_event_proto_goTypes = []any{
 	(*ToolCallFinished)(nil),      // 28: troupe.v1.ToolCallFinished
 	(*ToolCallPending)(nil),       // 29: troupe.v1.ToolCallPending
 	(*AgentMessage)(nil),          // 30: troupe.v1.AgentMessage
-	(*Thinking)(nil),              // 31: troupe.v1.Thinking
-	(*Warning)(nil),               // 32: troupe.v1.Warning
-	(*Aggregate)(nil),             // 33: troupe.v1.Aggregate
-	(*TurnResult)(nil),            // 34: troupe.v1.TurnResult
-	(*PartialResult)(nil),         // 35: troupe.v1.PartialResult
-	(*PartialStep)(nil),           // 36: troupe.v1.PartialStep
-	(*Coordination)(nil),          // 37: troupe.v1.Coordination
-	(*TurnMetrics)(nil),           // 38: troupe.v1.TurnMetrics
-	(*OwnershipViolation)(nil),    // 39: troupe.v1.OwnershipViolation
-	(*CustomEvent)(nil),           // 40: troupe.v1.CustomEvent
-	nil,                           // 41: troupe.v1.RoutingCandidate.MetadataEntry
-	nil,                           // 42: troupe.v1.AgentMessage.ArtifactsEntry
-	nil,                           // 43: troupe.v1.PartialResult.StepTimestampsEntry
-	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
-	(*CallAnswer)(nil),            // 45: troupe.v1.CallAnswer
-	(*Blob)(nil),                  // 46: troupe.v1.Blob
-	(*durationpb.Duration)(nil),   // 47: google.protobuf.Duration
-	(*Budget)(nil),                // 48: troupe.v1.Budget
-	(*BudgetUse)(nil),             // 49: troupe.v1.BudgetUse
-	(*StepResult)(nil),            // 50: troupe.v1.StepResult
-	(*Failure)(nil),               // 51: troupe.v1.Failure
-	(*Usage)(nil),                 // 52: troupe.v1.Usage
-	(*PendingCall)(nil),           // 53: troupe.v1.PendingCall
-	(TurnOutcome)(0),              // 54: troupe.v1.TurnOutcome
-	(IncompleteReason)(0),         // 55: troupe.v1.IncompleteReason
-	(FailureMode)(0),              // 56: troupe.v1.FailureMode
+	(*ArtifactUpdate)(nil),        // 31: troupe.v1.ArtifactUpdate
+	(*Thinking)(nil),              // 32: troupe.v1.Thinking
+	(*Warning)(nil),               // 33: troupe.v1.Warning
+	(*Aggregate)(nil),             // 34: troupe.v1.Aggregate
+	(*TurnResult)(nil),            // 35: troupe.v1.TurnResult
+	(*PartialResult)(nil),         // 36: troupe.v1.PartialResult
+	(*PartialStep)(nil),           // 37: troupe.v1.PartialStep
+	(*Coordination)(nil),          // 38: troupe.v1.Coordination
+	(*TurnMetrics)(nil),           // 39: troupe.v1.TurnMetrics
+	(*OwnershipViolation)(nil),    // 40: troupe.v1.OwnershipViolation
+	(*CustomEvent)(nil),           // 41: troupe.v1.CustomEvent
+	nil,                           // 42: troupe.v1.RoutingCandidate.MetadataEntry
+	nil,                           // 43: troupe.v1.AgentMessage.ArtifactsEntry
+	nil,                           // 44: troupe.v1.PartialResult.StepTimestampsEntry
+	(*timestamppb.Timestamp)(nil), // 45: google.protobuf.Timestamp
+	(*CallAnswer)(nil),            // 46: troupe.v1.CallAnswer
+	(*Blob)(nil),                  // 47: troupe.v1.Blob
+	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
+	(*Budget)(nil),                // 49: troupe.v1.Budget
+	(*BudgetUse)(nil),             // 50: troupe.v1.BudgetUse
+	(*StepResult)(nil),            // 51: troupe.v1.StepResult
+	(*Failure)(nil),               // 52: troupe.v1.Failure
+	(*Usage)(nil),                 // 53: troupe.v1.Usage
+	(*PendingCall)(nil),           // 54: troupe.v1.PendingCall
+	(TurnOutcome)(0),              // 55: troupe.v1.TurnOutcome
+	(IncompleteReason)(0),         // 56: troupe.v1.IncompleteReason
+	(FailureMode)(0),              // 57: troupe.v1.FailureMode
 }
 var file_troupe_v1_event_proto_depIdxs = []int32{
-	44, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
+	45, // 0: troupe.v1.Event.time:type_name -> google.protobuf.Timestamp
 	0,  // 1: troupe.v1.Event.stage:type_name -> troupe.v1.Stage
 	8,  // 2: troupe.v1.Event.turn_started:type_name -> troupe.v1.TurnStarted
 	11, // 3: troupe.v1.Event.plan:type_name -> troupe.v1.Plan
@@ -4333,75 +4465,76 @@ var file_troupe_v1_event_proto_depIdxs = []int32{
 	27, // 10: troupe.v1.Event.tool_call_started:type_name -> troupe.v1.ToolCallStarted
 	28, // 11: troupe.v1.Event.tool_call_finished:type_name -> troupe.v1.ToolCallFinished
 	30, // 12: troupe.v1.Event.agent_message:type_name -> troupe.v1.AgentMessage
-	31, // 13: troupe.v1.Event.thinking:type_name -> troupe.v1.Thinking
+	32, // 13: troupe.v1.Event.thinking:type_name -> troupe.v1.Thinking
 	29, // 14: troupe.v1.Event.tool_call_pending:type_name -> troupe.v1.ToolCallPending
-	32, // 15: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
-	33, // 16: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
-	34, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
+	33, // 15: troupe.v1.Event.warning:type_name -> troupe.v1.Warning
+	34, // 16: troupe.v1.Event.aggregate:type_name -> troupe.v1.Aggregate
+	35, // 17: troupe.v1.Event.turn_result:type_name -> troupe.v1.TurnResult
 	25, // 18: troupe.v1.Event.tool_progress:type_name -> troupe.v1.ToolProgress
 	26, // 19: troupe.v1.Event.subtask_started:type_name -> troupe.v1.SubtaskStarted
-	39, // 20: troupe.v1.Event.ownership_violation:type_name -> troupe.v1.OwnershipViolation
-	40, // 21: troupe.v1.Event.custom:type_name -> troupe.v1.CustomEvent
-	45, // 22: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
-	10, // 23: troupe.v1.TurnStarted.parent:type_name -> troupe.v1.Parent
-	46, // 24: troupe.v1.TurnStarted.attachments:type_name -> troupe.v1.Blob
-	9,  // 25: troupe.v1.TurnStarted.from:type_name -> troupe.v1.From
-	47, // 26: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
-	13, // 27: troupe.v1.Plan.budget:type_name -> troupe.v1.TurnBudget
-	12, // 28: troupe.v1.Plan.inherited:type_name -> troupe.v1.InheritedStep
-	47, // 29: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
-	48, // 30: troupe.v1.TurnBudget.limits:type_name -> troupe.v1.Budget
-	49, // 31: troupe.v1.TurnBudget.carried:type_name -> troupe.v1.BudgetUse
-	1,  // 32: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
-	47, // 33: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
-	2,  // 34: troupe.v1.RoutingDecision.type:type_name -> troupe.v1.DecisionType
-	17, // 35: troupe.v1.RoutingDecision.rejected:type_name -> troupe.v1.RejectedCandidate
-	15, // 36: troupe.v1.RoutingDecision.input:type_name -> troupe.v1.RoutingInput
-	16, // 37: troupe.v1.RoutingInput.candidates:type_name -> troupe.v1.RoutingCandidate
-	41, // 38: troupe.v1.RoutingCandidate.metadata:type_name -> troupe.v1.RoutingCandidate.MetadataEntry
-	19, // 39: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
-	20, // 40: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
-	2,  // 41: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
-	50, // 42: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
-	47, // 43: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
-	51, // 44: troupe.v1.TextRetracted.failure:type_name -> troupe.v1.Failure
-	49, // 45: troupe.v1.TextRetracted.used:type_name -> troupe.v1.BudgetUse
-	52, // 46: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
-	47, // 47: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
-	3,  // 48: troupe.v1.ModelCall.finish:type_name -> troupe.v1.FinishReason
-	4,  // 49: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
-	47, // 50: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
-	46, // 51: troupe.v1.ToolCallFinished.attachments:type_name -> troupe.v1.Blob
-	53, // 52: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
-	42, // 53: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
-	5,  // 54: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
-	52, // 55: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
-	54, // 56: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
-	52, // 57: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
-	47, // 58: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
-	51, // 59: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
-	53, // 60: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
-	38, // 61: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
-	49, // 62: troupe.v1.TurnResult.used:type_name -> troupe.v1.BudgetUse
-	35, // 63: troupe.v1.TurnResult.partial:type_name -> troupe.v1.PartialResult
-	37, // 64: troupe.v1.TurnResult.coordination:type_name -> troupe.v1.Coordination
-	55, // 65: troupe.v1.TurnResult.incomplete:type_name -> troupe.v1.IncompleteReason
-	56, // 66: troupe.v1.PartialResult.failure_mode:type_name -> troupe.v1.FailureMode
-	6,  // 67: troupe.v1.PartialResult.recovery_strategy:type_name -> troupe.v1.RecoveryStrategy
-	36, // 68: troupe.v1.PartialResult.step_results:type_name -> troupe.v1.PartialStep
-	43, // 69: troupe.v1.PartialResult.step_timestamps:type_name -> troupe.v1.PartialResult.StepTimestampsEntry
-	51, // 70: troupe.v1.PartialStep.failure:type_name -> troupe.v1.Failure
-	47, // 71: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
-	47, // 72: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
-	47, // 73: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
-	47, // 74: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
-	47, // 75: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
-	44, // 76: troupe.v1.PartialResult.StepTimestampsEntry.value:type_name -> google.protobuf.Timestamp
-	77, // [77:77] is the sub-list for method output_type
-	77, // [77:77] is the sub-list for method input_type
-	77, // [77:77] is the sub-list for extension type_name
-	77, // [77:77] is the sub-list for extension extendee
-	0,  // [0:77] is the sub-list for field type_name
+	40, // 20: troupe.v1.Event.ownership_violation:type_name -> troupe.v1.OwnershipViolation
+	41, // 21: troupe.v1.Event.custom:type_name -> troupe.v1.CustomEvent
+	31, // 22: troupe.v1.Event.artifact_update:type_name -> troupe.v1.ArtifactUpdate
+	46, // 23: troupe.v1.TurnStarted.answers:type_name -> troupe.v1.CallAnswer
+	10, // 24: troupe.v1.TurnStarted.parent:type_name -> troupe.v1.Parent
+	47, // 25: troupe.v1.TurnStarted.attachments:type_name -> troupe.v1.Blob
+	9,  // 26: troupe.v1.TurnStarted.from:type_name -> troupe.v1.From
+	48, // 27: troupe.v1.Plan.duration:type_name -> google.protobuf.Duration
+	13, // 28: troupe.v1.Plan.budget:type_name -> troupe.v1.TurnBudget
+	12, // 29: troupe.v1.Plan.inherited:type_name -> troupe.v1.InheritedStep
+	48, // 30: troupe.v1.TurnBudget.time:type_name -> google.protobuf.Duration
+	49, // 31: troupe.v1.TurnBudget.limits:type_name -> troupe.v1.Budget
+	50, // 32: troupe.v1.TurnBudget.carried:type_name -> troupe.v1.BudgetUse
+	1,  // 33: troupe.v1.RoutingDecision.strategy:type_name -> troupe.v1.RoutingStrategy
+	48, // 34: troupe.v1.RoutingDecision.duration:type_name -> google.protobuf.Duration
+	2,  // 35: troupe.v1.RoutingDecision.type:type_name -> troupe.v1.DecisionType
+	17, // 36: troupe.v1.RoutingDecision.rejected:type_name -> troupe.v1.RejectedCandidate
+	15, // 37: troupe.v1.RoutingDecision.input:type_name -> troupe.v1.RoutingInput
+	16, // 38: troupe.v1.RoutingInput.candidates:type_name -> troupe.v1.RoutingCandidate
+	42, // 39: troupe.v1.RoutingCandidate.metadata:type_name -> troupe.v1.RoutingCandidate.MetadataEntry
+	19, // 40: troupe.v1.StepStarted.choice:type_name -> troupe.v1.InstanceChoice
+	20, // 41: troupe.v1.InstanceChoice.rejected:type_name -> troupe.v1.RejectedInstance
+	2,  // 42: troupe.v1.InstanceChoice.type:type_name -> troupe.v1.DecisionType
+	51, // 43: troupe.v1.StepFinished.result:type_name -> troupe.v1.StepResult
+	48, // 44: troupe.v1.StepFinished.duration:type_name -> google.protobuf.Duration
+	52, // 45: troupe.v1.TextRetracted.failure:type_name -> troupe.v1.Failure
+	50, // 46: troupe.v1.TextRetracted.used:type_name -> troupe.v1.BudgetUse
+	53, // 47: troupe.v1.ModelCall.usage:type_name -> troupe.v1.Usage
+	48, // 48: troupe.v1.ModelCall.duration:type_name -> google.protobuf.Duration
+	3,  // 49: troupe.v1.ModelCall.finish:type_name -> troupe.v1.FinishReason
+	4,  // 50: troupe.v1.ToolCallFinished.status:type_name -> troupe.v1.ToolStatus
+	48, // 51: troupe.v1.ToolCallFinished.duration:type_name -> google.protobuf.Duration
+	47, // 52: troupe.v1.ToolCallFinished.attachments:type_name -> troupe.v1.Blob
+	54, // 53: troupe.v1.ToolCallPending.call:type_name -> troupe.v1.PendingCall
+	43, // 54: troupe.v1.AgentMessage.artifacts:type_name -> troupe.v1.AgentMessage.ArtifactsEntry
+	5,  // 55: troupe.v1.Thinking.topic:type_name -> troupe.v1.Topic
+	53, // 56: troupe.v1.Aggregate.usage:type_name -> troupe.v1.Usage
+	55, // 57: troupe.v1.TurnResult.outcome:type_name -> troupe.v1.TurnOutcome
+	53, // 58: troupe.v1.TurnResult.usage:type_name -> troupe.v1.Usage
+	48, // 59: troupe.v1.TurnResult.duration:type_name -> google.protobuf.Duration
+	52, // 60: troupe.v1.TurnResult.failure:type_name -> troupe.v1.Failure
+	54, // 61: troupe.v1.TurnResult.pending:type_name -> troupe.v1.PendingCall
+	39, // 62: troupe.v1.TurnResult.metrics:type_name -> troupe.v1.TurnMetrics
+	50, // 63: troupe.v1.TurnResult.used:type_name -> troupe.v1.BudgetUse
+	36, // 64: troupe.v1.TurnResult.partial:type_name -> troupe.v1.PartialResult
+	38, // 65: troupe.v1.TurnResult.coordination:type_name -> troupe.v1.Coordination
+	56, // 66: troupe.v1.TurnResult.incomplete:type_name -> troupe.v1.IncompleteReason
+	57, // 67: troupe.v1.PartialResult.failure_mode:type_name -> troupe.v1.FailureMode
+	6,  // 68: troupe.v1.PartialResult.recovery_strategy:type_name -> troupe.v1.RecoveryStrategy
+	37, // 69: troupe.v1.PartialResult.step_results:type_name -> troupe.v1.PartialStep
+	44, // 70: troupe.v1.PartialResult.step_timestamps:type_name -> troupe.v1.PartialResult.StepTimestampsEntry
+	52, // 71: troupe.v1.PartialStep.failure:type_name -> troupe.v1.Failure
+	48, // 72: troupe.v1.TurnMetrics.plan:type_name -> google.protobuf.Duration
+	48, // 73: troupe.v1.TurnMetrics.routing:type_name -> google.protobuf.Duration
+	48, // 74: troupe.v1.TurnMetrics.execute:type_name -> google.protobuf.Duration
+	48, // 75: troupe.v1.TurnMetrics.total:type_name -> google.protobuf.Duration
+	48, // 76: troupe.v1.TurnMetrics.average_step_duration:type_name -> google.protobuf.Duration
+	45, // 77: troupe.v1.PartialResult.StepTimestampsEntry.value:type_name -> google.protobuf.Timestamp
+	78, // [78:78] is the sub-list for method output_type
+	78, // [78:78] is the sub-list for method input_type
+	78, // [78:78] is the sub-list for extension type_name
+	78, // [78:78] is the sub-list for extension extendee
+	0,  // [0:78] is the sub-list for field type_name
 }
 
 func init() { file_troupe_v1_event_proto_init() }
@@ -4432,16 +4565,17 @@ func file_troupe_v1_event_proto_init() {
 		(*Event_SubtaskStarted)(nil),
 		(*Event_OwnershipViolation)(nil),
 		(*Event_Custom)(nil),
+		(*Event_ArtifactUpdate)(nil),
 	}
 	file_troupe_v1_event_proto_msgTypes[18].OneofWrappers = []any{}
-	file_troupe_v1_event_proto_msgTypes[27].OneofWrappers = []any{}
+	file_troupe_v1_event_proto_msgTypes[28].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_troupe_v1_event_proto_rawDesc), len(file_troupe_v1_event_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   37,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -48,7 +48,7 @@ func (o *Orchestrator) Close() error {
 
 // Orchestrate implements troupev1.OrchestratorServiceServer.
 func (o *Orchestrator) Orchestrate(req *troupev1.OrchestrateRequest, stream troupev1.OrchestratorService_OrchestrateServer) error {
-	files, err := attachmentsFromParts(req.GetParts())
+	files, err := wire.InputFiles(req.GetParts())
 	if err != nil {
 		return err
 	}

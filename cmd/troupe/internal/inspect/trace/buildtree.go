@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -185,11 +186,10 @@ func (a *traceAttempt) addEvent(e *troupev1.Event) {
 			text: strings.TrimSpace("tool " + p.ToolCallStarted.GetTool() + " " + console.EscapeBeginning(p.ToolCallStarted.GetArguments(), 60)),
 		})
 	case *troupev1.Event_SubtaskStarted:
-		under := a.node
-		if n := a.tools[p.SubtaskStarted.GetCallId()]; n != nil {
-			under = n
-		}
+		under := cmp.Or(a.tools[p.SubtaskStarted.GetCallId()], a.node)
 		under.add(&node{text: console.EscapeLine(p.SubtaskStarted.GetTarget()) + " works in " + render.Subtask(p.SubtaskStarted)})
+	case *troupev1.Event_ArtifactUpdate:
+		a.addArtifact(p.ArtifactUpdate)
 	case *troupev1.Event_ToolCallFinished:
 		a.endTool(e, p.ToolCallFinished)
 	case *troupev1.Event_ToolCallPending:
@@ -238,6 +238,13 @@ func finishNote(f troupev1.FinishReason) string {
 		return ", ended by " + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(f.String(), "FINISH_REASON_")), "_", " ")
 	}
 	return ""
+}
+
+// addArtifact adds an artifact once it is complete.
+func (a *traceAttempt) addArtifact(u *troupev1.ArtifactUpdate) {
+	if u.GetComplete() {
+		a.node.add(&node{text: "artifact " + render.ArtifactUpdate(u)})
+	}
 }
 
 func (a *traceAttempt) endTool(e *troupev1.Event, p *troupev1.ToolCallFinished) {

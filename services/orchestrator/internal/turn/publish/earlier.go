@@ -53,6 +53,9 @@ func entryEvent(e *troupev1.Event) *troupev1.Event {
 	if _, ok := wire.TraceEntryFromProto(e); !ok {
 		return nil
 	}
+	if u := e.GetArtifactUpdate(); u != nil {
+		u.Data = nil
+	}
 	r := e.GetTurnResult()
 	if r == nil {
 		return e

@@ -92,7 +92,8 @@ func mayComeFromWorker(e *troupev1.Event) bool {
 	switch e.GetPayload().(type) {
 	case *troupev1.Event_TextDelta, *troupev1.Event_ModelCall, *troupev1.Event_ToolCallStarted, *troupev1.Event_ToolCallFinished,
 		*troupev1.Event_ToolProgress, *troupev1.Event_SubtaskStarted, *troupev1.Event_ToolCallPending, *troupev1.Event_AgentMessage,
-		*troupev1.Event_Thinking, *troupev1.Event_Warning, *troupev1.Event_OwnershipViolation, *troupev1.Event_Custom:
+		*troupev1.Event_Thinking, *troupev1.Event_Warning, *troupev1.Event_OwnershipViolation, *troupev1.Event_Custom,
+		*troupev1.Event_ArtifactUpdate:
 		return true
 	default:
 		return false
