@@ -21,8 +21,7 @@ import (
 //
 // Req: CO-39c
 func TestRun_FailedToolsChangeNothing(t *testing.T) {
-	stopped, stop := context.WithCancel(t.Context())
-	defer stop()
+	var stop context.CancelFunc // of the run under way
 	ends := map[string]func(ctx context.Context) error{
 		"fine":        func(context.Context) error { return nil },
 		"fails":       func(context.Context) error { return errors.New("down") },
@@ -44,7 +43,8 @@ func TestRun_FailedToolsChangeNothing(t *testing.T) {
 	require.NoError(t, err)
 	for _, parallel := range []bool{false, true} {
 		for _, name := range []string{"fails", "panics", "interrupted"} {
-			stopped, stop = context.WithCancel(t.Context())
+			stopped, stopRun := context.WithCancel(t.Context())
+			stop = stopRun
 			journal := &fakeJournal{}
 			model := scripted.New(scripted.Call(conversation.ToolCall{ID: "1", Name: "fine"}, conversation.ToolCall{ID: "2", Name: name}), scripted.Say("ok"))
 			in := newInput("go")

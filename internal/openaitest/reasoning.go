@@ -60,6 +60,7 @@ func (w Wire) thoughtDeltas(thoughts []string) (all []jsonObject) {
 	case ThinkTag:
 		all = append([]jsonObject{{"content": "<th"}, {"content": "ink>"}}, all...)
 		all = append(all, jsonObject{"content": "</thi"}, jsonObject{"content": "nk>\n"}, jsonObject{"content": "\n"})
+	default: // nothing follows
 	}
 	return all
 }

@@ -61,6 +61,7 @@ func resultEntry(turn int, r *troupev1.TurnResult) event.TurnResult {
 		if failed := grpcfailure.FromProto(r.GetFailure()); failed != nil {
 			out.SetError(failed)
 		}
+	default: // it has an answer
 	}
 	return out
 }

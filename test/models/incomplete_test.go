@@ -29,10 +29,16 @@ func TestMesh_ResultSaysThatAnAnswerMayBeIncomplete(t *testing.T) {
 		"complete":       {llmtest.Reply{Texts: []string{"All."}}, "", troupev1.IncompleteReason_INCOMPLETE_REASON_UNSPECIFIED, 0},
 		"length":         {llmtest.Reply{Texts: []string{"So f"}, Truncated: true}, "ANSWER_CUT", troupev1.IncompleteReason_INCOMPLETE_REASON_LENGTH, 0},
 		"unknown reason": {llmtest.Reply{Texts: []string{"So f"}, Reason: "brand_new"}, "ANSWER_END_UNKNOWN", troupev1.IncompleteReason_INCOMPLETE_REASON_OTHER, 0},
-		"limit of iterations": {llmtest.Reply{Texts: []string{"I look."}, Calls: []llmtest.Call{search}}, "MAX_ITERATIONS",
-			troupev1.IncompleteReason_INCOMPLETE_REASON_MAX_ITERATIONS, 0},
-		"content filter": {llmtest.Reply{Texts: []string{"I would"}, Filtered: true}, "ANSWER_FILTERED",
-			troupev1.IncompleteReason_INCOMPLETE_REASON_UNSPECIFIED, troupev1.FailureMode_FAILURE_MODE_USER_INVALID_INPUT},
+		"limit of iterations": {
+			llmtest.Reply{Texts: []string{"I look."}, Calls: []llmtest.Call{search}},
+			"MAX_ITERATIONS",
+			troupev1.IncompleteReason_INCOMPLETE_REASON_MAX_ITERATIONS, 0,
+		},
+		"content filter": {
+			llmtest.Reply{Texts: []string{"I would"}, Filtered: true},
+			"ANSWER_FILTERED",
+			troupev1.IncompleteReason_INCOMPLETE_REASON_UNSPECIFIED, troupev1.FailureMode_FAILURE_MODE_USER_INVALID_INPUT,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			startProvider(t, llmtest.RepliesInOrder(c.reply))

@@ -42,7 +42,7 @@ func run(ctx context.Context) error {
 	if *seed == "" {
 		*seed = time.Now().Format(time.RFC3339Nano)
 	}
-	random := rand.New(newSource(*seed)) //nolint:gosec // a draw, not a secret
+	random := rand.New(newSource(*seed))
 	root, err := os.Getwd()
 	if err != nil {
 		return err
@@ -166,9 +166,9 @@ func (r *report) print(name string, v trial.Verdict, out string, took time.Durat
 	defer r.mu.Unlock()
 	r.done++
 	r.counts[v]++
-	fmt.Printf("%4d of %d  %-11s %4.0f s  %s\n", r.done, r.total, v, took.Seconds(), name)
+	fmt.Fprintf(os.Stdout, "%4d of %d  %-11s %4.0f s  %s\n", r.done, r.total, v, took.Seconds(), name)
 	if v != trial.Killed && v != trial.Survived {
-		fmt.Println(indent(lastLines(out, 12)))
+		fmt.Fprintln(os.Stdout, indent(lastLines(out, 12)))
 	}
 }
 
@@ -178,7 +178,7 @@ func (r *report) summary() error {
 		killed += r.counts[trial.Panicked] + r.counts[trial.Hung]
 	}
 	others := r.total - killed - survived
-	fmt.Printf("%d mutations: %d killed, %d survived, %d others, in %.1f min\n", r.total, killed, survived, others, time.Since(r.began).Minutes())
+	fmt.Fprintf(os.Stdout, "%d mutations: %d killed, %d survived, %d others, in %.1f min\n", r.total, killed, survived, others, time.Since(r.began).Minutes())
 	counted := r.total
 	if r.wanted < 1 {
 		counted -= others // it need not compile, either

@@ -64,7 +64,7 @@ func (s *Server) Shutdown(ctx context.Context, req *troupev1.ShutdownRequest) (*
 		drain = req.GetDrain().AsDuration()
 	}
 	err := s.Instance.Shutdown(verbContext(ctx, req.IfStateVersion), drain, req.GetReason())
-	joined, ended := err.(interface{ Unwrap() []error }) //nolint:errorlint // the errors of the shutdown itself
+	joined, ended := err.(interface{ Unwrap() []error }) // the errors of the shutdown itself
 	if ctx.Err() != nil || err != nil && !ended {
 		return nil, err
 	}

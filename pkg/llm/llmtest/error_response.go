@@ -42,9 +42,19 @@ func testErrorKinds(rig *testbed) {
 		status int
 		kind   llm.Kind
 	}{
-		{400, llm.BadRequest}, {400, llm.ContextLength}, {401, llm.Authentication}, {402, llm.Credits}, {403, llm.Permission},
-		{404, llm.NotFound}, {422, llm.BadRequest}, {429, llm.RateLimit}, {500, llm.Unavailable}, {502, llm.Unavailable},
-		{503, llm.Unavailable}, {504, llm.Unavailable}, {529, llm.Unavailable},
+		{400, llm.BadRequest},
+		{400, llm.ContextLength},
+		{401, llm.Authentication},
+		{402, llm.Credits},
+		{403, llm.Permission},
+		{404, llm.NotFound},
+		{422, llm.BadRequest},
+		{429, llm.RateLimit},
+		{500, llm.Unavailable},
+		{502, llm.Unavailable},
+		{503, llm.Unavailable},
+		{504, llm.Unavailable},
+		{529, llm.Unavailable},
 	} {
 		all := rig.askHello(rig.open(llm.Timeouts{}, respondWithError(c.status, c.kind)))
 		e := rig.requireFailure(all.Err, c.kind)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -162,7 +163,7 @@ func testReturnedThoughts(rig *testbed) {
 	for range 2 {
 		said := rig.ask(rig.Context(), m, req, nil)
 		require.NoError(rig, said.Err)
-		req.Messages = append(req.Messages[:len(req.Messages):len(req.Messages)],
+		req.Messages = append(slices.Clip(req.Messages),
 			conversation.Message{Role: conversation.RoleAssistant, Text: "I look.", ToolCalls: said.Calls})
 		for _, c := range said.Calls {
 			req.Messages = append(req.Messages, conversation.Message{Role: conversation.RoleTool, ToolCallID: c.ID, Text: "seen"})

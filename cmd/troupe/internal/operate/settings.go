@@ -35,7 +35,8 @@ func (s *setSessionCommand) Run(ctx context.Context, term console.Terminal) erro
 	var resp *troupev1.ConfigureSessionResponse
 	return s.Show(ctx, term, func(ctx context.Context, c *client.Client) (proto.Message, error) {
 		found, err := c.Sessions.GetSession(ctx, &troupev1.GetSessionRequest{SessionId: s.ID})
-		if err != nil && !(s.Create && failure.Is(grpcfailure.FromStatus("troupe", err), failure.NotFound)) {
+		isNew := s.Create && failure.Is(grpcfailure.FromStatus("troupe", err), failure.NotFound)
+		if err != nil && !isNew {
 			return nil, err
 		}
 		settings := s.change(memorywire.SettingsFromProto(found.GetSession().GetSettings()))

@@ -48,7 +48,7 @@ func (t Trial) Run(ctx context.Context) (Verdict, string, error) {
 		if err != nil {
 			return "", "", err
 		}
-		defer os.RemoveAll(folder)
+		defer func() { _ = os.RemoveAll(folder) }()
 		file, err := overlay.Write(t.Root, folder, []overlay.Change{t.Change})
 		if err != nil {
 			return Unbuildable, err.Error(), nil

@@ -236,14 +236,15 @@ func finishNote(f troupev1.FinishReason) string {
 		return ", ended for an unknown reason"
 	case troupev1.FinishReason_FINISH_REASON_LENGTH, troupev1.FinishReason_FINISH_REASON_CONTENT_FILTER:
 		return ", ended by " + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(f.String(), "FINISH_REASON_")), "_", " ")
+	default:
+		return ""
 	}
-	return ""
 }
 
 // addArtifact adds an artifact once it is complete.
 func (a *traceAttempt) addArtifact(u *troupev1.ArtifactUpdate) {
 	if u.GetComplete() {
-		a.node.add(&node{text: "artifact " + render.ArtifactUpdate(u)})
+		a.add(&node{text: "artifact " + render.ArtifactUpdate(u)})
 	}
 }
 
