@@ -45,8 +45,8 @@ var specialNetworks = []struct {
 	{netip.MustParsePrefix("3fff::/20"), "for documentation"},
 }
 
-// innerAddressKind returns the kind of an inner address ("" for a public one). An IPv4 address embedded in an IPv6
-// address is treated as IPv4.
+// innerAddressKind returns the kind of an inner address ("" for a public one). An IPv4-mapped IPv6 address is
+// treated as IPv4. Addresses that embed an IPv4 address in another way count as inner.
 func innerAddressKind(a netip.Addr) string {
 	a = a.Unmap()
 	for _, b := range specialNetworks {

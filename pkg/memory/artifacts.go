@@ -14,7 +14,7 @@ const (
 	MaxArtifactBytes        = attachment.MaxArtifactBytes
 	MaxArtifactNameBytes    = attachment.MaxNameBytes
 	MaxArtifacts            = 1000      // versions of a session or of a user, including staged contents
-	MaxSessionArtifactBytes = 256 << 20 // bytes of all these versions and contents
+	MaxSessionArtifactBytes = 256 << 20 // total bytes of the artifacts of a session or of a user
 	// ArtifactChunk is the size in bytes of the pieces in which content is written and read. Only the last piece
 	// may be shorter.
 	ArtifactChunk = 512 << 10

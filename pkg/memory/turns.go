@@ -221,7 +221,7 @@ type BeginResult struct {
 	Agents        []string               // agents that have rounds in the session, in any order; only with StatusBegun
 	Settings      session.Settings       // of the session; only with StatusBegun
 	Messages      int64                  // number of messages of the session before the turn; only with StatusBegun
-	Removed       int64                  // a sequence minus Removed is a number of messages, because a summary replaces the others; only with StatusBegun
+	Removed       int64                  // sequences whose message a summary replaced; only with StatusBegun
 }
 
 // Commit is a request to store the result of one step.

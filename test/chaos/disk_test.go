@@ -17,7 +17,7 @@ import (
 // syncTime is how long to wait for an fsync. Redis runs one per second.
 const syncTime = 3 * time.Second
 
-// heldTurns is how many turns Redis acknowledges while its disk is blocked.
+// heldTurns is how many turns Redis must acknowledge while its disk is blocked.
 const heldTurns = 10
 
 // blockDisk makes Redis wait for its disk, as on a machine with other writers. It returns once Redis has

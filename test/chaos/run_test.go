@@ -140,7 +140,8 @@ func closeAtEnd(t *testing.T, conns ...io.Closer) {
 	}
 }
 
-// startClients starts the clients and waits until their first turns have ended.
+// startClients starts the clients and the contenders. It waits until the clients have ended as many turns as there are
+// clients, and the contenders one.
 func (r *run) startClients(clients, contenders int) {
 	r.t.Helper()
 	r.contention.Start(r.ctx, contenders)

@@ -176,8 +176,8 @@ func decodings(text string, depth int) []string {
 	return all
 }
 
-// removeDisguise removes what hides a text: tag characters, zero-width characters, and letters that look like
-// others.
+// removeDisguise makes a hidden text plain. It replaces tag characters and lookalike letters by the letters that they stand
+// for, and removes zero-width characters.
 func removeDisguise(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r > 0xE0000 && r < 0xE007F {

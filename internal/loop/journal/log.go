@@ -54,7 +54,8 @@ func (l *Log) HasIntent(number int) bool {
 }
 
 // ModelReply returns the model's reply that an earlier attempt recorded under this number, if there is one. It
-// fails with nondeterminism if that attempt made a different call under this number.
+// fails with nondeterminism if that attempt called a tool under this number, or asked the model for the other purpose: side
+// says that a handler asks, outside of the conversation. In a replay, a call that was not recorded fails, too.
 func (l *Log) ModelReply(number int, side bool) (reply execution.Entry, found bool, err error) {
 	now := execution.Entry{Number: number, SideCall: side}
 	e, ok := l.FindEntry(number, execution.Done)

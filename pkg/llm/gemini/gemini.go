@@ -99,8 +99,8 @@ const maxRepairs = 2
 // repairNote asks for a malformed call again.
 const repairNote = "(The tool call after this was malformed, and did not run. Send it again, with valid arguments.)"
 
-// Generate implements llm.Model. It sends one request, and another one if the model fails to write a call after it has
-// said something: the text was yielded already, so llm.Retried does not repeat the request.
+// Generate implements llm.Model. It sends one request. If the reply has text but a malformed call, it asks
+// again, at most maxRepairs times: the text was yielded already, so llm.Retried cannot repeat the request.
 func (m *model) Generate(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		contents, r := m.toContents(req.Messages), reply{earlierCalls: countCalls(req.Messages)}

@@ -38,30 +38,18 @@ func respondWithError(status int, kind llm.Kind, header ...string) responder {
 }
 
 func testErrorKinds(rig *testbed) {
-	for _, c := range []struct {
-		status int
-		kind   llm.Kind
-	}{
-		{400, llm.BadRequest},
-		{400, llm.ContextLength},
-		{401, llm.Authentication},
-		{402, llm.Credits},
-		{403, llm.Permission},
-		{404, llm.NotFound},
-		{422, llm.BadRequest},
-		{429, llm.RateLimit},
-		{500, llm.Unavailable},
-		{502, llm.Unavailable},
-		{503, llm.Unavailable},
-		{504, llm.Unavailable},
-		{529, llm.Unavailable},
+	for kind, statuses := range map[llm.Kind][]int{
+		llm.BadRequest: {400, 422}, llm.ContextLength: {400}, llm.Authentication: {401}, llm.Credits: {402}, llm.Permission: {403},
+		llm.NotFound: {404}, llm.RateLimit: {429}, llm.Unavailable: {500, 502, 503, 504, 529},
 	} {
-		all := rig.askHello(rig.open(llm.Timeouts{}, respondWithError(c.status, c.kind)))
-		e := rig.requireFailure(all.Err, c.kind)
-		require.Equal(rig, c.status, e.Status)
-		require.Zero(rig, e.RetryAfter)
-		require.ErrorContains(rig, all.Err, "what is wrong", "the log has the provider's own words")
-		require.Empty(rig, all.Texts)
+		for _, status := range statuses {
+			all := rig.askHello(rig.open(llm.Timeouts{}, respondWithError(status, kind)))
+			e := rig.requireFailure(all.Err, kind)
+			require.Equal(rig, status, e.Status)
+			require.Zero(rig, e.RetryAfter)
+			require.ErrorContains(rig, all.Err, "what is wrong", "the log has the provider's own words")
+			require.Empty(rig, all.Texts)
+		}
 	}
 }
 

@@ -86,7 +86,7 @@ func (c *ReplicasConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, met
 	return c.pickReplica().NewStream(ctx, desc, method, opts...)
 }
 
-// Close closes all.
+// Close closes the connections to all orchestrators.
 func (c *ReplicasConn) Close() error {
 	var errs []error
 	for _, conn := range c.replicas {

@@ -91,7 +91,7 @@ func readServerIdentity(ctx context.Context, conn infoReader) (process string, r
 }
 
 // newConnectHook returns a callback for new connections. The callback calls met with the Redis process that the
-// connection has reached, unless Redis does not identify itself.
+// connection has reached: an empty name if Redis refuses to identify itself. It is not called for a replica in a Cluster.
 func newConnectHook(met func(process string)) func(context.Context, *redis.Conn) error {
 	return func(ctx context.Context, conn *redis.Conn) error {
 		process, replica, err := readServerIdentity(ctx, conn)

@@ -18,9 +18,9 @@ import (
 	"github.com/troupe-dev/troupe/services/memory/internal/caller"
 )
 
-// These interfaces give access to the request fields that name a session, turn, step or agent. A request has those of
-// these fields that it needs at its top level. CommitStepRequest has step and agent in its result, and
-// PutArtifactRequest has all in its header.
+// These interfaces give access to the request fields that name a session, turn, step or agent. Most requests have
+// these fields at the top level. CommitStepRequest has step and agent in its result, and PutArtifactRequest has all of
+// them in its header.
 type (
 	sessionRequest interface{ GetSessionId() string }
 	turnRequest    interface{ GetTurnId() string }

@@ -220,7 +220,8 @@ func TestOperator_PauseWithALostAnswerSucceeds(t *testing.T) {
 	require.Equal(t, lifecycle.Paused, w.instance.Status().State)
 }
 
-// A desired state that cannot be replaced now is replaced once the registry can be reached again.
+// If the registry rejects the write that takes a desired state back, the state is taken back once the registry accepts
+// writes again.
 func TestOperator_RevertsDesiredStatesOnceTheRegistryIsBack(t *testing.T) {
 	r := newOperatorFixture(t)
 	w := r.addWorker(t, "research", "a")

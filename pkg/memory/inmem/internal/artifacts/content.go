@@ -68,8 +68,8 @@ func (s *Artifacts) prepareStaging(op string, lease memory.Lease, content memory
 	return set, stored, nil
 }
 
-// countStagedContent returns how many staged contents no artifact uses, and their size in bytes. It skips those
-// for which except returns true.
+// countStagedContent returns how many staged contents no artifact uses, and their size in bytes. It skips expired ones, and
+// those for which except returns true.
 func (s *Artifacts) countStagedContent(set *db.ArtifactSet, except func(memory.Content) bool) (count int, bytes int64) {
 	for content, known := range set.Contents {
 		if !except(content) && !set.HasContent(content) && !s.db.HasElapsed(known.StagedAt, StagingTime) {

@@ -12,8 +12,8 @@ import (
 	"github.com/troupe-dev/troupe/pkg/session"
 )
 
-// continuationEdgeCaseTests returns the tests of how a continuing turn ends, and of what happens if its messages
-// were removed before.
+// continuationEdgeCaseTests returns the tests of how a continuing turn ends, and of turns that continue without a journal,
+// after their messages were removed, or in a full session.
 func continuationEdgeCaseTests() fixture.Tests {
 	return fixture.Tests{
 		"Continue_FailedTurnKeepsThePartialReply":      continueFailedTurnKeepsThePartialReply,

@@ -118,8 +118,8 @@ func (c *Cache) replace(list []registry.Instance) {
 	}
 }
 
-// remove handles a registration that vanished. A draining instance is removed at once, because its registration is
-// expected to end. The caller holds the lock.
+// remove handles a registration that vanished. An instance that operators drain is removed at once, because its
+// registration is expected to end. Any other is kept as missing and probed, if there is a probe. The caller holds the lock.
 func (c *Cache) remove(key registry.Key) {
 	in, ok := c.instances[key]
 	delete(c.instances, key)

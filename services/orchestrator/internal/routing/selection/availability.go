@@ -11,7 +11,7 @@ type Availability uint8
 // The reasons.
 const (
 	Available    Availability = iota // the instance can get the step
-	Full                             // this orchestrator has filled all of its slots
+	Full                             // this orchestrator has filled all slots of the instance
 	Lost                             // it lost this step before
 	RejectedStep                     // it rejected the step
 	Unresponsive                     // it recently did not answer

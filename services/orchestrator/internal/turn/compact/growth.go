@@ -16,7 +16,7 @@ type Growth struct {
 	settings session.Settings
 	known    bool
 	before   int64 // number of messages before the turn
-	removed  int64 // a sequence minus removed is a number of messages
+	removed  int64 // sequences without a message; the last sequence minus this is the number of messages
 }
 
 // NewGrowth returns the growth of a turn that has begun.
