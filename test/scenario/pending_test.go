@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -77,6 +78,11 @@ func (g *gatedMesh) awaitInputAgents(t *testing.T) {
 	t.Helper()
 	g.AwaitReady()
 	g.Await("every clerk is ready", func() bool {
+		for n := range clerkCount { // the registration of a killed worker outlives it, and its successor must replace it
+			if !g.IsReady(rig.Part(fmt.Sprintf("%s-%d", inputagent.Name, n+1))) {
+				return false
+			}
+		}
 		return len(idleInstances(t, g.Mesh, inputagent.Name)) == clerkCount && len(idleInstances(t, g.Mesh, inputagent.ShortTimeoutName)) == 1
 	})
 }
