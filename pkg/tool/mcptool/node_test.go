@@ -42,7 +42,12 @@ func TestNode_Everything(t *testing.T) {
 
 	require.Equal(t, "Echo: hello", a.mustCall("every_echo", `{"message": "hello"}`))
 	require.Contains(t, a.mustCall("every_get-sum", `{"a": 2, "b": 40}`), "42")
-	require.Contains(t, a.mustCall("every_get-tiny-image", ``), "tiny image")
+	picture, err := a.find("every_get-tiny-image").Call(t.Context(), nil)
+	require.NoError(t, err)
+	require.Contains(t, picture.Text, "The image above is the MCP logo.")
+	require.Len(t, picture.Attachments, 1)
+	require.Equal(t, "image/png", picture.Attachments[0].MediaType)
+	require.NotEmpty(t, picture.Attachments[0].Data)
 	require.Contains(t, a.mustCall("every_get-structured-content", `{"location": "Chicago"}`), "temperature")
 	require.Contains(t, a.mustCall("every_get-resource-reference", `{"resourceType": "Text", "resourceId": 1}`), "demo://resource")
 	require.NotContains(t, a.mustCall("every_get-env", ``), "GOPATH")
