@@ -147,14 +147,14 @@ func TestSettings_CompactBetweenTurns(t *testing.T) {
 			for n := 0; rig.size(t, "s1") <= 2; n++ {
 				events = runToEnd(t, runner, textRequest("s1", fmt.Sprint("r", n)))
 			}
-			before := rig.size(t, "s1")
 			require.Zero(t, countWarnings(events, compact.ReasonSessionLong))
 			got := receive(t, compactions)
 			require.NoError(t, got.err)
 			require.Equal(t, 1, got.request.Keep, "half of max_messages")
 			require.Contains(t, got.done.Summary, tc.want)
-			require.Equal(t, before-got.done.Messages, rig.size(t, "s1"))
-			require.LessOrEqual(t, rig.size(t, "s1"), int64(2))
+			require.Positive(t, got.done.Messages)
+			// A compaction that is fast lets the loop above begin another turn, which is compacted, too.
+			require.Eventually(t, func() bool { return rig.size(t, "s1") <= 2 }, patience, patience/1000)
 		})
 	}
 }
