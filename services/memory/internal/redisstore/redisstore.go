@@ -102,7 +102,7 @@ type Config struct {
 	// RequireIdentity makes Ping fail if Redis does not identify its process, which Store.Identity relies on.
 	RequireIdentity bool
 	// OnConnect is called with the Redis process that a new connection has reached, before the first use of the
-	// connection (nil disables it). It is not called if Redis does not identify itself.
+	// connection (nil disables it). The process is empty if Redis refuses to identify itself. It is not called for a replica in a Cluster.
 	OnConnect func(process string)
 }
 

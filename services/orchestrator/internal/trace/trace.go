@@ -93,6 +93,6 @@ type RunningTrace struct {
 	Record        *troupev1.Trace
 	Turn          TurnInfo
 	TimeLeft      time.Duration // until the timeout, by the clock of the store; negative when it has passed
-	StopRequested bool          // whether somebody has asked the turn to stop
+	StopRequested bool          // whether a client or an operator asked to stop the turn
 	StopReason    string        // reason of the first such request (may be empty)
 }

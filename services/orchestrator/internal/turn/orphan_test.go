@@ -423,3 +423,37 @@ func TestTakeOver_EndsATraceWhoseEpochWasLost(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, troupev1.TraceState_TRACE_STATE_ENDED, ended.GetState())
 }
+
+// unwritableTraces is a trace store that can be read, but does not answer takeovers.
+type unwritableTraces struct{ trace.Store }
+
+func (unwritableTraces) Claim(context.Context, trace.Claim) (int64, uint64, error) {
+	return 0, 0, failure.New(failure.SystemNetwork, "test", "the store cannot be reached")
+}
+
+// An orchestrator that cannot end the trace of a closed turn gives up after a while. Otherwise it could not stop. Another
+// one ends the trace.
+func TestTakeOver_GivesUpWhileTheStoreCannotBeReached(t *testing.T) {
+	r := newRig(t)
+	req := textRequest("s1", "r1")
+	_, ref, _ := r.loseOwnerDuringResearch(t, req)
+	s, err := r.memory.GetSession(t.Context(), req.Ref)
+	require.NoError(t, err)
+	second, third := r.newRunner(t, "two"), r.newRunner(t, "three")
+	found, err := third.cfg.Traces.Store().Load(t.Context(), ref)
+	require.NoError(t, err)
+	_, err = r.memory.FailTurn(t.Context(), memory.Fail{
+		Ref: req.Ref, TurnID: s.OpenTurn, Epoch: found.Turn.TurnEpoch, Outcome: session.OutcomeFailed, Failure: failure.New(failure.SystemTimeout, "test", "it took too long"),
+	})
+	require.NoError(t, err)
+
+	store := unwritableTraces{second.cfg.Traces.Store()}
+	replaceRunner(t, second, func(c *Config) { c.Traces = trace.New(store, zap.NewNop()) })
+	gaveUp := make(chan struct{})
+	go func() { defer close(gaveUp); second.reconciler.TakeOver(t.Context(), ref) }()
+	receive(t, gaveUp)
+	third.reconciler.TakeOver(t.Context(), ref)
+	ended, err := third.cfg.Traces.Store().Get(t.Context(), ref)
+	require.NoError(t, err)
+	require.Equal(t, troupev1.TraceState_TRACE_STATE_ENDED, ended.GetState())
+}

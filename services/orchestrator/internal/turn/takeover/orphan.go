@@ -71,9 +71,9 @@ func (r *Reconciler) takeOverOrEnd(ctx context.Context, ref trace.Ref) (done boo
 	}
 	switch decide.FindCase(decide.Orphan, state, false) {
 	case decide.EndVanishedTurn:
-		return true, r.endVanishedTurn(ctx, req, found, err)
+		return true, r.endVanishedTurn(within, req, found, err)
 	case decide.EndClosedTurn:
-		return true, r.Closer.EndTrace(ctx, req, decided.Begin.Fingerprint, known.Turn)
+		return true, r.Closer.EndTrace(within, req, decided.Begin.Fingerprint, known.Turn)
 	case decide.TakeOver:
 		if decided.TargetErr != nil && found.TimeLeft > 0 {
 			return false, decided.TargetErr // another orchestrator may know its target
