@@ -55,7 +55,8 @@ const firstPatience = 3 * time.Second
 //
 // Turn resumes a stream that breaks, or that the server ends because its consumer is slow. It resumes where the stream
 // stopped, without gaps or repeats; only text deltas since the last event with a sequence may be lost or repeated. The
-// result of a step has its whole text. A text_retracted event says that the text deltas of its step so far are void. If no orchestrator drives the turn any more, Turn sends the request again,
+// result of a step has its whole text. A text_retracted event says that the text deltas of its step so far are void. If
+// no orchestrator drives the turn any more, Turn sends the request again,
 // which makes another orchestrator take the turn over. Turn gives up with ctx, 45 s after the first break without
 // progress, and after 3 s if the server never answered. It fails at once with policy_security when either side
 // rejects the certificate of the other before the request is sent.
